@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from biasbed import measures, record
-from biasbed.analysis.statistics.layout import Layout
+from biasbed.analysis.statistics.design import Design
 from biasbed.errors import Failure
 
 
@@ -125,10 +125,10 @@ def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
     return {name: tuple(same) for name, same in found.items()}
 
 
-def layout(columns: Sequence[Column]) -> Layout:
+def make_design(columns: Sequence[Column]) -> Design:
     """The same for statistics, which know blocks and columns by name."""
     found = blocks(columns)
-    return Layout(
+    return Design(
         blocks={name: tuple(column.name for column in same) for name, same in found.items()},
         units={name: same[0].unit for name, same in found.items()},
         lower=frozenset(column.name for column in columns if not column.higher_is_better),

@@ -27,7 +27,7 @@ from biasbed.system.places import public_value
 from biasbed.system.processes import Interrupted
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
-from biasbed.tracking.launched import check_run_id
+from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 

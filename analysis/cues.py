@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis.runs.answers import cues_of, steps_of
+from biasbed.analysis.runs.predictions import cues_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.errors import Failure
 from biasbed.published.shape_bias_figure import MOST

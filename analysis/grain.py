@@ -15,7 +15,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.counts import images_of
+from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.statistics import two_binomials

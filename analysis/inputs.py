@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.columns import Column, measured_by
-from biasbed.analysis.runs.alike import TESTED, columns_of
 from biasbed.analysis.runs.collect import collect, read_run
-from biasbed.analysis.runs.counts import ImageCounts
+from biasbed.analysis.runs.comparable import TESTED, columns_of
+from biasbed.analysis.runs.image_counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
-from biasbed.analysis.selection import completeness, names, normalised, published
+from biasbed.analysis.selection import completeness, corruption_errors, published, unknown_names
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.published import PublishedStudy
 from biasbed.analysis.selection.rules import AsPublished, AsTested, Rule
@@ -44,7 +44,7 @@ class AnalysisInputs:
 
 def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
-    names.check(store, options)
+    unknown_names.check(store, options)
     collection, mlflow_runs = collect(store, options)
     sets = _measured(_chosen(columns_of(collection.cells), options.sets), options.measure, collection)
     rules = {} if collection.published else _rules(collection, sets, options)
@@ -64,7 +64,9 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
     if options.corruption_errors_of != "none":
-        sets, histories, note = normalised.by_row(collection, sets, rules, histories, options.corruption_errors_of)
+        sets, histories, note = corruption_errors.by_row(
+            collection, sets, rules, histories, options.corruption_errors_of
+        )
         collection = dataclasses.replace(collection, notes=(*collection.notes, note))
     _check_control(collection, options.control)
     if rules:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis import criteria
-from biasbed.analysis.columns import Column, layout
+from biasbed.analysis.columns import Column, make_design
 from biasbed.analysis.measured import COLUMNS as MEASURED_COLUMNS
 from biasbed.analysis.measured import measured
 from biasbed.analysis.runs.run import Collection, Run
@@ -34,9 +34,9 @@ from biasbed.analysis.selection.rules import (
 )
 from biasbed.analysis.selection.select import Selected, choice_table, known_rule, rule_names, rules_of, select
 from biasbed.analysis.statistics import bootstrap, friedman
+from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
-from biasbed.analysis.statistics.layout import Layout, rows_of
 from biasbed.analysis.strict import NONE, Overlaps, scores_of, without
 from biasbed.errors import Failure, UsageError
 
@@ -231,7 +231,7 @@ def regret(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
     the largest of these and its block (empty without an oracle, and where blocks have different units); average_rank:
     under the rule. Only algorithms with scores under every rule: published ones have few.
     """
-    known = layout(sets)
+    known = make_design(sets)
     selection = selection[selection["skipped"] == ""]
     by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
     selection = selection[selection["algorithm"].isin(set.intersection(*by_rule))]
@@ -267,7 +267,7 @@ def bought(rules: Sequence[RuleScores], sets: Sequence[Column], alpha: float, re
     parts = []
     for rule in sorted(known, key=lambda rule: _number_of_labels(rule.all_labels)):
         assert rule.runs is not None
-        frame = _differences(rule.runs, base, layout(sets), alpha, resamples)
+        frame = _differences(rule.runs, base, make_design(sets), alpha, resamples)
         parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels, baseline=BASELINE))
     return pd.concat(parts, ignore_index=True)[list(LABEL_COLUMNS)].round(DIGITS)
 
@@ -277,7 +277,7 @@ def _number_of_labels(words: str) -> int:
     return order.index(words) if words in order else len(order)
 
 
-def _differences(runs: pd.DataFrame, base: pd.DataFrame, known: Layout, alpha: float, resamples: int) -> pd.DataFrame:
+def _differences(runs: pd.DataFrame, base: pd.DataFrame, known: Design, alpha: float, resamples: int) -> pd.DataFrame:
     """Of one rule: columns algorithm, dataset, mean, difference, low, high, num_runs."""
     keys = ["algorithm", "dataset", "replicate"]
     both = runs.drop(published_means(runs).index).merge(base[[*keys, "score"]], on=keys, suffixes=("", "_base"))

@@ -26,7 +26,7 @@ from biasbed.analysis import (
     strict,
     texture,
 )
-from biasbed.analysis.columns import Column, blocks, layout
+from biasbed.analysis.columns import Column, blocks, make_design
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.names import Labels
 from biasbed.analysis.runs.run import Collection, Run
@@ -34,8 +34,8 @@ from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
-from biasbed.analysis.statistics import evidence
-from biasbed.analysis.statistics.evidence import PairwiseResults
+from biasbed.analysis.statistics import pairwise
+from biasbed.analysis.statistics.pairwise import PairwiseResults
 from biasbed.analysis.versions import versions
 from biasbed.system import places
 
@@ -141,7 +141,7 @@ class Analysis:
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     overlaps: strict.Overlaps  # conditions that some row's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
-    evidence: PairwiseResults  # effects, further tests, stability and power
+    pairwise: PairwiseResults  # effects, further tests, stability and power
     selection: pd.DataFrame  # regret.table: the scores under every selection rule
     labels: pd.DataFrame  # regret.bought: what rules that take more labels choose better
     grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
@@ -240,7 +240,7 @@ class Analysis:
         means = sum(bool(run.summary) for run in c.runs)
         published = len(c.runs) - len(c.own) - means
         counts += [f"{published} published"] if published else []
-        known = layout(self.sets)
+        known = make_design(self.sets)
         sets = (
             f"{len(self.sets)} columns of {len(known.blocks)} data set{'s' * (len(known.blocks) != 1)}"
             if known.noun == "data set"
@@ -284,7 +284,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
     reduced = strict.without(runs, selected, sets, collection.protocols, overlaps)
     comparisons = strict.compare_settings(table, reduced, sets, daggers, options.alpha)
-    found = evidence.gather(comparisons, (runs, reduced), layout(sets), regret.matrices(rules, sets), options)
+    found = pairwise.gather(comparisons, (runs, reduced), make_design(sets), regret.matrices(rules, sets), options)
     notes += [found.skipped] if found.skipped else []
     return Analysis(
         options=options,
@@ -304,7 +304,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         daggers=daggers,
         overlaps=overlaps,
         comparisons=comparisons,
-        evidence=found,
+        pairwise=found,
         **_of_rules(rules, histories, collection, sets, options),
         spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
         effective=effective.table(scores.mean_matrix(table), sets, options),

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.answers import answers_of, steps_of
+from biasbed.analysis.runs.predictions import answers_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers

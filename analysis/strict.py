@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, blocks, layout
+from biasbed.analysis.columns import Column, blocks, make_design
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, score_table
 from biasbed.analysis.selection.pools import Choice, History
@@ -131,7 +131,7 @@ def compare_settings(
     can't have a block: the tests are on the blocks that all rows have, and of the rows that have all.
     """
     matrix, strict = (block_matrix(mean_matrix(one), sets) for one in (table, scores_of(reduced, table)))
-    of_block, known = blocks(sets), layout(sets)
+    of_block, known = blocks(sets), make_design(sets)
     about: dict[str, Any] = dict(alpha=alpha, lower_is_better=sorted(known.lower_blocks), noun=known.noun)
     lacking = [str(name) for name in matrix.index[matrix.isna().any(axis=1)]]
     comparisons = [friedman.compare(matrix, **about, left_out=lacking)]

@@ -21,8 +21,8 @@ import pandas as pd
 
 from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
 from biasbed.analysis.statistics import per_set as persets
+from biasbed.analysis.statistics.design import each, single
 from biasbed.analysis.statistics.exact import Array
-from biasbed.analysis.statistics.layout import each, single
 from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
 
 ALPHA = 0.05

@@ -14,8 +14,8 @@ from biasbed.analysis.report.verdicts import Overturned, asked, claims, firm, ov
 from biasbed.analysis.report.words import count, listing, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner, stability
-from biasbed.analysis.statistics.evidence import Limits
 from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.statistics.pairwise import Limits
 
 # --- what weakens it --------------------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ from biasbed.analysis.statistics.friedman import RankTests
 def weaknesses(analysis: Analysis) -> list[str]:
     """What makes the tests find more than they should: few runs, sets that share images."""
     lines = []
-    for limits in analysis.evidence.limits[:1]:
+    for limits in analysis.pairwise.limits[:1]:
         if limits.luck is not None and limits.luck.passes_for_a_difference:
             lines.append(_luck(limits.luck))
         if not limits.model.knows_runs:
@@ -52,7 +52,7 @@ def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Which conclusions survive every change that was tried, and which do not and why."""
     if comparison.skipped:
         return []
-    frame = analysis.evidence.checks
+    frame = analysis.pairwise.checks
     own_checks = frame[frame["setting"] == comparison.setting]
     tried = own_checks[own_checks["claims"] > 0].drop_duplicates("change")
     if tried.empty:
@@ -66,7 +66,7 @@ def flippable(analysis: Analysis, comparison: RankTests) -> list[str]:
         if lost
     ]
     lines += _untried(analysis, own_checks)
-    found = overturned(analysis.evidence.flips, comparison.setting)
+    found = overturned(analysis.pairwise.flips, comparison.setting)
     changed = {(one.test, frozenset((one.a, one.b))): one for one in found}
     if comparison.pair is not None and not comparison.significant:
         key = (stability.WILCOXON, frozenset(comparison.algorithms))
@@ -143,7 +143,7 @@ def _survival(conclusion: str, one: Overturned | None, analysis: Analysis) -> st
 
 def pool(analysis: Analysis, comparison: RankTests) -> list[str]:
     """How far Nemenyi's verdicts hang on which algorithms stand in the comparison."""
-    frame = analysis.evidence.pool
+    frame = analysis.pairwise.pool
     own = frame[frame["setting"] == comparison.setting]
     number = int(own["depends_on_pool"].astype(bool).sum())
     if not number:
@@ -160,13 +160,13 @@ def pool(analysis: Analysis, comparison: RankTests) -> list[str]:
 
 def unseen(analysis: Analysis) -> list[str]:
     """What this design could not have shown, whatever the truth."""
-    skipped = analysis.evidence.skipped
+    skipped = analysis.pairwise.skipped
     lines = [f"What these tests could have missed is not known: {skipped}."] if skipped and _tested(analysis) else []
-    for limits in analysis.evidence.limits:
+    for limits in analysis.pairwise.limits:
         where = words.setting_of(limits)
         found = [f"{limits.nemenyi.sentence}.", *detectable(analysis, limits)]
         lines += [where + line if where else line[0].upper() + line[1:] for line in found]
-    for limits in analysis.evidence.limits[:1]:
+    for limits in analysis.pairwise.limits[:1]:
         needed = limits.smallest_num_runs
         if limits.num_runs < needed and not _pairs_on_a_set(analysis):
             lines.append(
@@ -182,7 +182,7 @@ def _tested(analysis: Analysis) -> bool:
 
 def _pairs_on_a_set(analysis: Analysis) -> bool:
     """Whether the clearest possible outcome would have told some pair apart on some set."""
-    return bool((analysis.evidence.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
+    return bool((analysis.pairwise.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
 
 
 def detectable(analysis: Analysis, limits: Limits) -> list[str]:
@@ -220,7 +220,7 @@ def compared_in(analysis: Analysis, setting: str) -> tuple[str, ...]:
 
 def planned(analysis: Analysis) -> list[str]:
     """What would show the difference that `plan=` asks for."""
-    plan = analysis.evidence.plan
+    plan = analysis.pairwise.plan
     if plan is None:
         return []
     wanted = points(analysis, analysis.options.difference)

@@ -67,7 +67,7 @@ def changes(analysis: Analysis) -> dict[str, ChangeWords]:
 
 def changes_of(analysis: Analysis, comparison: RankTests, tests: Iterable[str]) -> str:
     """The changes after which the conclusions of these tests were drawn again, in words: of all, then what some add."""
-    frame = analysis.evidence.checks
+    frame = analysis.pairwise.checks
     own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
     named = changes(analysis)
     done = {test: list(own.loc[own["test"] == test, "change"].unique()) for test in tests}
@@ -126,7 +126,7 @@ def _survivors(analysis: Analysis, found: Sequence[ClaimedPair]) -> list[str]:
     whole = main(analysis)
     pairs = set(_pairs_of(found))
     lines, kept = [], []
-    if len(analysis.evidence.checks):
+    if len(analysis.pairwise.checks):
         kept.append(set(_pairs_of(firm(analysis, whole))))
         tried = changes_of(analysis, whole, dict.fromkeys(test for test, _, _ in found))
         lines.append(
@@ -233,7 +233,7 @@ def _pairs(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPai
 
 def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Which pairs Wilcoxon's tests separate, and whether they could have; none without a significant omnibus test."""
-    frame = analysis.evidence.wilcoxon
+    frame = analysis.pairwise.wilcoxon
     own = frame[frame["setting"] == comparison.setting]
     if own.empty or comparison.friedman is None or not comparison.significant:
         return []
@@ -273,7 +273,7 @@ def _first(pairs: Sequence[tuple[str, str]], name: str) -> int:
 
 def on_single_sets(analysis: Analysis) -> list[str]:
     """What holds on one set at a time, by tests over runs."""
-    frame = analysis.evidence.sets
+    frame = analysis.pairwise.sets
     tested = frame[frame["skipped"] == ""]
     if tested.empty:
         reasons = sorted(set(frame["skipped"]) - {""})
@@ -282,7 +282,7 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     if not found:
         return [f"On no single set do the runs show that the algorithms differ ({count(len(tested), 'set')} tested)."]
     where = "each of them" if len(found) == len(tested) else listing(found)
-    pairs = analysis.evidence.set_pairs
+    pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
     return [
         f"Set by set, the runs show that the algorithms differ on {len(found)} of {count(len(tested), 'tested set')} "

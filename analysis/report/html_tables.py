@@ -171,7 +171,7 @@ def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def per_set(analysis: Analysis) -> ReportTable | None:
     """Kruskal-Wallis on each set, and how many pairs are told apart there."""
-    frame, pairs = analysis.evidence.sets, analysis.evidence.set_pairs
+    frame, pairs = analysis.pairwise.sets, analysis.pairwise.set_pairs
     if (frame["skipped"] != "").all():
         return None
     rows = []
@@ -216,7 +216,7 @@ def _spread(std: float) -> str:
 def power(analysis: Analysis) -> ReportTable | None:
     """Per setting and procedure: fewest sets, detectable difference, false positives."""
     rows = []
-    for limits in analysis.evidence.limits:
+    for limits in analysis.pairwise.limits:
         rates = {entry.procedure: entry for entry in limits.false_positives}
         for entry in limits.detectable:
             found = rates.get(entry.procedure)
@@ -237,7 +237,7 @@ def power(analysis: Analysis) -> ReportTable | None:
 
 def plan(analysis: Analysis) -> ReportTable | None:
     """Power of larger and smaller designs, where asked for."""
-    frame = analysis.evidence.plan
+    frame = analysis.pairwise.plan
     if frame is None:
         return None
     runs = sorted(set(frame["num_runs"]))
@@ -273,7 +273,7 @@ def of_setting(analysis: Analysis, comparison: RankTests, links: Links) -> Mappi
 
 def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable:
     """Average rank, mean over sets with its interval, and the rank on every set."""
-    frame = analysis.evidence.intervals
+    frame = analysis.pairwise.intervals
     own = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
     means = {row["algorithm"]: row for row in own.to_dict("records")}
     sets = [name for name in blocks(analysis.sets) if name in comparison.sets]
@@ -341,7 +341,7 @@ def _probability(pair: Verdict) -> str:
 
 def flip_table(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable | None:
     """Every conclusion that some change overturns, with the changes."""
-    found = overturned(analysis.evidence.flips, comparison.setting)
+    found = overturned(analysis.pairwise.flips, comparison.setting)
     if not found:
         return None
     rows = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.columns import layout
+from biasbed.analysis.columns import make_design
 from biasbed.analysis.regret import BASELINE, OVER_METHODS
 from biasbed.analysis.report import words
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, interval, text
@@ -112,7 +112,7 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
         rows.append((links.algorithm(algorithm), *cells))
     caption = (
         f"What each selection rule costs: {words.unit(analysis)} behind {words.oracle(analysis)}, mean over the "
-        f"{layout(analysis.sets).noun}s; below, the average rank under the rule."
+        f"{make_design(analysis.sets).noun}s; below, the average rank under the rule."
     )
     caption += _labels_needed(analysis, rules)
     head = ("algorithm", *(f"{rule} (ORACLE)" if oracle else rule for rule, oracle in rules.items()))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed.analysis import texture
-from biasbed.analysis.columns import layout
+from biasbed.analysis.columns import make_design
 from biasbed.analysis.report import doubts, effective, findings, groups, layouts, paper_tables, single_runs, words
 from biasbed.analysis.result import Analysis, Cell, number, scores_by_run
 from biasbed.analysis.selection import reproduction
@@ -138,7 +138,7 @@ def _regret(analysis: Analysis) -> list[str]:
     rows = [[str(name), *map(number, values)] for name, values in zip(means.index, means.to_numpy(), strict=True)]
     return [
         f"Regret of selection rules, {words.unit(analysis)}: behind {words.oracle(analysis)}, "
-        f"mean over {layout(analysis.sets).noun}s\n" + table(header, rows)
+        f"mean over {make_design(analysis.sets).noun}s\n" + table(header, rows)
     ]
 
 

@@ -17,8 +17,8 @@ from biasbed.analysis.report.doubts import detectable
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
-from biasbed.analysis.statistics.evidence import limits_fields
 from biasbed.analysis.statistics.friedman import STRICT, RankTests
+from biasbed.analysis.statistics.pairwise import limits_fields
 from biasbed.system.tables import harmless
 
 SCORE_DIGITS = 6  # of what is written; the tests use all digits
@@ -186,7 +186,7 @@ def nemenyi_rows(analysis: Analysis) -> pd.DataFrame:
 
 def _evidence(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     """What `PairwiseResults` holds; those that are empty (without pairs, without a plan) are not written."""
-    found = analysis.evidence
+    found = analysis.pairwise
     plan = pd.DataFrame() if found.plan is None else found.plan
     return {
         "wilcoxon_holm.csv": (found.wilcoxon, "exact Wilcoxon and sign tests of every pair, with Holm's correction"),
@@ -215,7 +215,7 @@ def _tests(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
 
 
 def _power(analysis: Analysis) -> list[tuple[str, dict[str, Any], str]]:
-    found = analysis.evidence
+    found = analysis.pairwise
     if not found.limits:
         return []
     content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}

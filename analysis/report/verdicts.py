@@ -66,7 +66,7 @@ def control_of(analysis: Analysis, comparison: RankTests) -> str:
 
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
     """All pairs of one setting, the largest difference first; empty where there are no effects (one unit is needed)."""
-    found = analysis.evidence
+    found = analysis.pairwise
     keys = ["setting", "a", "b"]
     rows = found.effects.merge(found.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
     rows = rows.merge(found.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
@@ -169,7 +169,7 @@ def asked(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> boo
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:
     """Points by which the one's mean over the sets is ahead of the other's; NaN where sets have no common unit."""
-    frame = analysis.evidence.effects
+    frame = analysis.pairwise.effects
     own = frame[frame["setting"] == comparison.setting]
     found = {(a, b): float(d) for a, b, d in zip(own["a"], own["b"], own["mean_difference"], strict=True)}
     lead = found.get((better, worse), -found.get((worse, better), math.nan))
@@ -178,7 +178,7 @@ def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str
 
 def firm(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, str]]:
     """The claims that no change overturned: after each, the same test still puts the same one before the other."""
-    shaky = {(one.test, frozenset((one.a, one.b))) for one in overturned(analysis.evidence.flips, comparison.setting)}
+    shaky = {(one.test, frozenset((one.a, one.b))) for one in overturned(analysis.pairwise.flips, comparison.setting)}
     return [claim for claim in claims(analysis, comparison) if (claim[0], frozenset(claim[1:])) not in shaky]
 
 
@@ -195,7 +195,7 @@ def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, 
     if pair is not None:
         other = pair.b if pair.better == pair.a else pair.a
         return [(pair.better, other)] if comparison.significant else []
-    frame = analysis.evidence.wilcoxon
+    frame = analysis.pairwise.wilcoxon
     own = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
     ahead = own["rank_sum_a"] > own["rank_sum_b"]
     return [(a, b) if first else (b, a) for a, b, first in zip(own["a"], own["b"], ahead, strict=True)]

@@ -9,8 +9,8 @@ from biasbed import measures
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.evidence import Limits
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
+from biasbed.analysis.statistics.pairwise import Limits
 from biasbed.analysis.statistics.planner import Rate
 
 # --- nouns ------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.runs import consistency, left_out
-from biasbed.analysis.runs.alike import TESTED, alike, apart, cells_of, list_scopes, with_protocols
+from biasbed.analysis.runs import consistency, not_applicable
+from biasbed.analysis.runs.comparable import TESTED, alike, apart, cells_of, list_scopes, with_protocols
 from biasbed.analysis.runs.run import Collection, Run, Scope
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
@@ -160,7 +160,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     statuses = Counter(r.status for r in every if same_study(r, scope) and not r.finished and r.id not in others)
     counted, evidence = apart(counted)
     cells = cells_of(counted, protocols)
-    not_applicable, lost = left_out.read(store, scope, counted, cells)
+    left_out, lost = not_applicable.read(store, scope, counted, cells)
     collection = Collection(
         scope=scope,
         cells=cells,
@@ -171,7 +171,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
         unfinished=tuple(run for run in unfinished if _is_wanted(run, counted, options.seeds)),
         not_finished=dict(statuses),
         notes=(*notes, *lost),
-        left_out=not_applicable,
+        left_out=left_out,
         published_by_rule=by_rule,
     )
     needed = dict.fromkeys(run.id for runs in (counted, evidence, duplicates, *by_rule.values()) for run in runs)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from biasbed.analysis.options import GAPS
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection.of_domains import others
+from biasbed.analysis.selection.domain_rules import others
 from biasbed.analysis.selection.pools import History, Pool
 from biasbed.analysis.selection.rules import Rule
 from biasbed.errors import Failure

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_by
-from biasbed.analysis.runs.alike import columns_of, read_protocol
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
+from biasbed.analysis.runs.comparable import columns_of, read_protocol
 from biasbed.analysis.runs.run import Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule

@@ -33,9 +33,9 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
     protocol.sets: those that count. UsageError where the protocol does not have the rule.
     """
     if ":" in name:
-        from biasbed.analysis.selection import own
+        from biasbed.analysis.selection import user_rules
 
-        return own.load(name, protocol, n)
+        return user_rules.load(name, protocol, n)
     return known_rule(protocol.default_selection if name == "auto" else name, n, protocol)
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from biasbed.analysis.statistics.design import Design, RowScores
 from biasbed.analysis.statistics.exact import Array
-from biasbed.analysis.statistics.layout import Layout, RowScores
 from biasbed.analysis.statistics.pairs import Pairs
 
 SEED = 0
@@ -53,7 +53,7 @@ class Resamples:
         return result
 
 
-def resample(rows: Mapping[str, RowScores], layout: Layout, number: int) -> Resamples:
+def resample(rows: Mapping[str, RowScores], layout: Design, number: int) -> Resamples:
     """Draws for these rows, the same for the same shapes and names in the same order."""
     generator = np.random.default_rng(SEED)
     blocks = _counts(generator, len(layout.blocks), number)
@@ -75,7 +75,7 @@ def _within(generator: np.random.Generator, drawn: Array, size: int) -> Array:
     return counts.astype("float64") / size
 
 
-def intervals(rows: Mapping[str, RowScores], layout: Layout, draws: Resamples, alpha: float) -> pd.DataFrame:
+def intervals(rows: Mapping[str, RowScores], layout: Design, draws: Resamples, alpha: float) -> pd.DataFrame:
     """`INTERVAL_COLUMNS`: each algorithm's mean over all blocks, of each block of several columns, of each column.
 
     What stands above is not resampled: of a column runs alone, of a block its columns and runs. A row without some
@@ -109,7 +109,7 @@ def _behind(row: RowScores) -> tuple[int, str]:
 
 
 def improvements(
-    rows: Mapping[str, RowScores], layout: Layout, draws: Resamples, alpha: float, family: Pairs
+    rows: Mapping[str, RowScores], layout: Design, draws: Resamples, alpha: float, family: Pairs
 ) -> pd.DataFrame:
     """`IMPROVEMENT_COLUMNS`: of every pair the interval of the mean difference and the probability of improvement.
 

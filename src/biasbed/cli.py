@@ -80,7 +80,7 @@ def import_runs(options: ImportOptions) -> None:
     from biasbed.tracking.server import resolve_uri
 
     if options.source.endswith(".zip"):
-        from biasbed.tracking.receiving import import_archive
+        from biasbed.tracking.import_runs import import_archive
 
         import_archive(options.source)
     elif options.source not in published.names() and (options.is_path or Path(options.source).exists()):
@@ -153,7 +153,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         *("biasbed.analysis:analyze", "biasbed.analysis.options:AnalyzeOptions"),
     ),
     "export": EntryPoint(
-        "tracked runs as one file", *("biasbed.tracking.sending:export", "biasbed.options:ExportOptions")
+        "tracked runs as one file", *("biasbed.tracking.export_runs:export", "biasbed.options:ExportOptions")
     ),
     "import": EntryPoint(
         "published results, or a file of runs, as tracked runs",
@@ -368,7 +368,7 @@ def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
     if not commands.is_launched():
         yield lambda flags: None
         return
-    from biasbed.tracking.launched import launched
+    from biasbed.tracking.launched_run import launched
 
     with launched(command) as name:
         yield name

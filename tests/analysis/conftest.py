@@ -13,7 +13,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.statistics import bayesian, evidence, per_set, planner
+from biasbed.analysis.statistics import bayesian, pairwise, per_set, planner
 from biasbed.settings import build
 from helpers.sizes import without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
@@ -91,4 +91,4 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects, stability and power take most of an analysis; tests of what is compared do without."""
-    monkeypatch.setattr(evidence, "gather", without_sizes(evidence.gather))
+    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))

@@ -22,7 +22,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.tracking.comparison import TAG, unpacked
-from biasbed.tracking.launched import launched
+from biasbed.tracking.launched_run import launched
 from biasbed.tracking.notes import NOTE
 from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill

@@ -14,7 +14,7 @@ from biasbed.analysis import load
 from biasbed.analysis.regret import OVER_METHODS
 from biasbed.analysis.report import html, tables
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.counts import images_of
+from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.selection.rules import GROUP_LABELS
 from biasbed.analysis.statistics import two_binomials
 from helpers import biased_runs

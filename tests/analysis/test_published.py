@@ -141,7 +141,7 @@ def test_the_papers_two_rules_are_compared(analysis: Analysis) -> None:
     """Nemenyi's verdict on three pairs is another one over the last 30 epochs."""
     assert set(analysis.selection["rule"]) == {"best_validation", "last_n"}
     assert not analysis.selection["oracle"].any()
-    flips = analysis.evidence.flips
+    flips = analysis.pairwise.flips
     flips = flips[(flips["change"] == "selection_rule") & (flips["setting"] == "all")]
     assert set(zip(flips["test"], flips["a"], flips["b"], flips["after"], strict=True)) == {
         ("nemenyi", "debiased", "sagnet", "not told apart"),
@@ -240,21 +240,21 @@ def test_what_the_paper_does_not_have_is_refused(published_uri: str, values: dic
 
 def test_ten_sets_are_too_few_for_all_pairs_of_eight(analysis: Analysis) -> None:
     """debiased is better than four methods on every single set, and even that is not significant after Holm."""
-    tests = analysis.evidence.wilcoxon
+    tests = analysis.pairwise.wilcoxon
     tests = tests[tests["setting"] == "all"].set_index(["a", "b"])
     clean = tests[(tests["wins"] == 10) & (tests.index.get_level_values("a") == "debiased")]
     assert set(clean.index.get_level_values("b")) == {"erm", "infodrop", "padain", "sagnet"}
     assert clean["p_holm"].to_numpy() == pytest.approx(28 / 2**9)
     assert tests["smallest_p"].unique() == pytest.approx([28 / 2**9])
     assert not tests["significant"].any()
-    verdicts = analysis.evidence.bayesian.set_index(["setting", "a", "b"])["verdict"]
+    verdicts = analysis.pairwise.bayesian.set_index(["setting", "a", "b"])["verdict"]
     assert {verdicts["all", "debiased", name] for name in ("erm", "infodrop", "padain", "sagnet")} == {"a better"}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_draws")
 def test_against_erm_as_control_three_methods_differ(published_uri: str) -> None:
-    found = compute(RunStore(published_uri), options(published_uri, control="erm")).evidence.wilcoxon
+    found = compute(RunStore(published_uri), options(published_uri, control="erm")).pairwise.wilcoxon
     found = found[(found["setting"] == "all") & found["significant"]]
     assert set(found["a"]) == {"debiased", "deepaug_cae", "deepaug_edsr"}
 
@@ -264,7 +264,7 @@ def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis
         group for group in ("sagnet", "padain", "infodrop") if analysis.comparisons[0].p("deepaug_cae", group) < 0.05
     ]
     assert told == ["sagnet", "padain", "infodrop"]
-    flips = analysis.evidence.flips
+    flips = analysis.pairwise.flips
     flips = flips[
         (flips["setting"] == "all") & (flips["test"] == "nemenyi") & flips["change"].str.startswith("leave_one")
     ]
@@ -272,4 +272,4 @@ def test_which_of_the_papers_conclusions_survive_one_method_or_set_less(analysis
         (a, b) for a, b, after in zip(flips["a"], flips["b"], flips["after"], strict=True) if after == "not told apart"
     }
     assert lost == {("deepaug_cae", "infodrop"), ("debiased", "sagnet"), ("debiased", "padain")}
-    assert not (analysis.evidence.flips["test"] == "iman_davenport").any()
+    assert not (analysis.pairwise.flips["test"] == "iman_davenport").any()

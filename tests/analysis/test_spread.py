@@ -55,7 +55,7 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
 
 def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
     """Their run part is 0.16 points beside interactions of 7.8: what F rejects too often is its own."""
-    luck = published.evidence.limits[0].luck
+    luck = published.pairwise.limits[0].luck
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
     assert luck.excess[1] < 0.005

@@ -87,8 +87,8 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
     whole, strict = analysis.comparisons
     assert (whole.setting, strict.setting, strict.left_out) == ("all", "strict", ())
     assert strict.sets == whole.sets == NAMES
-    intervals = analysis.evidence.intervals.set_index(["setting", "algorithm", "dataset"])["mean"]
-    effects = analysis.evidence.effects
+    intervals = analysis.pairwise.intervals.set_index(["setting", "algorithm", "dataset"])["mean"]
+    effects = analysis.pairwise.effects
     assert set(effects["setting"]) == {"all", "strict"}
     # By hand: the same mean without four of the fifteen corruptions, in every row.
     left_out = (*NOISES, "brightness")

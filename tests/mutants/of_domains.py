@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import Mutant, of
 
 RULES, CHECKS, SWEEPS = (
-    "analysis/selection/of_domains.py",
+    "analysis/selection/domain_rules.py",
     "analysis/selection/completeness.py",
     "src/biasbed/published/sweep_runs.py",
 )
@@ -13,7 +13,7 @@ RULES, CHECKS, SWEEPS = (
 MUTANTS: list[Mutant] = [
     *of(
         RULES,
-        "analysis/selection/test_of_domains.py",
+        "analysis/selection/test_domain_rules.py",
         (
             "domains: of equal trials the first",
             "(max(trial[1].values()), trial[0].run.draw)",
@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         "analysis/selection/pools.py",
-        "analysis/selection/test_of_domains.py",
+        "analysis/selection/test_domain_rules.py",
         (
             "domains: pairs of any settings",
             "return str(run.draw) if self.is_search else run.seed",
@@ -70,7 +70,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         CHECKS,
-        "analysis/selection/test_of_domains.py",
+        "analysis/selection/test_domain_rules.py",
         (
             "domains: accepted gaps stop",
             "stops = [(kind, text) for kind, text in found if kind not in allowed]",
@@ -106,7 +106,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         "analysis/scores.py",
-        "analysis/selection/test_of_domains.py",
+        "analysis/selection/test_domain_rules.py",
         (
             "scores: the error with n - 1 in place of n",
             "return std * math.sqrt((number - 1) / (number - ddof) / number)",

@@ -142,8 +142,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "analysis/selection/normalised.py",
-        "analysis/selection/test_normalised.py",
+        "analysis/selection/corruption_errors.py",
+        "analysis/selection/test_corruption_errors.py",
         (
             "normalised: by the last run of the row",
             "math.fsum(one[metric] for one in found) / len(found)",

@@ -73,7 +73,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{ANALYSIS}/statistics/bootstrap.py",
-        "analysis/statistics/test_layout.py",
+        "analysis/statistics/test_design.py",
         (
             "bootstrap: a block's columns are not drawn",
             'counts = generator.multinomial(drawn.astype("int64") * size, np.full(size, 1 / size))',
@@ -90,8 +90,8 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/statistics/layout.py",
-        "analysis/statistics/test_layout.py",
+        f"{ANALYSIS}/statistics/design.py",
+        "analysis/statistics/test_design.py",
         (
             "layout: a seed is one training on all cells",
             "trainings.setdefault(of_cell[cells[column]], []).append(column)",

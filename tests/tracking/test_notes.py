@@ -14,7 +14,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.launched import launched
+from biasbed.tracking.launched_run import launched
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.server import experiment_for, experiment_id, impatient, resolve_uri, writer
 from biasbed.tracking.system_metrics import SystemMetrics
@@ -218,7 +218,7 @@ def test_a_launched_command_that_is_interrupted_ends_its_run_as_killed(
     client = writer(resolve_uri())
     run_id = client.create_run("0").info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    monkeypatch.setattr("biasbed.tracking.launched.ignore_signals", lambda: None)
+    monkeypatch.setattr("biasbed.tracking.launched_run.ignore_signals", lambda: None)
     with contextlib.suppress(KeyboardInterrupt), launched("analyze") as named:
         named({"study": "main"})
         raise KeyboardInterrupt

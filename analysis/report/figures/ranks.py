@@ -141,7 +141,7 @@ def _p_table(
     for i, a in enumerate(names):
         for j in range(i + 1, len(names)):
             table[i, j] = comparison.p(a, names[j])
-    frame = analysis.evidence.wilcoxon
+    frame = analysis.pairwise.wilcoxon
     own = frame[frame["setting"] == comparison.setting]
     for a, b, p in zip(own["a"], own["b"], own["p_holm"], strict=True):
         i, j = sorted((names.index(a), names.index(b)))

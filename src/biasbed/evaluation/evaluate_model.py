@@ -40,7 +40,7 @@ from biasbed.system.files import sha256, write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.tracker import Tracker
 
 COUNTED = (published.HUMANS, published.PUBLISHED)

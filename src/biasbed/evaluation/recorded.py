@@ -33,7 +33,7 @@ from biasbed.system.files import sha256
 from biasbed.system.strict import parse_float, parse_json, read_parquet
 from biasbed.system.tables import read_lines
 from biasbed.tracking.folder import home
-from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.tracker import Tracker
 
 SUFFIXES = (".csv", ".parquet")

@@ -30,7 +30,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
     UsageError, before anything is made, for a source that is no
     whole sweep; Failure where the server fails.
     """
-    from biasbed.tracking.receiving import import_archive
+    from biasbed.tracking.import_runs import import_archive
 
     path = Path(source).expanduser()
     if not path.exists():

@@ -26,7 +26,7 @@ from biasbed.system import places
 from biasbed.system.processes import interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder, exclusive
-from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import recovery

@@ -23,7 +23,7 @@ from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.finding import find_runs
 from biasbed.tracking.folder import make, mapping
-from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_for, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh

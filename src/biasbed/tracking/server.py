@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import files, places
-from biasbed.tracking import notes, problems
+from biasbed.tracking import mlflow_errors, notes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -109,10 +109,11 @@ def guarded(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not problems.is_foreign(error):
+        if not mlflow_errors.is_foreign(error):
             raise
         uri = places.public_uri(tracking_uri)
-        raise Failure(f"the tracking server {uri} can't be used: {problems.reason(error, tracking_uri)}") from error
+        reason = mlflow_errors.reason(error, tracking_uri)
+        raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
 
 SQLITE = re.compile(r"sqlite(\+\w+)?:///(?P<path>[^?]*)")

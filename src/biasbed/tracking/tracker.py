@@ -21,7 +21,7 @@ from biasbed.errors import Failure, first_line
 from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
-from biasbed.tracking import notes, problems
+from biasbed.tracking import mlflow_errors, notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.ownership import Ownership
@@ -340,7 +340,7 @@ class Tracker:
                 self._part_if_lost()
                 send()
         except Failure as failure:
-            gone = deleted(self.uri, self.run_id) if problems.is_refusal(failure.__cause__) else ""
+            gone = deleted(self.uri, self.run_id) if mlflow_errors.is_refusal(failure.__cause__) else ""
             is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
             self._problem, self._is_deleted = gone or str(failure), bool(gone)
             if is_news:

@@ -34,7 +34,7 @@ from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking import study_row
 from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.launched import take_run_id
+from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import averaged, final_evaluation, recovery

@@ -78,8 +78,8 @@ def test_tests_say_which_pool_they_are_on(cells: Analysis) -> None:
     assert words.setting_sentence(cells, complete) == (
         "Left out: irm, not applicable on some data set (2 algorithms x 3 data sets)."
     )
-    assert [limits.num_sets for limits in cells.evidence.limits] == [2, 3]
-    assert cells.evidence.limits[0].num_runs == 2  # replicates, not the runs of all cells
+    assert [limits.num_sets for limits in cells.pairwise.limits] == [2, 3]
+    assert cells.pairwise.limits[0].num_runs == 2  # replicates, not the runs of all cells
 
 
 def test_nothing_is_said_of_what_is_not_there(cells: Analysis, files: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
     assert analysis.comparisons[0].ranks.loc["corrupted"].tolist() == [3.0, 2.0, 1.0]
     assert analysis.blocks.empty
     names = ["plain", "fog", "noise", "corrupted"]
-    assert analysis.evidence.sets["dataset"].tolist() == names
-    found = analysis.evidence.intervals
+    assert analysis.pairwise.sets["dataset"].tolist() == names
+    found = analysis.pairwise.intervals
     assert found[found["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
     text = "\n".join(said(analysis))
     assert "3 algorithms (a, b and c) on 2 data sets (plain, corrupted: 3 columns)" in text
@@ -197,7 +197,7 @@ def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files:
 
 
 def test_intervals_are_of_columns_blocks_and_all(cells: Analysis) -> None:
-    frame = cells.evidence.intervals
+    frame = cells.pairwise.intervals
     own = frame[frame["algorithm"] == "irm"]
     assert own["dataset"].tolist() == ["(mean over office)", "(mean over pacs)", *COLUMNS[1:], "(mean over sets)"]
     assert own["num_runs"].tolist() == [2] * len(own)
@@ -299,8 +299,8 @@ def test_a_ratio_is_shown_unscaled_with_its_unit_and_mixed_with_nothing(recorder
     assert analysis.cells["c", "mce"].best  # the least
     assert not analysis.cells["a", "mce"].best
     assert analysis.units == "percent, mce in ratio"
-    assert "measured in % and ratio" in analysis.evidence.skipped
-    assert analysis.evidence.effects.empty
+    assert "measured in % and ratio" in analysis.pairwise.skipped
+    assert analysis.pairwise.effects.empty
     assert analysis.comparisons[0].friedman is not None  # ranks are over all
     assert "mce (ratio)" in summary.render(analysis)
     assert "mce (ratio)" in latex.score_table(analysis)
@@ -318,9 +318,9 @@ def test_points_are_of_percentages_only(recorder: Recorder) -> None:
             metrics = {f"test/loss/{n}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, n in enumerate(names)}
             recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
     analysis = analysed(recorder, plan="true", rope="0.5")
-    assert analysis.evidence.bayesian.empty
-    assert analysis.evidence.plan is None
-    assert len(analysis.evidence.effects) == 1
+    assert analysis.pairwise.bayesian.empty
+    assert analysis.pairwise.plan is None
+    assert len(analysis.pairwise.effects) == 1
     text = "\n".join(said(analysis))
     assert not re.search(r"points (?!\(95% interval)", text)  # a rate's are
     assert "good is better than bad by 1.0 nats on average" in text

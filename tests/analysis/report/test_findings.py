@@ -87,7 +87,7 @@ def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
         text = " ".join(doubts.flippable(analysis, comparison))
-        flips = analysis.evidence.flips
+        flips = analysis.pairwise.flips
         own = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
         assert ("survives all of it" in text) == own.empty
         for change, what in zip(own["change"].head(3), own["what"].head(3), strict=True):
@@ -109,7 +109,7 @@ def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> N
 def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
-        frame = analysis.evidence.effects
+        frame = analysis.pairwise.effects
         rows = frame[frame["setting"] == comparison.setting].to_dict("records")
         found = {frozenset((pair.a, pair.b)): pair for pair in verdicts(analysis, comparison)}
         assert len(found) == len(rows)

@@ -147,10 +147,10 @@ def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
     a = outcome.analysis
     frames = {name: getattr(a, name).map(renamed) for name in ("runs", "scores", "selection")}
     sets = tuple(dataclasses.replace(entry, name=str(renamed(entry.name))) for entry in a.sets)
-    found = dataclasses.replace(a.evidence, sets=a.evidence.sets.map(renamed), flips=a.evidence.flips.map(renamed))
+    found = dataclasses.replace(a.pairwise, sets=a.pairwise.sets.map(renamed), flips=a.pairwise.flips.map(renamed))
     main = dataclasses.replace(a.comparisons[0], ranks=a.comparisons[0].ranks.rename(index={"edge": EVIL}))
     main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
-    text = rendered(dataclasses.replace(a, sets=sets, evidence=found, comparisons=(main,), **frames), tmp_path)
+    text = rendered(dataclasses.replace(a, sets=sets, pairwise=found, comparisons=(main,), **frames), tmp_path)
     assert text.count("<script") == 1
     assert text.count("&lt;script&gt;") > 5
     assert EVIL not in text

@@ -17,7 +17,7 @@ from biasbed.analysis.report import html, paper_latex, paper_tables, summary, ta
 from biasbed.analysis.report.paper_tables import Entry, PaperTable, TableRow
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.statistics import evidence
+from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from biasbed.record import Derived, SetRecord
 from biasbed.settings import build
@@ -131,7 +131,7 @@ def analysis(herds: Recorder, once: Callable[..., Any]) -> Analysis:
     def make(folder: Path) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(folder / "home"))
-            patch.setattr(evidence, "gather", without_sizes(evidence.gather))
+            patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
             return analysis_of(herds)
 
     found: Analysis = once("analysis_of_paper_tables", make)

@@ -13,7 +13,7 @@ from biasbed import record
 from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.inputs import _chosen
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.alike import columns_of
+from biasbed.analysis.runs.comparable import columns_of
 from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.scores import run_table
@@ -176,8 +176,8 @@ def test_a_row_may_have_none_of_the_chosen_columns(recorder: Recorder) -> None:
     analysis = analysis_of(recorder, sets="shades_5")
     lost = analysis.scores[analysis.scores["algorithm"] == "lff"]
     assert lost["num_runs"].tolist() == [0]
-    assert analysis.evidence.sets["num_algorithms"].tolist() == [2]
-    assert set(analysis.evidence.intervals["algorithm"]) == {"r18", "r50"}
+    assert analysis.pairwise.sets["num_algorithms"].tolist() == [2]
+    assert set(analysis.pairwise.intervals["algorithm"]) == {"r18", "r50"}
 
 
 def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:

@@ -104,7 +104,7 @@ def test_published_runs_stand_beside_ones_own_marked(beside: Recorder, published
     alone = published.scores.set_index(["algorithm", "dataset"])
     for name in ("erm", "sagnet", "deepaug_cae"):
         assert scores.loc[f"{name}@biasbed", "mean"].to_dict() == alone.loc[name, "mean"].to_dict()
-    assert set(analysis.evidence.wilcoxon["b"]) == {"erm@biasbed"}
+    assert set(analysis.pairwise.wilcoxon["b"]) == {"erm@biasbed"}
     assert ("deepaug_cae@biasbed", "deepaug_cae") in analysis.daggers
     assert ("stylized_erm@biasbed", "stylized_imagenet") in analysis.daggers
     assert any("CVPR 2023" in note for note in analysis.notes)
@@ -132,7 +132,7 @@ def test_rules_that_were_not_published_are_shown_for_ones_own_runs_only(beside: 
     assert set(by_rule["best_epoch"]) == set(METHODS)
     assert len(by_rule["best_validation"]) == 11
     # Fewer algorithms are another pool: what flips there would not be the rule's doing.
-    assert "selection_rule" not in set(analysis.evidence.checks["change"])
+    assert "selection_rule" not in set(analysis.pairwise.checks["change"])
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------

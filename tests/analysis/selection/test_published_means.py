@@ -140,8 +140,8 @@ def test_tests_over_runs_are_skipped_with_one_reason(papers_uri: str) -> None:
     analysis = alone(papers_uri, "domains")
     (note,) = [note for note in analysis.notes if "tests over runs" in note]
     assert note.startswith("only means were published of all rows: tests over sets take them, tests over runs")
-    assert analysis.evidence.set_pairs.empty
-    assert analysis.evidence.sets["p"].isna().all()
+    assert analysis.pairwise.set_pairs.empty
+    assert analysis.pairwise.sets["p"].isna().all()
 
 
 def test_the_other_rule_has_its_own_numbers(papers_uri: str) -> None:
@@ -217,7 +217,7 @@ def test_cells_are_joined_by_block_and_domain(beside: Recorder, tmp_path: Path) 
 
 def test_tests_over_runs_have_ones_own_rows_alone(beside: Recorder) -> None:
     hold_each_out(beside)
-    evidence = own(beside, with_published=True).evidence
+    evidence = own(beside, with_published=True).pairwise
     assert set(evidence.set_pairs["a"]) | set(evidence.set_pairs["b"]) == {"erm", "sagnet"}
     assert (evidence.sets["num_algorithms"] == 2).all()
     intervals = evidence.intervals[evidence.intervals["dataset"] == "pacs-art"].set_index("algorithm")

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from biasbed.analysis.statistics import bootstrap
-from biasbed.analysis.statistics.layout import each, single
+from biasbed.analysis.statistics.design import each, single
 from biasbed.analysis.statistics.pairs import Pairs
 
 PAIR = (("a", "b"),)

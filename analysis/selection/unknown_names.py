@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.algorithms import REGISTRY as ALGORITHMS
-from biasbed.analysis.runs.alike import read_protocol
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, read_run
+from biasbed.analysis.runs.comparable import read_protocol
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection.rules import RULES
 from biasbed.errors import Failure, UsageError

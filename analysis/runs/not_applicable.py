@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from biasbed import record
-from biasbed.analysis.runs.alike import TESTED
+from biasbed.analysis.runs.comparable import TESTED
 from biasbed.analysis.runs.run import Run, Scope, TrainedOn
 from biasbed.errors import shown
 from biasbed.system.strict import parse_json

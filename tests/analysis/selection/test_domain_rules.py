@@ -21,15 +21,15 @@ from biasbed.analysis.report import latex
 from biasbed.analysis.report.groups import averages
 from biasbed.analysis.report.tables import average_rows
 from biasbed.analysis.result import Analysis, compute
-from biasbed.analysis.runs.alike import apart, cells_of, columns_of, read_protocols
 from biasbed.analysis.runs.collect import read_run
+from biasbed.analysis.runs.comparable import apart, cells_of, columns_of, read_protocols
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.selection.of_domains import TrainingDomainValidation
+from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
 from biasbed.analysis.selection.published import _shared
 from biasbed.analysis.selection.select import known_rule
-from biasbed.analysis.statistics import evidence
+from biasbed.analysis.statistics import pairwise
 from biasbed.errors import Failure
 from biasbed.published import cells, sweeps
 from biasbed.published.sweep_runs import import_sweep
@@ -80,7 +80,7 @@ def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
 @pytest.fixture(scope="module")
 def results(stores: dict[str, RunStore]) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evidence, "gather", without_sizes(evidence.gather))
+        patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
         patch.setattr(regret, "under_every_rule", lambda chosen, *rest: [chosen])
         yield {
             (name, rule): analysed(store, ours, allow=("unfinished",))

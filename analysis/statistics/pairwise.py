@@ -17,8 +17,8 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
+from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, difference, orient
-from biasbed.analysis.statistics.layout import NO_SCORES, Layout, RowScores, rows_of
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -70,7 +70,7 @@ class PairwiseResults:
 def gather(
     comparisons: Sequence[RankTests],
     runs: tuple[pd.DataFrame, pd.DataFrame],
-    layout: Layout,
+    layout: Design,
     rules: tuple[Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
@@ -110,7 +110,7 @@ def gather(
 
 
 def _on_columns(
-    whole: RankTests, rows: Mapping[str, RowScores], layout: Layout, options: AnalyzeOptions
+    whole: RankTests, rows: Mapping[str, RowScores], layout: Design, options: AnalyzeOptions
 ) -> tuple[dict[str, pd.DataFrame], float, pairs.Pairs]:
     """What `per_set` takes: the tests over runs look at each column, whatever block it is in."""
     columns = list(layout.shown)
@@ -134,7 +134,7 @@ class _Setting:
         self,
         comparison: RankTests,
         rows: Mapping[str, RowScores],
-        layout: Layout,
+        layout: Design,
         rules: Mapping[str, pd.DataFrame],
         options: AnalyzeOptions,
     ) -> None:
@@ -212,7 +212,7 @@ class _Setting:
         return planner.plan(model, self.options.difference, self.options.alpha)
 
 
-def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Layout) -> tuple[Layout, dict[str, RowScores]]:
+def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Design) -> tuple[Design, dict[str, RowScores]]:
     """The blocks and the rows of a comparison."""
     own = layout.of(comparison.sets)
     return own, {name: rows[name].of(own.columns) for name in comparison.algorithms}
@@ -221,7 +221,7 @@ def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Layout) ->
 def _intervals(
     comparisons: Sequence[RankTests],
     of_settings: Sequence[Mapping[str, RowScores]],
-    layout: Layout,
+    layout: Design,
     options: AnalyzeOptions,
     over_sets: bool,
 ) -> pd.DataFrame:
@@ -242,7 +242,7 @@ def _intervals(
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 
-def _intervals_of(layout: Layout, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
+def _intervals_of(layout: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
     rows = {name: row for name, row in rows.items() if row.columns}
     if not layout.blocks or not rows:
         return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.analysis.runs.alike import alike, cells_of, columns_of
+from biasbed.analysis.runs.comparable import alike, cells_of, columns_of
 from biasbed.analysis.runs.consistency import first_of_each_key, irregularities
 from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore

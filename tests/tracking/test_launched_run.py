@@ -9,7 +9,7 @@ import pytest
 
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
-from biasbed.tracking.launched import check_run_id, launched, take_run_id
+from biasbed.tracking.launched_run import check_run_id, launched, take_run_id
 from biasbed.tracking.server import resolve_uri, writer
 from helpers.runs import all_runs
 from helpers.toy_runs import Recorder

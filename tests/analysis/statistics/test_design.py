@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from biasbed import record
 from biasbed.analysis import scores
-from biasbed.analysis.columns import Column, blocks, layout
+from biasbed.analysis.columns import Column, blocks, make_design
 from biasbed.analysis.statistics import bootstrap, friedman, pairs, simulation
-from biasbed.analysis.statistics.layout import Layout, each, rows_of, single
+from biasbed.analysis.statistics.design import Design, each, rows_of, single
 from helpers.demsar import matrix
 
 TABLES = st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=6, max_size=8)
@@ -68,7 +68,7 @@ def test_a_blocks_value_is_the_mean_of_its_columns_and_its_deviation_that_of_the
 
 
 def test_rows_know_their_replicates_runs_and_which_columns_share_trainings() -> None:
-    known = layout(TWO)
+    known = make_design(TWO)
     row = rows_of(run_table(BY_HAND), known.columns)["a"]
     assert row.scores.loc["a seed 1"].to_dict() == {"art": 54.0, "photo": 72.0, "clip": 46.0}
     assert row.together == (("art",), ("photo",), ("clip",))
@@ -87,7 +87,7 @@ def test_a_tested_model_is_one_run_in_all_cells() -> None:
 def test_a_replicate_without_a_column_has_no_value_on_the_block() -> None:
     runs = run_table(BY_HAND)
     runs = runs[~((runs["dataset"] == "photo") & (runs["seed"] == 1) & (runs["algorithm"] == "a"))]
-    known = layout(TWO)
+    known = make_design(TWO)
     means = known.means(rows_of(runs, known.columns)["a"].scores)
     assert means["pacs"].isna().tolist() == [False, True]
     table = scores.score_table(runs, ["a", "b"], ["art", "photo", "clip"])
@@ -108,7 +108,7 @@ def test_no_run_stands_behind_a_block_that_a_row_does_not_have() -> None:
 
 
 def test_a_drawn_block_draws_its_columns_anew_each_time() -> None:
-    known = layout(TWO)
+    known = make_design(TWO)
     rows = rows_of(run_table(BY_HAND), known.columns)
     draws = bootstrap.resample(rows, known, 4000)
     pacs, office = draws.columns[:, :2], draws.columns[:, 2]
@@ -132,7 +132,7 @@ def test_runs_of_different_cells_are_drawn_by_themselves() -> None:
 
 
 def test_every_level_has_its_interval() -> None:
-    known = layout(TWO)
+    known = make_design(TWO)
     rows = rows_of(run_table(BY_HAND), known.columns)
     frame = bootstrap.intervals(rows, known, bootstrap.resample(rows, known, 2000), 0.05)
     own = frame[frame["algorithm"] == "a"].set_index("dataset")
@@ -146,7 +146,7 @@ def test_every_level_has_its_interval() -> None:
 
 def test_improvement_is_averaged_within_blocks_first() -> None:
     """a beats b always on art, in 3.5 of 4 pairs of runs on photo, never on clip."""
-    known = layout(TWO)
+    known = make_design(TWO)
     rows = rows_of(run_table(BY_HAND), known.columns)
     frame = bootstrap.improvements(rows, known, bootstrap.resample(rows, known, 300), 0.05, (("a", "b"),))
     assert frame["probability_of_improvement"].iloc[0] == ((1 + 3.5 / 4) / 2 + 0) / 2
@@ -154,7 +154,7 @@ def test_improvement_is_averaged_within_blocks_first() -> None:
 
 def test_power_takes_replicates_on_blocks() -> None:
     """Run part and noise of the blocks' means, not of the columns."""
-    known = layout(TWO)
+    known = make_design(TWO)
     rows = rows_of(run_table(BY_HAND), known.columns)
     runs = {name: known.means(row.scores) for name, row in rows.items()}
     means = pd.DataFrame({name: known.reduced(row.scores.mean()) for name, row in rows.items()})
@@ -240,20 +240,20 @@ def test_equal_columns_of_a_block_leave_its_intervals_as_they_are() -> None:
     doubled = {row: {"x-0": own["x"], "x-1": own["x"], "y": own["y"]} for row, own in values.items()}
     found = []
     for of_rows, known in ((values, columns(x=("x",), y=("y",))), (doubled, columns(x=("x-0", "x-1"), y=("y",)))):
-        rows = rows_of(run_table(of_rows, crossed=True), layout(known).columns)
-        draws = bootstrap.resample(rows, layout(known), 500)
-        found.append(bootstrap.improvements(rows, layout(known), draws, 0.05, (("a", "b"),)).iloc[0].tolist()[2:])
+        rows = rows_of(run_table(of_rows, crossed=True), make_design(known).columns)
+        draws = bootstrap.resample(rows, make_design(known), 500)
+        found.append(bootstrap.improvements(rows, make_design(known), draws, 0.05, (("a", "b"),)).iloc[0].tolist()[2:])
     assert found[0] == pytest.approx(found[1])
 
 
 def test_blocks_of_unlike_columns_are_known_by_their_layout() -> None:
     loss = record.SetRecord("loss", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
-    known = layout([*TWO, Column("loss", loss, unit="nats")])
+    known = make_design([*TWO, Column("loss", loss, unit="nats")])
     assert known.wide == {"pacs": ("art", "photo")}
     assert (known.noun, known.of(("office",)).noun) == ("data set", "set")
     assert known.units == {"pacs": "%", "office": "%", "loss": "nats"}
     assert known.lower == {"loss"}
-    turned = Layout({"loss": ("loss",)}, {"loss": "nats"}, known.lower, ("loss",)).oriented(
+    turned = Design({"loss": ("loss",)}, {"loss": "nats"}, known.lower, ("loss",)).oriented(
         {"a": single(pd.DataFrame({"loss": [2.0]}))}
     )
     assert turned["a"].scores["loss"].tolist() == [-2.0]

@@ -18,7 +18,7 @@ from biasbed import measures
 
 
 @dataclass(frozen=True)
-class Layout:
+class Design:
     """Which columns make a block, and what they are measured in. Those that make one agree in unit and direction."""
 
     blocks: Mapping[str, tuple[str, ...]]  # block -> the columns whose mean it is
@@ -46,12 +46,12 @@ class Layout:
         """Blocks on which less is better."""
         return frozenset(block for block, names in self.blocks.items() if names[0] in self.lower)
 
-    def of(self, blocks: Iterable[str]) -> Layout:
+    def of(self, blocks: Iterable[str]) -> Design:
         """These blocks alone."""
         names = tuple(blocks)
         units = {name: self.units[name] for name in names}
         own = {name: self.blocks[name] for name in names}
-        return Layout(own, units, self.lower, tuple(column for columns in own.values() for column in columns))
+        return Design(own, units, self.lower, tuple(column for columns in own.values() for column in columns))
 
     def means(self, scores: pd.DataFrame) -> pd.DataFrame:
         """Replicates x blocks from replicates x columns; NaN where a replicate lacks a column of the block."""
@@ -71,10 +71,10 @@ class Layout:
         return {name: row.turned(self.lower) for name, row in rows.items()}
 
 
-def each(columns: Iterable[object]) -> Layout:
+def each(columns: Iterable[object]) -> Design:
     """Every column a block by itself, in percent, of which more is better."""
     names = tuple(map(str, columns))
-    return Layout({name: (name,) for name in names}, dict.fromkeys(names, measures.FRACTION), frozenset(), names)
+    return Design({name: (name,) for name in names}, dict.fromkeys(names, measures.FRACTION), frozenset(), names)
 
 
 @dataclass(frozen=True)

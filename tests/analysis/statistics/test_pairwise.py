@@ -16,7 +16,7 @@ from biasbed import record
 from biasbed.analysis.report import tables
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.statistics import evidence, pairs, per_set, stability
+from biasbed.analysis.statistics import pairs, pairwise, per_set, stability
 from biasbed.errors import UsageError
 from helpers.commands import ROOT
 from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
@@ -26,7 +26,7 @@ PAGES = ("analysis.md", "selection.md", "report.md")
 # What they say of each file.
 COLUMNS = {
     "wilcoxon_holm.csv": ("setting", *pairs.TEST_COLUMNS, "omnibus_significant", "significant"),
-    "effects.csv": ("setting", *evidence.EFFECT_COLUMNS),
+    "effects.csv": ("setting", *pairwise.EFFECT_COLUMNS),
     "per_set.csv": per_set.SET_COLUMNS,
     "per_set_pairs.csv": per_set.PAIR_COLUMNS,
     "sensitivity.csv": ("setting", *stability.FLIP_COLUMNS),
@@ -82,7 +82,7 @@ def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_
 
 
 def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
-    found = found_of_many.evidence
+    found = found_of_many.pairwise
     tests = found.wilcoxon.set_index(["a", "b"])
     assert tests.loc[("a", "c"), "significant"]
     assert tests.loc[("a", "c"), "wins"] == 0
@@ -98,7 +98,7 @@ def test_the_clear_winner_wins_everywhere(found_of_many: Analysis) -> None:
 
 @pytest.mark.slow
 def test_a_rope_makes_small_differences_equivalent(many: Recorder) -> None:
-    narrow, wide = (result(many, rope=rope).evidence.bayesian.set_index(["a", "b"]) for rope in (0.5, 4))
+    narrow, wide = (result(many, rope=rope).pairwise.bayesian.set_index(["a", "b"]) for rope in (0.5, 4))
     assert narrow.loc[("a", "b"), "verdict"] == "b better"
     assert wide.loc[("a", "b"), "verdict"] == "equivalent"
 
@@ -112,14 +112,14 @@ def test_pairs_are_marked_under_an_insignificant_omnibus_test(recorder: Recorder
         "c": [0.9 if i % 2 else 0.1 for i in range(8)],
     }.items():
         recorder.train(name, 0, scores, protocol=protocol)
-    row = result(recorder).evidence.wilcoxon.set_index(["a", "b"]).loc[("a", "b")]
+    row = result(recorder).pairwise.wilcoxon.set_index(["a", "b"]).loc[("a", "b")]
     assert row["p_holm"] == pytest.approx(3 / 2**7)
     assert not row["omnibus_significant"]
     assert not row["significant"]
 
 
 def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
-    found = result(many, control="a").evidence
+    found = result(many, control="a").pairwise
     for frame in (found.wilcoxon, found.effects, found.bayesian, found.set_pairs):
         assert set(zip(frame["a"], frame["b"], strict=True)) == {("b", "a"), ("c", "a")}
     assert found.wilcoxon["num_tests"].unique().tolist() == [2]
@@ -128,7 +128,7 @@ def test_a_control_leaves_its_pairs_only(many: Recorder) -> None:
 
 def test_every_mean_is_traced_to_its_runs(found_of_many: Analysis) -> None:
     analysis = found_of_many
-    frame = analysis.evidence.intervals
+    frame = analysis.pairwise.intervals
     ids = {run.id: run.algorithm for run in analysis.collection.runs}
     for algorithm, mentioned in zip(frame["algorithm"], frame["run_ids"], strict=True):
         assert {ids[run_id] for run_id in mentioned.split()} == {algorithm}
@@ -161,8 +161,8 @@ def test_without_repeated_runs_what_needs_them_is_empty(recorder: Recorder, tmp_
     content = json.loads((tmp_path / "files" / "power.json").read_text())["all"]
     assert content["run_sd"] is None
     assert content["false_positives"] is None
-    assert (analysis.evidence.sets["skipped"] == "fewer than two runs: erm, infodrop, padain").all()
-    assert "one_run_less" not in set(analysis.evidence.checks["change"])
+    assert (analysis.pairwise.sets["skipped"] == "fewer than two runs: erm, infodrop, padain").all()
+    assert "one_run_less" not in set(analysis.pairwise.checks["change"])
 
 
 def test_selection_rules_are_compared_on_the_same_runs(recorder: Recorder) -> None:
@@ -178,7 +178,7 @@ def test_selection_rules_are_compared_on_the_same_runs(recorder: Recorder) -> No
     assert frame.loc[("last_n", "late", "plain"), ["mean", "gap"]].tolist() == pytest.approx([50, 10])
     assert frame.loc[("best_epoch", "early", "edge"), ["mean", "gap"]].tolist() == pytest.approx([90, 0])
     assert frame.xs("best_epoch")["oracle"].all()
-    flips = analysis.evidence.flips
+    flips = analysis.pairwise.flips
     rows = flips[flips["change"] == "selection_rule"].set_index(["what", "test"])
     assert rows.loc[("best_epoch", "wilcoxon_holm"), ["before", "after"]].tolist() == [
         "late before early",
@@ -199,7 +199,7 @@ def test_lower_is_better_turns_differences_round_and_not_means(recorder: Recorde
                 f"test/loss/{s.name}": [1.5 - lead + 0.01 * i + 0.001 * seed] * 4 for i, s in enumerate(protocol.sets)
             }
             recorder.train(name, seed, {}, protocol=protocol, metrics=metrics)
-    found = result(recorder, n=2).evidence
+    found = result(recorder, n=2).pairwise
     row = found.effects.iloc[0]
     assert (row["a"], row["hodges_lehmann"], row["wins"]) == ("bad", pytest.approx(-1), 0)
     assert row["probability_of_improvement"] == 0
@@ -220,12 +220,12 @@ def test_sets_in_different_units_are_not_averaged(recorder: Recorder) -> None:
             metrics = {"test/loss/hard": [2 - 0.1 * lead] * 4}
             recorder.train(name, seed, scores, protocol=protocol, metrics=metrics)
     analysis = result(recorder, n=2)
-    assert "measured in % and nats" in analysis.evidence.skipped
-    assert analysis.evidence.skipped in analysis.notes
-    assert analysis.evidence.wilcoxon.empty
-    assert analysis.evidence.limits == ()
-    assert not (analysis.evidence.intervals["dataset"] == "(mean over sets)").any()
-    assert len(analysis.evidence.sets) == len(SETS) + 1
+    assert "measured in % and nats" in analysis.pairwise.skipped
+    assert analysis.pairwise.skipped in analysis.notes
+    assert analysis.pairwise.wilcoxon.empty
+    assert analysis.pairwise.limits == ()
+    assert not (analysis.pairwise.intervals["dataset"] == "(mean over sets)").any()
+    assert len(analysis.pairwise.sets) == len(SETS) + 1
     assert analysis.comparisons[0].friedman is not None
 
 
@@ -249,14 +249,14 @@ def test_one_algorithm_and_two(recorder: Recorder, tmp_path: Path) -> None:
 
 def test_too_few_sets_have_no_interval(recorder: Recorder) -> None:
     fill(recorder, THREE)
-    found = result(recorder, sets=",".join(SETS[:5])).evidence
+    found = result(recorder, sets=",".join(SETS[:5])).pairwise
     assert found.effects["low"].tolist() == [-math.inf] * len(found.effects)
     assert found.effects["detectable"].tolist() == [math.inf] * len(found.effects)
     assert (found.wilcoxon["smallest_p"] > 0.05).all()
 
 
 def test_the_same_runs_give_the_same_numbers(many: Recorder, found_of_many: Analysis) -> None:
-    one, two = found_of_many.evidence, result(many).evidence
+    one, two = found_of_many.pairwise, result(many).pairwise
     for name in ("wilcoxon", "effects", "bayesian", "intervals", "sets", "set_pairs", "flips", "checks", "pool"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(two, name))
     assert [entry.detectable for entry in one.limits] == [entry.detectable for entry in two.limits]
