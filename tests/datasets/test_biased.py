@@ -224,14 +224,14 @@ def test_a_link_to_an_image_of_another_part_is_refused(is_hard: bool, tmp_path: 
 
 def test_less_than_half_an_image_of_a_class_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data.severity=0.2: 'figures' has 220 .* one of which is 0.45 %"):
-        biased.named("figures", Path).parts(Path(), Wanted(0.2, 0, 16))
-    assert conflicts(biased.named("figures", Path).parts(Path(), Wanted(0.3, 0, 16)))[0] == 10
+        biased.DATA_SETS.make("figures", Path).parts(Path(), Wanted(0.2, 0, 16))
+    assert conflicts(biased.DATA_SETS.make("figures", Path).parts(Path(), Wanted(0.3, 0, 16)))[0] == 10
 
 
 def test_validation_images_are_halved_by_group() -> None:
     """One more selects; the seed of the data draws, and nothing else changes."""
     wanted = Wanted(20.0, 0, 16)
-    whole = biased.named("figures", Path).parts(Path(), wanted)
+    whole = biased.DATA_SETS.make("figures", Path).parts(Path(), wanted)
     one, again, other = (biased.halved(whole, seed) for seed in (0, 0, 1))
     assert one.lent is not None
     assert (one.train, one.test) == (whole.train, whole.test)

@@ -43,7 +43,7 @@ def frost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parts(root: Path, name: str = TYPE1, severity: float = 20, seed: int = 0, corruption: int = 5) -> Division:
-    return biased.named(name, Path).parts(root, Wanted(severity, seed, 32, corruption=corruption))
+    return biased.DATA_SETS.make(name, Path).parts(root, Wanted(severity, seed, 32, corruption=corruption))
 
 
 def by_name(source: Any) -> dict[str, tuple[int, np.ndarray]]:

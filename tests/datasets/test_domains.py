@@ -11,10 +11,10 @@ import pytest
 
 from biasbed.data.folders import FolderSource
 from biasbed.datasets import domainbed
-from biasbed.datasets.domains import DATA_SETS, DomainDataSet, named, united
+from biasbed.datasets.domains import DATA_SETS, DomainDataSet, united
 from biasbed.errors import UsageError
 from biasbed.prepare.doctor import examine
-from helpers.domain_tree import make_domains
+from helpers.domain_tree import data_set, make_domains
 
 DOMAINS = dict(zip(DATA_SETS, (3, 6, 4, 4, 4, 4, 6), strict=True))
 PACS = ("art_painting", "cartoon", "photo", "sketch")
@@ -39,7 +39,7 @@ def pacs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_each_is_known_without_a_look_at_the_disk(name: str, tmp_path: Path) -> None:
-    data = named(name, tmp_path)
+    data = data_set(name, tmp_path)
     assert data.name == name
     assert len(data.domains(tmp_path)) == DOMAINS[name]
     assert data.images > 9_000
@@ -79,15 +79,15 @@ def test_counts_are_those_of_the_papers() -> None:
 def test_folders_are_found_by_usual_names(spelling: str, place: str, folders: tuple[str, ...], tmp_path: Path) -> None:
     for number, folder in enumerate(folders):
         make_domains(tmp_path / place, [folder], images=number + 1, size=4)
-    sources = named(spelling, tmp_path).open_domains(tmp_path)
-    assert list(sources) == list(named(spelling, tmp_path).domains(tmp_path))
+    sources = data_set(spelling, tmp_path).open_domains(tmp_path)
+    assert list(sources) == list(data_set(spelling, tmp_path).domains(tmp_path))
     assert [len(source) for source in sources.values()] == [2 * (n + 1) for n in range(len(folders))]
     assert {source.classes for source in sources.values()} == {("cat", "dog")}
 
 
 def test_aliases_are_the_tables_names(tmp_path: Path) -> None:
     first = {
-        name: [names[0] for names in named(name, tmp_path).domains(tmp_path).values() if names] for name in DATA_SETS
+        name: [names[0] for names in data_set(name, tmp_path).domains(tmp_path).values() if names] for name in DATA_SETS
     }
     assert first["vlcs"] == ["C", "L", "S", "V"]
     assert first["pacs"] == ["A", "C", "P", "S"]
@@ -101,30 +101,32 @@ def test_aliases_are_the_tables_names(tmp_path: Path) -> None:
 
 def test_a_domain_that_is_missing(pacs: Path) -> None:
     (pacs / "PACS" / "photo").rename(pacs / "PACS" / "photos")
-    assert "no folder of the domain photo; did you mean 'photos'?" in refusal(named("pacs", pacs), pacs)
+    assert "no folder of the domain photo; did you mean 'photos'?" in refusal(data_set("pacs", pacs), pacs)
 
 
 def test_an_archive_that_waits(pacs: Path) -> None:
     shutil.rmtree(pacs / "PACS")
     (pacs / "PACS").mkdir()
     (pacs / "PACS.zip").write_bytes(b"PK")
-    assert f"{pacs / 'PACS.zip'} is there but not unpacked" in refusal(named("pacs", pacs), pacs)
+    assert f"{pacs / 'PACS.zip'} is there but not unpacked" in refusal(data_set("pacs", pacs), pacs)
     make_domains(pacs / "domain_net", ("clipart", "infograph", "painting", "quickdraw", "real"), images=1, size=4)
     (pacs / "domain_net" / "sketch.zip").write_bytes(b"PK")
-    message = refusal(named("domainnet", pacs), pacs)
+    message = refusal(data_set("domainnet", pacs), pacs)
     assert f"no folder of the domain sketch; {pacs / 'domain_net' / 'sketch.zip'} is there but not unpacked" in message
 
 
 def test_a_class_that_a_domain_lacks(pacs: Path) -> None:
     shutil.rmtree(pacs / "PACS" / "cartoon" / "dog")
-    message = refusal(named("pacs", pacs), pacs)
+    message = refusal(data_set("pacs", pacs), pacs)
     assert "the class 'dog' is in art_painting, photo, sketch and not in cartoon" in message
 
 
 def test_a_class_without_images(pacs: Path) -> None:
     for image in (pacs / "PACS" / "cartoon" / "dog").iterdir():
         image.unlink()
-    assert f"the class folder {pacs / 'PACS' / 'cartoon' / 'dog'} has no images" in refusal(named("pacs", pacs), pacs)
+    assert f"the class folder {pacs / 'PACS' / 'cartoon' / 'dog'} has no images" in refusal(
+        data_set("pacs", pacs), pacs
+    )
 
 
 def test_a_division_inside_domains(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_division_inside_domains(tmp_path: Path) -> None:
     for domain in domains:
         make_domains(tmp_path / "VLCS" / domain, ("full",), images=3, size=4)
         make_domains(tmp_path / "VLCS" / domain, ("train", "crossval", "test"), images=1, size=4)
-    data = named("vlcs", tmp_path)
+    data = data_set("vlcs", tmp_path)
     assert [len(source) for source in data.open_domains(tmp_path).values()] == [6] * 4
     shutil.rmtree(tmp_path / "VLCS" / "labelme" / "full")
     message = f"{tmp_path / 'VLCS' / 'labelme'} doesn't fit 'vlcs': all of crossval, test, train are used"
@@ -142,7 +144,7 @@ def test_a_division_inside_domains(tmp_path: Path) -> None:
 
 def test_a_name_that_nobody_knows(pacs: Path) -> None:
     with pytest.raises(UsageError, match=r"train=pasc: .* has no such data set; did you mean 'pacs'"):
-        named("pasc", pacs)
+        data_set("pasc", pacs)
 
 
 # --- a user's own -----------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def test_a_name_that_nobody_knows(pacs: Path) -> None:
 
 def test_own_folders(tmp_path: Path) -> None:
     make_domains(tmp_path / "My Birds", ("Winter", "summer"), ("owl", "robin"), images=2, size=4)
-    data = named("My Birds", tmp_path)
+    data = data_set("My Birds", tmp_path)
     assert data.name == "my_birds"
     assert data.domains(tmp_path) == {"summer": (), "winter": ()}
     sources = data.open_domains(tmp_path)
@@ -171,7 +173,7 @@ def _rename(root: Path) -> None:
 
 @pytest.mark.parametrize("change", [_add, _rename])
 def test_a_fingerprint_is_of_files_alone(change: Callable[[Path], None], pacs: Path) -> None:
-    data = named("pacs", pacs)
+    data = data_set("pacs", pacs)
     before = data.fingerprint(pacs)
     sources = data.open_domains(pacs, seed=7)
     part = sources["photo"].subset([2, 0], "part")
@@ -182,7 +184,7 @@ def test_a_fingerprint_is_of_files_alone(change: Callable[[Path], None], pacs: P
 
 
 def test_domains_that_train_are_one_source(pacs: Path) -> None:
-    sources = named("pacs", pacs).open_domains(pacs)
+    sources = data_set("pacs", pacs).open_domains(pacs)
     parts = {name: sources[name].subset(range(3), name) for name in ("sketch", "cartoon")}
     whole = united(parts, "pacs")
     assert isinstance(whole, FolderSource)
@@ -199,14 +201,14 @@ def test_domains_that_train_are_one_source(pacs: Path) -> None:
 def test_the_doctor_looks_at_every_domain_anew(pacs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[Path] = []
     monkeypatch.setattr("biasbed.data.listing_cache.forget", forgotten.append)
-    examine(named("pacs", pacs), pacs)
+    examine(data_set("pacs", pacs), pacs)
     assert forgotten == [source.root for source in domainbed.PACS().opened(pacs).values()]
 
 
 @pytest.mark.real_data
 def test_the_real_pacs(shared: Path) -> None:
     root = shared / "data"
-    data = named("pacs", root)
+    data = data_set("pacs", root)
     if data.find(root) is None:
         pytest.skip("no PACS here")
     sources = data.open_domains(root)

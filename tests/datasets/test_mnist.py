@@ -11,8 +11,8 @@ import pytest
 
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets import mnist
-from biasbed.datasets.domains import named
 from biasbed.errors import UsageError
+from helpers.domain_tree import data_set
 from helpers.mnist_files import digits, idx, make_mnist
 
 BOTH = ("colored_mnist", "rotated_mnist")
@@ -35,7 +35,7 @@ def pixels(sources: Mapping[str, Source]) -> list[np.ndarray]:
 
 
 def test_bicubic_is_another_rotation(data_dir: Path) -> None:
-    usual, other = (named("rotated_mnist", data_dir, how) for how in ("bilinear", "bicubic"))
+    usual, other = (data_set("rotated_mnist", data_dir).with_interpolation(how) for how in ("bilinear", "bicubic"))
     first, second = (pixels(data.open_domains(data_dir)) for data in (usual, other))
     np.testing.assert_array_equal(first[0], second[0])  # nothing to turn
     assert np.abs(first[2].astype(int) - second[2]).max() > 5
@@ -57,7 +57,7 @@ def test_smaller_images_are_means(size: int, by_hand: int) -> None:
 def test_every_digit_is_in_one_domain_and_may_be_looked_up(data_dir: Path) -> None:
     images, labels = digits(90)
     number = {f"train/{n:05d}": n for n in range(60)} | {f"t10k/{n:05d}": 60 + n for n in range(30)}
-    colored = named("colored_mnist", data_dir).open_domains(data_dir)
+    colored = data_set("colored_mnist", data_dir).open_domains(data_dir)
     assert [len(source) for source in colored.values()] == [30, 30, 30]
     assert sorted(name for source in colored.values() for name in source.ids) == sorted(number)
     agrees = []
@@ -71,7 +71,7 @@ def test_every_digit_is_in_one_domain_and_may_be_looked_up(data_dir: Path) -> No
     assert agrees[0] > 0.7
     assert agrees[1] > 0.6
     assert agrees[2] < 0.3
-    turned = named("rotated_mnist", data_dir).open_domains(data_dir)
+    turned = data_set("rotated_mnist", data_dir).open_domains(data_dir)
     rows = np.array([number[name] for name in turned["0"].ids])
     np.testing.assert_array_equal(pixels(turned)[0][:, 0], images[rows])
     np.testing.assert_array_equal(turned["0"].y, labels[rows])
@@ -80,7 +80,7 @@ def test_every_digit_is_in_one_domain_and_may_be_looked_up(data_dir: Path) -> No
 def test_shares_are_those_that_the_domains_are_called_after(tmp_path: Path) -> None:
     make_mnist(tmp_path, 1_400, 397)
     shares = {}
-    for name, source in named("colored_mnist", tmp_path).open_domains(tmp_path).items():
+    for name, source in data_set("colored_mnist", tmp_path).open_domains(tmp_path).items():
         x = source.load_all(np.arange(len(source))).numpy()
         shares[name] = float((x[:, 1].any(axis=(1, 2)) == source.y).mean())
     assert shares == pytest.approx({"plus_90": 0.9, "plus_80": 0.8, "minus_90": 0.1}, abs=0.05)
@@ -88,7 +88,7 @@ def test_shares_are_those_that_the_domains_are_called_after(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", BOTH)
 def test_a_seed_settles_everything(name: str, data_dir: Path, tmp_path: Path) -> None:
-    data = named(name, data_dir)
+    data = data_set(name, data_dir)
     assert data.is_computed
     make_mnist(tmp_path / "mnist", packed=True)  # the same digits, elsewhere and packed
     first, again, other = (
@@ -105,14 +105,14 @@ def test_a_seed_settles_everything(name: str, data_dir: Path, tmp_path: Path) ->
 def test_the_two_sets_are_shuffled_apart(data_dir: Path) -> None:
     orders = []
     for name in BOTH:
-        domains = [list(source.ids) for source in named(name, data_dir).open_domains(data_dir).values()]
+        domains = [list(source.ids) for source in data_set(name, data_dir).open_domains(data_dir).values()]
         orders.append([name for turn in zip(*domains, strict=True) for name in turn])
     assert sorted(orders[0]) == sorted(orders[1])
     assert orders[0] != orders[1]
 
 
 def test_names_and_classes(data_dir: Path) -> None:
-    colored, rotated = (named(name, data_dir) for name in BOTH)
+    colored, rotated = (data_set(name, data_dir) for name in BOTH)
     assert colored.domains(data_dir)["minus_90"] == ("0.9", "-90%")
     assert list(rotated.domains(data_dir)) == ["0", "15", "30", "45", "60", "75"]
     for data in (colored, rotated):
@@ -126,7 +126,7 @@ def test_names_and_classes(data_dir: Path) -> None:
 def test_images_come_at_the_size_that_is_wanted_where_it_divides_theirs(
     wanted: int | None, comes: int, data_dir: Path
 ) -> None:
-    source = named("colored_mnist", data_dir).open_domains(data_dir, 0, wanted)["plus_80"]
+    source = data_set("colored_mnist", data_dir).open_domains(data_dir, 0, wanted)["plus_80"]
     assert source.shape == (2, comes, comes)
 
 
@@ -137,7 +137,7 @@ def test_images_come_at_the_size_that_is_wanted_where_it_divides_theirs(
 @pytest.mark.parametrize(("packed", "dot"), [(False, "-"), (True, "."), (True, "-"), (False, ".")])
 def test_files_are_found_under_the_usual_names(place: str, packed: bool, dot: str, tmp_path: Path) -> None:
     make_mnist(tmp_path / place, packed=packed, dot=dot)
-    assert len(named("rotated_mnist", tmp_path).open_domains(tmp_path)["15"]) == 15
+    assert len(data_set("rotated_mnist", tmp_path).open_domains(tmp_path)["15"]) == 15
 
 
 def _cut(path: Path) -> None:
@@ -171,20 +171,20 @@ def _other_size(path: Path) -> None:
 def test_damaged_files_get_one_line(damage: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     damage(make_mnist(tmp_path / "MNIST" / "raw") / "train-images-idx3-ubyte")
     with pytest.raises(UsageError) as caught:
-        named("colored_mnist", tmp_path).open_domains(tmp_path)
+        data_set("colored_mnist", tmp_path).open_domains(tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_not_there_is_said_with_where_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'colored_mnist' is not in .*: expected MNIST/raw .*torchvision"):
-        named("colored_mnist", tmp_path).open_domains(tmp_path)
+        data_set("colored_mnist", tmp_path).open_domains(tmp_path)
 
 
 @pytest.mark.real_data
 def test_the_real_digits(shared: Path) -> None:
     root = shared / "data"
-    data = named("colored_mnist", root)
+    data = data_set("colored_mnist", root)
     if data.find(root) is None:
         pytest.skip("no MNIST here")
     contents = data.contents(root)

@@ -8,6 +8,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from biasbed.datasets.domains import DATA_SETS, DomainDataSet
+
+
+def data_set(name: str, data_dir: Path) -> DomainDataSet:
+    """Return the data set of several domains of this name."""
+    data: DomainDataSet = DATA_SETS.make(name, lambda: data_dir)
+    return data
+
 
 def make_domains(
     folder: Path,

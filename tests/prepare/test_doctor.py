@@ -15,11 +15,10 @@ from PIL import Image
 from biasbed import cli, suites
 from biasbed.datasets import domainbed, geirhos, imagenet, mnist
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.domains import named
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare
-from helpers.domain_tree import make_domains
+from helpers.domain_tree import data_set, make_domains
 from helpers.mnist_files import make_mnist
 
 SUITE = "biasbed"
@@ -264,7 +263,7 @@ def of_domains(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     make_domains(root / "terra_incognita", [f"location_{n}" for n in (100, 38, 43, 46)], images=2, size=4)
     make_mnist(root / "MNIST" / "raw")
     make_domains(root / "mine", images=1, size=4)
-    data_sets = tuple(named(name, root) for name in ("terra_incognita", "colored_mnist", "mine"))
+    data_sets = tuple(data_set(name, root) for name in ("terra_incognita", "colored_mnist", "mine"))
     monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: data_sets)
     return doctor
 
@@ -279,7 +278,7 @@ def test_domains_that_are_whole(of_domains: Doctor) -> None:
     assert "terra_incognita: 16 images, as published\n" in printed
     root = of_domains.data_dir
     for name, row in (("terra_incognita", terra), ("colored_mnist", digits)):
-        assert row["fingerprint"] == named(name, root).fingerprint(root)
+        assert row["fingerprint"] == data_set(name, root).fingerprint(root)
     files = [
         root / "MNIST" / "raw" / f"{part}-ubyte"
         for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")

@@ -311,4 +311,4 @@ def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
     severities = {f"-{record.slug(f'{severity:g}')}" for severity in (0.5, 1.0, 2.0, 5.0, 20.0)}
     for entry in paper.protocol.sets:
         assert entry.name.removeprefix(entry.block) in severities
-    assert biased.identifier("Colored MNIST") == paper.protocol.sets[0].block
+    assert biased.DATA_SETS.identifier("Colored MNIST") == paper.protocol.sets[0].block

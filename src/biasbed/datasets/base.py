@@ -7,17 +7,21 @@ the folders where it may be. How to read a layout other than class folders is on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from pkgutil import resolve_name
+from typing import Any, NoReturn
 
 import numpy as np
 
+from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import MissingData, UsageError, listed
+from biasbed.registry import Registry
+from biasbed.settings import nearest
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
 NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepaugcae", "deepaugedsr", "cae", "edsr"})
@@ -181,6 +185,39 @@ class DataSet(OnDisk):
         parts = [f"unknown class folders {some(unknown)}"] if unknown else []
         parts += [f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}"] if lacking else []
         return "; ".join([*parts, *likely_cause(set(found), set(self.classes))])
+
+
+# --- data sets by name ------------------------------------------------------------------------------------------------
+
+
+class DataSetRegistry(Registry):
+    """Data sets that the setting `train` names: registered ones in any spelling, or a folder of the user's own."""
+
+    def __init__(self, entries: Mapping[str, str], user_class: str, aliases: Mapping[str, str] | None = None) -> None:
+        """user_class: `module:Class` that reads a user's folder. aliases: further names, by their `letters`."""
+        super().__init__("train", entries, kind="data set")
+        self.user_class = user_class
+        self.spellings = {letters(name): name for name in entries} | dict(aliases or {})
+
+    def identifier(self, name: str) -> str:
+        """Return the name that runs are filed under: a registered name, or a slug of the user's folder."""
+        return self.spellings.get(letters(name), record.slug(name))
+
+    def make(self, name: str, data_dir: Callable[[], Path]) -> Any:
+        """Return the registered data set of a name in any spelling, else one that reads the folder of this name.
+
+        data_dir: returns the folder of all data sets; called only for a folder of the user's own. Raises MissingData if
+        there is neither.
+        """
+        identifier = self.identifier(name)
+        if identifier in self:
+            return self.load(identifier)()
+        root = data_dir()
+        with reading():
+            folders = scan(root)[0]
+        if name not in folders:
+            raise MissingData(f"train={name}: {root} has no such data set{nearest(name, [*self, *folders])}")
+        return resolve_name(self.user_class)(root / name)
 
 
 # --- class lists ------------------------------------------------------------------------------------------------------

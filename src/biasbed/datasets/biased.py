@@ -13,21 +13,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from biasbed import record
-from biasbed.data.listing import reading, scan
 from biasbed.data.source import Source
-from biasbed.datasets.base import letters
-from biasbed.errors import MissingData, UsageError
-from biasbed.registry import Registry
-from biasbed.settings import nearest
+from biasbed.datasets.base import DataSetRegistry
+from biasbed.errors import UsageError
 
-DATA_SETS = Registry(
-    "train",
+DATA_SETS = DataSetRegistry(
     {
         "figures": "biasbed.datasets.figures:Figures",
         "colored_mnist_10": "biasbed.datasets.colored_mnist:ColoredMNIST10",
@@ -41,13 +36,12 @@ DATA_SETS = Registry(
         "bar": "biasbed.datasets.bar:Bar",
         "bar_ac": "biasbed.datasets.bar:BarSplit",
     },
-    kind="data set",
+    user_class="biasbed.datasets.tables:OwnTable",
+    aliases={
+        **{"coloredmnist": "colored_mnist_10", "corruptedcifar10type0": "corrupted_cifar10"},
+        **{"cifar10c0": "corrupted_cifar10", "cifar10c1": "corrupted_cifar10_type1"},
+    },
 )
-OWN = "biasbed.datasets.tables:OwnTable"  # what a folder of a user's own is
-ALIASES: Mapping[str, str] = {  # other names, without case and punctuation
-    **{"coloredmnist": "colored_mnist_10", "corruptedcifar10type0": "corrupted_cifar10"},
-    **{"cifar10c0": "corrupted_cifar10", "cifar10c1": "corrupted_cifar10_type1"},
-}
 ALIGNED, CONFLICTING = "aligned", "conflicting"
 HALF = "validation_half"  # what was taken of the validation images, as training data are called
 COLOUR_NOISE = 0.05
@@ -130,30 +124,6 @@ class BiasedData:
     def parts(self, data_dir: Path, wanted: Wanted) -> Division:
         """The three parts; UsageError where images are missing, or can't be had as wanted."""
         raise NotImplementedError
-
-
-def identifier(name: str) -> str:
-    """What a data set is filed under: one of the registry in any spelling, or a folder of one's own."""
-    known = {letters(own): own for own in DATA_SETS} | dict(ALIASES)
-    return known.get(letters(name), record.slug(name))
-
-
-def named(name: str, data_dir: Callable[[], Path]) -> BiasedData:
-    """The data set of a name, in any spelling; UsageError where there is none.
-
-    data_dir: gives the folder that holds data sets, and is asked where one of the user's own is looked for.
-    """
-    own = identifier(name)
-    if own in DATA_SETS:
-        found: BiasedData = DATA_SETS.load(own)()
-        return found
-    root = data_dir()
-    with reading():
-        folders = scan(root)[0]
-    if name not in folders:
-        raise MissingData(f"train={name}: {root} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
-    own_table: BiasedData = resolve_name(OWN)(root / name)
-    return own_table
 
 
 def halved(parts: Division, seed: int) -> Division:

@@ -17,14 +17,11 @@ from biasbed import record
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, OnDisk, letters, some
-from biasbed.errors import MissingData, UsageError, listed, other_form
-from biasbed.registry import Registry
-from biasbed.settings import nearest
+from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, some
+from biasbed.errors import UsageError, listed, other_form
 
 # In the order of DomainBed's tables (Gulrajani and Lopez-Paz 2021, table 4).
-DATA_SETS = Registry(
-    "train",
+DATA_SETS = DataSetRegistry(
     {
         "colored_mnist": "biasbed.datasets.mnist:ColoredMNIST",
         "rotated_mnist": "biasbed.datasets.mnist:RotatedMNIST",
@@ -34,34 +31,11 @@ DATA_SETS = Registry(
         "terra_incognita": "biasbed.datasets.domainbed:TerraIncognita",
         "domainnet": "biasbed.datasets.domainbed:DomainNet",
     },
-    kind="data set",
+    user_class="biasbed.datasets.domains:OwnDomains",
 )
 S = TypeVar("S", bound=Source)
 # Folders inside a domain that are no classes but a division of its images; the first has all of them.
 DIVISIONS = ("full", "train", "val", "validation", "crossval", "test")
-
-
-def identifier(name: str) -> str:
-    """What a data set is filed under: one of the seven in any spelling, or a folder of one's own."""
-    known = {letters(own): own for own in DATA_SETS}
-    return known.get(letters(name), record.slug(name))
-
-
-def named(name: str, data_dir: Path, interpolation: str = "bilinear") -> DomainDataSet:
-    """The data set of a name, in any spelling: one of the seven, else the folder of this name under data_dir.
-
-    interpolation: how `rotated_mnist` turns its digits, bilinear or bicubic. Raises UsageError where there is none.
-    """
-    own = identifier(name)
-    if own in DATA_SETS:
-        options = {"interpolation": interpolation} if own == "rotated_mnist" else {}
-        found: DomainDataSet = DATA_SETS.load(own)(**options)
-        return found
-    with reading():
-        folders = scan(data_dir)[0]
-    if name not in folders:
-        raise MissingData(f"train={name}: {data_dir} has no such data set{nearest(name, [*DATA_SETS, *folders])}")
-    return OwnDomains(data_dir / name)
 
 
 class DomainDataSet(OnDisk):
@@ -84,8 +58,12 @@ class DomainDataSet(OnDisk):
         raise NotImplementedError
 
     def fingerprint(self, data_dir: Path) -> str:
-        """16 hex digits of its files and of what is made of them: the same for every seed."""
+        """Return 16 hex digits of its files and of what is made of them: the same for every seed."""
         raise NotImplementedError
+
+    def with_interpolation(self, interpolation: str) -> DomainDataSet:
+        """Return the data set with another interpolation of its computed images; itself if it has none."""
+        return self
 
 
 class FolderDomains(DomainDataSet):

@@ -155,6 +155,9 @@ class RotatedMNIST(MNISTDomains):
     classes = tuple(map(str, range(10)))
     names = tuple((str(angle),) for angle in ANGLES)
 
+    def with_interpolation(self, interpolation: str) -> RotatedMNIST:
+        return replace(self, interpolation=interpolation)
+
     @property
     def recipe(self) -> str:
         return f"rotated 1: {self.interpolation}, angles {ANGLES}"

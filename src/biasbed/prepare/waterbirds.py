@@ -19,7 +19,7 @@ from biasbed import suites
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import ImagesManifest
-from biasbed.datasets.biased import identifier
+from biasbed.datasets.biased import DATA_SETS
 from biasbed.datasets.tables import refuse_missing
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
@@ -109,7 +109,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
     def run(self) -> Path:
         """Make what is not there yet; the folder. UsageError for what is missing, Failure for what can't be read."""
         suite = suites.make_suite(self.config)
-        wanted = identifier(self.config.train)
+        wanted = DATA_SETS.identifier(self.config.train)
         if not isinstance(self.config, DebiasingSettings) or wanted not in ("auto", ComposedWaterbirds.name):
             raise UsageError(f"what={self.name} composes train={ComposedWaterbirds.name} of suite=debiasing, no other")
         data = self.config.data

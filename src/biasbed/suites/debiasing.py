@@ -98,7 +98,7 @@ class Debiasing(Suite[DebiasingSettings]):
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """One protocol for all methods, by data set; there are no domains, only groups."""
-        name = biased.identifier(_named(str(given.get("train", "auto"))))
+        name = biased.DATA_SETS.identifier(_named(str(given.get("train", "auto"))))
         own = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
         return {**EVERYWHERE, **PHOTOGRAPHS, **own, **OF_METHODS.get(str(given.get("algorithm")), {})}
 
@@ -107,12 +107,13 @@ class Debiasing(Suite[DebiasingSettings]):
         """The data set; UsageError where there is none of that name."""
         if self.config.train == "none":
             raise UsageError(f"the suite '{self.name}' needs train=<data set>: {', '.join(biased.DATA_SETS)}")
-        return biased.named(_named(self.config.train), lambda: self.data_root)
+        data: BiasedData = biased.DATA_SETS.make(_named(self.config.train), lambda: self.data_root)
+        return data
 
     def data_sets(self) -> tuple[OnDisk, ...]:
         """The one that is named, if it is in files; else all that are."""
         names = biased.DATA_SETS if self.config.train in ("auto", "none") else [self.config.train]
-        found = (biased.named(name, lambda: self.data_root) for name in names)
+        found = (biased.DATA_SETS.make(name, lambda: self.data_root) for name in names)
         return tuple(data for data in found if isinstance(data, OnDisk))
 
     def open(self) -> OpenSuite:

@@ -82,7 +82,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
     @classmethod
     def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """One protocol for all methods, whatever they have elsewhere."""
-        data = domain_data.identifier(str(given.get("train", "")))
+        data = domain_data.DATA_SETS.identifier(str(given.get("train", "")))
         found = {**PHOTOGRAPHS, **(OF_DIGITS if data in DIGITS else {})}
         if data in domain_data.DATA_SETS:
             channels = domain_data.DATA_SETS.load(data).channels
@@ -99,7 +99,8 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         if self.config.train in ("auto", "none"):
             names = ", ".join(domain_data.DATA_SETS)
             raise UsageError(f"the suite '{self.name}' needs train=<data set>: {names}, or a folder under data_dir")
-        return domain_data.named(self.config.train, self.data_root, self.config.data.interpolation)
+        data: DomainDataSet = domain_data.DATA_SETS.make(self.config.train, lambda: self.data_root)
+        return data.with_interpolation(self.config.data.interpolation)
 
     @property
     def folder(self) -> Path:
@@ -116,7 +117,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         """The one that is named; else the seven."""
         if self.config.train not in ("auto", "none"):
             return (self.set_of_domains,)
-        return tuple(domain_data.named(name, self.data_root) for name in domain_data.DATA_SETS)
+        return tuple(domain_data.DATA_SETS.make(name, lambda: self.data_root) for name in domain_data.DATA_SETS)
 
     def open(self) -> OpenSuite:
         """UsageError where images are missing, or the domains disagree on the classes."""

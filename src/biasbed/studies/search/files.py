@@ -29,7 +29,7 @@ def included(words: Words) -> list[Path]:
     its file, as `<class>.yaml`.
     """
     suite, algorithm = suites.identifier(words["suite"]), words["algorithm"]
-    of_suite = [SPACES / suite / domain_data.identifier(words.get("train", "")), SPACES / suite]
+    of_suite = [SPACES / suite / domain_data.DATA_SETS.identifier(words.get("train", "")), SPACES / suite]
 
     def nearest_of(name: str, *folders: Path) -> list[Path]:
         files = [folder / f"{name}.yaml" for folder in folders]
