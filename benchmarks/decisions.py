@@ -26,7 +26,7 @@ from sides import Row, show
 
 from biasbed.data.names import Names
 from biasbed.data.source import Source
-from biasbed.data.transforms import Fitted
+from biasbed.data.transforms import SquareResize
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import measure
 from biasbed.evaluation.pieces import Columns, decisions_of, joined, pieces_of
@@ -51,14 +51,14 @@ def conditioned(images: int, conditions: int, classes: int) -> EvaluationSet:
         condition=np.repeat(np.arange(conditions), images),
         conditions=tuple(kind.replace("/", "_") for kind in kinds),
     )
-    return EvaluationSet("corrupted", source, Fitted(224))
+    return EvaluationSet("corrupted", source, SquareResize(224))
 
 
 def _together(parts: Iterable[list[str]]) -> Names:
     """As of one list, which would take more memory than what is measured."""
     content = [(np.frombuffer("".join(part).encode(), dtype=np.uint8), list(map(len, part))) for part in parts]
     ends = np.cumsum(np.concatenate([[0], *(np.array(lengths) for _, lengths in content)]))
-    return Names.of(np.concatenate([text for text, _ in content]), ends)
+    return Names.from_bytes(np.concatenate([text for text, _ in content]), ends)
 
 
 def decided(entry: EvaluationSet) -> Iterator[Columns]:

@@ -108,7 +108,7 @@ def small(paths: Sequence[Path], rounds: int) -> list[Row]:
     training = transforms.training(32, Augment(crop=False, padding=4))
     return [
         compared("training, PNG of 32 px", our_side(training), reference_side(crop, flip), paths, rounds),
-        compared("evaluation, PNG of 32 px", our_side(transforms.Fitted(32)), reference_side(), paths, rounds),
+        compared("evaluation, PNG of 32 px", our_side(transforms.SquareResize(32)), reference_side(), paths, rounds),
     ]
 
 

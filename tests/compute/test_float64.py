@@ -11,7 +11,7 @@ import torch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource
-from biasbed.data.transforms import Fitted
+from biasbed.data.transforms import SquareResize
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
 from helpers.making import batch_for, make
@@ -61,7 +61,9 @@ def test_decisions_are_made_of_what_the_network_gives() -> None:
         ids=["1", "2", "3"],
         images=np.zeros((3, 3, 8, 8), dtype=np.uint8),
     )
-    evaluator = Evaluator([EvaluationSet("set", source, Fitted(8))], Group(), Precision(), 2, 0, skip_corrupt=False)
+    evaluator = Evaluator(
+        [EvaluationSet("set", source, SquareResize(8))], Group(), Precision(), 2, 0, skip_corrupt=False
+    )
     logits = torch.tensor([1.0, 1.0 + 1e-12], dtype=torch.float64)
     found = evaluator.decide(lambda x: logits.expand(len(x), 2))
     assert found is not None

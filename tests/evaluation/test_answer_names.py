@@ -78,7 +78,11 @@ def test_categories_and_conditions_that_differ_in_spelling_are_told(
 ) -> None:
     (one,) = answers(tmp_path, [("Cat", "Cat"), ("cat", "cat")])
     check_answers(
-        [Decisions("a", "b", one.images, one.label, one.decision, one.classes, condition=Coded.of(["Fog", "fog"]))]
+        [
+            Decisions(
+                "a", "b", one.images, one.label, one.decision, one.classes, condition=Coded.from_names(["Fog", "fog"])
+            )
+        ]
     )
     assert capsys.readouterr().err.splitlines() == [
         "warning: the categories 'Cat' and 'cat' differ in spelling: is it one category?",
@@ -91,8 +95,8 @@ def test_predictions_of_ours_are_looked_at_too(tmp_path: Path, biasbed: Command,
         "net",
         "decisions",
         Names(["a.png", "b.png"]),
-        Coded.of(["cat", "dog"]),
-        Coded.of(["Cat", "dog"]),
+        Coded.from_names(["cat", "dog"]),
+        Coded.from_names(["Cat", "dog"]),
         ("cat", "dog"),
     )
     path = tmp_path / "net.parquet"

@@ -337,7 +337,7 @@ def test_of_several_right_labels_any_is_right_for_both_of_two_observers() -> Non
     entry = EvaluationSet("several", source, Exact(2))
 
     def observer(name: str, label: str, decision: str) -> Decisions:
-        return Decisions(name, "several", Names(ids), Coded.of(label), Coded.of(decision), classes)
+        return Decisions(name, "several", Names(ids), Coded.from_names(label), Coded.from_names(decision), classes)
 
     one, two = observer("one", "xxz", "xyz"), observer("two", "yxy", "yxx")
     with pytest.raises(UsageError, match="is a x for one and y for two"):

@@ -16,7 +16,7 @@ from biasbed import measures, record
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import MemorySource, Picture
-from biasbed.data.transforms import Fitted
+from biasbed.data.transforms import SquareResize
 from biasbed.errors import CorruptImage, Failure, NotFinite
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
@@ -53,7 +53,7 @@ def make_set(size: int, name: str = "set") -> EvaluationSet:
         group=np.array(["odd", "even"] * size)[:size],
         images=images,
     )
-    return EvaluationSet(name, source, Fitted(8), measures=CUE_MEASURES)
+    return EvaluationSet(name, source, SquareResize(8), measures=CUE_MEASURES)
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def restricted(label_map: LabelMap, size: int = 60) -> EvaluationSet:
     ]
     images = generator.integers(0, 256, (size, 3, 8, 8), dtype=np.uint8)
     source = MemorySource(name="cues", classes=("a", "b", "c"), y=y, ids=names, bias=bias, images=images)
-    return EvaluationSet("cue_conflict", source, Fitted(8), label_map=label_map, measures=CUE_MEASURES)
+    return EvaluationSet("cue_conflict", source, SquareResize(8), label_map=label_map, measures=CUE_MEASURES)
 
 
 def test_the_accuracy_among_all_outputs_has_its_own_name() -> None:
@@ -325,7 +325,7 @@ def test_a_set_without_a_readable_image_is_a_failure(model: nn.Module) -> None:
             raise CorruptImage(f"can't read the image {row}")
 
     good = make_set(5)
-    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), Fitted(8))
+    broken = EvaluationSet("broken", Unreadable(**vars(make_set(3).source)), SquareResize(8))
     evaluator = Evaluator([good, broken], OneOf(), Precision(), 2, 0, True)
     with pytest.raises(Failure, match="no image of 'broken' could be read"):
         evaluator.decide(model)
@@ -359,7 +359,7 @@ def test_outputs_that_are_not_finite_decide_nothing(value: float, skip: bool, mo
 
 def test_outputs_of_several_labels_that_are_not_finite_decide_nothing() -> None:
     source = replace(make_set(6).source, y=np.eye(6, 4, dtype=np.int64), bias=None)
-    entry = EvaluationSet("labels", source, Fitted(8), measures=("map",), task=MultiLabel())
+    entry = EvaluationSet("labels", source, SquareResize(8), measures=("map",), task=MultiLabel())
     with pytest.raises(Failure, match=r"image set/0 of 'labels' are not finite \(nan\)"):
         decide(lambda x: torch.full((len(x), 4), torch.nan), [entry], 4)  # type: ignore[arg-type]
 

@@ -204,7 +204,7 @@ def test_parquet_that_holds_something_else(tmp_path: Path) -> None:
 def test_a_flipped_bit_is_noticed_wherever_decisions_lie(tmp_path: Path) -> None:
     """As of a disk that has aged: a file with one is refused, or says the same."""
     path, generator = tmp_path / "p.parquet", np.random.default_rng(0)
-    label, decision = (Coded.of([f"c{number}" for number in generator.integers(5, size=400)]) for _ in range(2))
+    label, decision = (Coded.from_names([f"c{number}" for number in generator.integers(5, size=400)]) for _ in range(2))
     images, numbers = Names([f"a/{number}.png" for number in range(400)]), generator.random(400, "float32")
     classes = tuple(f"c{number}" for number in range(5))
     write_predictions(path, Decisions("a", "s", images, label, decision, classes, confidence=numbers, loss=numbers), 3)

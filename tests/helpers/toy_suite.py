@@ -75,7 +75,7 @@ class Shades(Suite[ShadesSettings]):
     def open(self) -> OpenSuite:
         config, data = self.config, self.config.data
         train = shades("train", 16, data.conflicting, data.seed, data.labels)
-        transform = transforms.Fitted(config.image_size)
+        transform = transforms.SquareResize(config.image_size)
         validation, test = (self._set(f"shades_{part}", data.seed, transform) for part in ("val", "test"))
         return OpenSuite(
             name=self.name,
@@ -149,7 +149,7 @@ class Fogs(Suite[Config]):
 
     def open(self) -> OpenSuite:
         config = self.config
-        train, test_as = fogs("train", 16), functools.partial(self._set, transforms.Fitted(config.image_size))
+        train, test_as = fogs("train", 16), functools.partial(self._set, transforms.SquareResize(config.image_size))
         validation, clear = test_as("val", fogs("val", 12)), test_as("clear", fogs("clear", 12))
         fogged = test_as("fogged", fogs("fogged", 8, FOGS), "relative_error", block="fogged")
         used = [train, *(entry.source for entry in (validation, clear, fogged))]
@@ -250,7 +250,7 @@ class Marks(Suite[Config]):
 
     def open(self) -> OpenSuite:
         config, task = self.config, MultiLabel()
-        train, transform = marks("train", 96), transforms.Fitted(config.image_size)
+        train, transform = marks("train", 96), transforms.SquareResize(config.image_size)
         names = {"val": 40, "marked": 60, "plain": 24}
         validation, *sets = (EvaluationSet(n, marks(n, size), transform, task=task) for n, size in names.items())
         used = [train, *(entry.source for entry in (validation, *sets))]

@@ -108,8 +108,8 @@ MUTANTS: list[Mutant] = [
         "evaluation/test_evaluator.py",
         (
             "evaluate: groups by row of the set",
-            "else Coded.of(own(source.group)),",
-            "else Coded.of(own(source.group)[::-1]),",
+            "else Coded.from_names(own(source.group)),",
+            "else Coded.from_names(own(source.group)[::-1]),",
             "accuracies of other groups' images",
             "::test_measures_are_counts_over_the_right_images",
         ),

@@ -13,7 +13,7 @@ import pytest
 
 from biasbed import record
 from biasbed.data.source import MemorySource
-from biasbed.data.transforms import Fitted
+from biasbed.data.transforms import SquareResize
 from biasbed.datasets import biased
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import MEASURES as COMPUTED
@@ -42,7 +42,7 @@ def measured(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
     images = np.zeros((len(rows["y"]), 3, 1, 1), np.uint8)
     ids = list(map(str, range(len(images))))
     source = MemorySource(name="a", classes=classes, y=rows["y"], bias=rows["bias"], ids=ids, images=images)
-    entry = EvaluationSet("a", biased.grouped(source), Fitted(1), measures=debiasing.MEASURES)
+    entry = EvaluationSet("a", biased.grouped(source), SquareResize(1), measures=debiasing.MEASURES)
     names = {column: [classes[number] for number in rows[column]] for column in ("y", "bias", "decision")}
     one = Decisions(
         *("me", "a", ids, names["y"], names["decision"], classes), bias=names["bias"], group=entry.source.group
@@ -105,7 +105,7 @@ def test_adjusted_accuracy_is_that_of_the_test_weighted_to_training_s_groups() -
     y, bias, right = (generator.integers(0, 2, 400) for _ in range(3))
     images = np.zeros((400, 3, 1, 1), np.uint8)
     source = MemorySource(name="w_test", classes=classes, y=y, bias=bias, ids=list(map(str, y)), images=images)
-    entry = EvaluationSet("w_test", biased.grouped(source), Fitted(1), measures=debiasing.MEASURES, block="w")
+    entry = EvaluationSet("w_test", biased.grouped(source), SquareResize(1), measures=debiasing.MEASURES, block="w")
     of_training = {f"train/images/w:{name}": number for name, number in counts.items()}
     groups = {g: float(right[entry.source.group == g].mean()) for g in counts}  # type: ignore[arg-type]
     logged = {f"test/accuracy/w_test:{name}": value for name, value in groups.items()}

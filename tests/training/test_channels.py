@@ -15,7 +15,7 @@ from biasbed import cli
 from biasbed.algorithms import noise2net
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.source import MemorySource
-from biasbed.data.transforms import Fitted
+from biasbed.data.transforms import SquareResize
 from biasbed.data.views import make
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
@@ -112,7 +112,7 @@ def test_a_model_is_tested_on_images_of_its_channels(data_dir: Path) -> None:
 def test_pictures(channels: int, tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (1, channels, 16, 16), dtype=np.uint8)
     source = MemorySource(name="n", classes=("a", "b"), y=np.zeros(1, np.int64), ids=["0"], images=images)
-    save_examples(tmp_path / "shown.png", source, Fitted(16), count=1)
+    save_examples(tmp_path / "shown.png", source, SquareResize(16), count=1)
     shown = np.array(Image.open(tmp_path / "shown.png")).transpose(2, 0, 1)
     expected = images[0][[0, 0, 0]] if channels == 1 else np.concatenate([images[0], 0 * images[0, :1]])[:3]
     np.testing.assert_allclose(shown, expected, atol=1)

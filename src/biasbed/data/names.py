@@ -26,11 +26,11 @@ class Names(Sequence[str]):
         self._ends = np.cumsum([0, *map(len, encoded)])
 
     @classmethod
-    def of(cls, content: np.ndarray, ends: np.ndarray) -> Names:
-        """Those in UTF-8 [B] uint8 one after the other: name n is from `ends[n]` to `ends[n + 1]`."""
-        found = cls(())
-        found._bytes, found._ends = content, ends
-        return found
+    def from_bytes(cls, content: np.ndarray, ends: np.ndarray) -> Names:
+        """Make names of joined UTF-8 bytes [B] uint8: name n is `content[ends[n] : ends[n + 1]]`."""
+        names = cls(())
+        names._bytes, names._ends = content, ends
+        return names
 
     def joined(self, between: str) -> bytes:
         """All of them in one, with a character of ASCII between them."""
@@ -62,7 +62,7 @@ class Names(Sequence[str]):
         lengths = np.diff(self._ends)[places]
         ends = np.concatenate([[0], np.cumsum(lengths)])
         where = np.arange(ends[-1]) + np.repeat(self._ends[:-1][places] - ends[:-1], lengths)
-        return Names.of(self._bytes[where], ends)
+        return Names.from_bytes(self._bytes[where], ends)
 
     def arrays(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """(content, ends) of some in a row, as `of` takes them; the ends from zero on."""
@@ -91,8 +91,8 @@ class Coded:
         self.codes = codes.astype(np.min_scalar_type(max(0, len(self.names) - 1)), copy=False)
 
     @classmethod
-    def of(cls, values: Any) -> Coded:
-        """Of names in any form, numbered as they come."""
+    def from_names(cls, values: Any) -> Coded:
+        """Code names in any form, numbered in the order of their first occurrence."""
         if isinstance(values, Coded):
             return values
         array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=object)
@@ -129,7 +129,7 @@ class Coded:
         if isinstance(other, str):
             found: np.ndarray = how(self.codes, number.get(other, -1))
             return found
-        theirs = Coded.of(other)
+        theirs = Coded.from_names(other)
         if theirs.names == self.names:
             return np.asarray(how(self.codes, theirs.codes))
         here = np.array([*(number.get(name, -1) for name in theirs.names), -1], dtype=np.int32)

@@ -60,7 +60,7 @@ class Training:
         return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._changes_colour
 
 
-class Fitted:
+class SquareResize:
     """For images that are square already: resized only where the size differs, never cropped."""
 
     def __init__(self, size: int, interpolation: Interpolation = "bilinear") -> None:
@@ -110,7 +110,7 @@ def draws(transform: Transform) -> bool:
 
 def keeps(transform: Transform, height: int, width: int) -> bool:
     """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
-    return isinstance(transform, Training | Fitted) and not draws(transform) and transform.size == height == width
+    return isinstance(transform, Training | SquareResize) and not draws(transform) and transform.size == height == width
 
 
 class RandomCrop:
@@ -127,7 +127,7 @@ class RandomCrop:
 
 def _shifted(size: int, padding: int) -> Transform:
     """Resized, then moved by up to `padding` pixels each way, with black where nothing is left."""
-    fit = Fitted(size)
+    fit = SquareResize(size)
     return v2.Compose([fit, v2.RandomCrop(size, padding)]) if padding else fit
 
 
@@ -180,7 +180,7 @@ def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
     """(transform of square stimuli that have their size already, the same in words)."""
     size = image_size if how.size == "auto" else int(how.size)
     if how.resize is None:
-        return Fitted(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
+        return SquareResize(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
     _refuse_padding("stimuli", how.resize, size)
     return (
         CentreCrop(size, how.resize, how.interpolation),

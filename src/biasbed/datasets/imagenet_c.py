@@ -194,7 +194,7 @@ def below_each(places: Sequence[str], names: Sequence[str]) -> Names:
         prefix = f"{place}/".encode()
         content.append(np.frombuffer(b"".join(prefix + name for name in encoded), dtype=np.uint8))
         ends.append(lengths + len(prefix))
-    return Names.of(np.concatenate(content), np.cumsum(np.concatenate(ends)))
+    return Names.from_bytes(np.concatenate(content), np.cumsum(np.concatenate(ends)))
 
 
 # --- data sets --------------------------------------------------------------------------------------------------------

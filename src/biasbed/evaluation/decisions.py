@@ -69,7 +69,7 @@ class Decisions:
         object.__setattr__(self, "images", images if isinstance(images, Names) else Names(images))
         for name in ("label", "decision", "bias", "group", "condition", "session", "top"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, Coded.of(getattr(self, name)))
+                object.__setattr__(self, name, Coded.from_names(getattr(self, name)))
 
     @property
     def num_images(self) -> int:
@@ -264,12 +264,12 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
         observer=f"all {answers[0].kind}",
         set=answers[0].set,
         images=Names(image for one in answers for image in one.images),
-        label=Coded.of(itertools.chain.from_iterable(one.label for one in answers)),
-        decision=Coded.of(itertools.chain.from_iterable(one.decision for one in answers)),
+        label=Coded.from_names(itertools.chain.from_iterable(one.label for one in answers)),
+        decision=Coded.from_names(itertools.chain.from_iterable(one.decision for one in answers)),
         classes=tuple(sorted({name for one in answers for name in one.classes})),
         bias=None
         if any(b is None for b in biases)
-        else Coded.of([name for b in biases if b is not None for name in b]),
+        else Coded.from_names([name for b in biases if b is not None for name in b]),
         kind=answers[0].kind,
         image=np.concatenate([one.image_of_trial for one in numbered]),
         member=np.repeat(np.arange(len(answers)), [len(one.label) for one in answers]),

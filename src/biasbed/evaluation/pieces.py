@@ -89,7 +89,7 @@ def decisions_of(entry: EvaluationSet, found: Columns, observer: str) -> Decisio
         decision=named(entry, found["decision"]),
         classes=source.classes,
         bias=coded(own(source.bias)),
-        group=None if source.group is None else Coded.of(own(source.group)),
+        group=None if source.group is None else Coded.from_names(own(source.group)),
         condition=coded(own(source.condition), source.conditions),
         confidence=found.get("confidence"),
         loss=found["loss"],
@@ -134,4 +134,4 @@ def of_first_labels(entry: EvaluationSet, one: Decisions) -> Decisions:
         labels[at] = classes[entry.source.y[row]]
         if number.get(decisions[at]) in right:
             decisions[at] = labels[at]
-    return replace(one, label=Coded.of(labels), decision=Coded.of(decisions))
+    return replace(one, label=Coded.from_names(labels), decision=Coded.from_names(decisions))

@@ -148,7 +148,7 @@ def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
 
 
 def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
-    label = Coded.of(trial.category for trial in trials)
+    label = Coded.from_names(trial.category for trial in trials)
     found = [trial.cues for trial in trials if trial.cues is not None]
     images = [trial.image for trial in trials]
     if found:
@@ -160,11 +160,11 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
         set="cue_conflict" if found else "decisions",
         images=Names(images),
         label=label,
-        decision=Coded.of(trial.response for trial in trials),
+        decision=Coded.from_names(trial.response for trial in trials),
         classes=tuple(sorted(set(label))),
-        bias=Coded.of(texture for _, texture in found) if found else None,
-        condition=Coded.of(trial.condition for trial in trials),
-        session=Coded.of(trial.session for trial in trials),
+        bias=Coded.from_names(texture for _, texture in found) if found else None,
+        condition=Coded.from_names(trial.condition for trial in trials),
+        session=Coded.from_names(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,
     )
 
@@ -224,7 +224,7 @@ def _column(column: Any) -> Any:
         column = column.combine_chunks()
         _, ends, content = column.buffers()
         places = np.frombuffer(ends, dtype=np.int32)[column.offset :][: len(column) + 1]
-        return Names.of(np.frombuffer(content or b"", dtype=np.uint8), places)
+        return Names.from_bytes(np.frombuffer(content or b"", dtype=np.uint8), places)
     return column.to_numpy()
 
 

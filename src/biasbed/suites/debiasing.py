@@ -174,7 +174,7 @@ class Debiasing(Suite[DebiasingSettings]):
         return EvaluationSet(
             name,
             biased.grouped(source) if is_labelled else source,
-            transforms.Fitted(self.config.image_size),
+            transforms.SquareResize(self.config.image_size),
             measures=MEASURES if is_labelled else (*MULTI_CLASS.measures, "worst_class_accuracy"),
             preprocessing=f"resized to {self.config.image_size} x {self.config.image_size}, bilinear",
             block=self.data_set.name,

@@ -71,7 +71,7 @@ class DeepFashion(FileSuite[DeepFashionSettings]):
         size = config.image_size
         test = partial(
             EvaluationSet,
-            transform=transforms.Fitted(size),
+            transform=transforms.SquareResize(size),
             preprocessing=f"resized to {size} x {size}, whatever the shape, bilinear",
             task=TASK,
             measures=(*TASK.measures, "map_reference"),

@@ -125,8 +125,8 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         whole = self.set_of_domains.open_domains(self.data_root, self._seed, config.image_size)
         parts = {name: self._split(number, source) for number, (name, source) in enumerate(whole.items())}
         changed = transforms.training(config.image_size, config.augment)
-        trained_as = changed if config.augmented_validation else transforms.Fitted(config.image_size)
-        hows = {name: transforms.Fitted(config.image_size) if name in held_out else trained_as for name in whole}
+        trained_as = changed if config.augmented_validation else transforms.SquareResize(config.image_size)
+        hows = {name: transforms.SquareResize(config.image_size) if name in held_out else trained_as for name in whole}
         ins = [self._set(name, "", inner, hows[name]) for name, (inner, _) in parts.items()]
         outs = [replace(self._set(name, OUT, o, hows[name]), counts=False) for name, (_, o) in parts.items()]
         return OpenSuite(

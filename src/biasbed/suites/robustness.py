@@ -276,7 +276,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         size = self.config.image_size
         if self.family == "imagenet":
             return transforms.natural(size, self.config.preprocess)
-        return transforms.Fitted(size), f"as it is, or resized to {size}, bilinear"
+        return transforms.SquareResize(size), f"as it is, or resized to {size}, bilinear"
 
 
 def _family(train: str, sets: Sequence[str]) -> str:
