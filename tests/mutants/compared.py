@@ -76,14 +76,14 @@ MUTANTS: list[Mutant] = [
         "suites/test_domains.py",
         (
             "domains: held-out ones validate",
-            "return tuple(entry for entry in self.validation if entry.domain not in self.test_domains)",
+            "return tuple(shown for shown in self.validation if shown.domain not in self.test_domains)",
             "return self.validation",
             "an epoch would be chosen by images of the domain that is tested",
             "::test_one_split_whatever_is_held_out",
         ),
         (
             "domains: all are tested",
-            "return tuple(e for e in self.sets if not (e.domain and held_out) or e.domain in held_out)",
+            "return tuple(shown for shown in self.sets if not shown.domain or shown.domain in self.test_domains)",
             "return self.sets",
             "test scores of domains that trained",
             "::test_one_split_whatever_is_held_out",
@@ -115,7 +115,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "domains: in the order given",
-            'object.__setattr__(self, "test_domains", tuple(found))',
+            'object.__setattr__(self, "test_domains", tuple(names))',
             'object.__setattr__(self, "test_domains", tuple(map(record.slug, self.test_domains)))',
             "one training would have two keys",
             "::test_held_out_domains_have_one_order",

@@ -80,8 +80,8 @@ MUTANTS: list[Mutant] = [
         "suites/test_domainbed.py",
         (
             "tested alike: the seed's part",
-            "entry.source.origin or entry.source.fingerprint()",
-            "entry.source.fingerprint()",
+            "evaluation_set.source.origin or evaluation_set.source.fingerprint()",
+            "evaluation_set.source.fingerprint()",
             "repeats, whose parts a seed draws, would be tested on different data",
             "::test_repeats_and_held_out_domains_are_of_one_protocol",
         ),

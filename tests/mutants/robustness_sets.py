@@ -135,8 +135,8 @@ MUTANTS: list[Mutant] = [
         "suites/test_corrupted_sets.py",
         (
             "generated: a set and its corrupted form are independent",
-            "source_images=e.source_images or e.name",
-            "source_images=e.source_images",
+            "source_images=original.source_images or original.name",
+            "source_images=original.source_images",
             "tests would take the same photographs for two data sets",
             "::test_own_photographs_are_tested_under_75_conditions_by_their_mean_error",
         ),

@@ -15,7 +15,7 @@ from biasbed.datasets import imagenet_c
 from biasbed.errors import UsageError
 from biasbed.record import Protocol
 from biasbed.suites import open_suite
-from biasbed.suites.limited import few
+from biasbed.suites.limited import select
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers.corrupted_tree import make_corrupted
@@ -40,25 +40,25 @@ def drawn(found: MemorySource) -> dict[tuple[int, str], int]:
 
 def test_each_class_has_as_many_images_as_the_others_where_it_can() -> None:
     whole = source({(0, ""): 50, (1, ""): 3, (2, ""): 50})
-    assert drawn(few(whole, 23)) == {(0, ""): 10, (1, ""): 3, (2, ""): 10}
-    assert few(whole, 103) is whole
+    assert drawn(select(whole, 23)) == {(0, ""): 10, (1, ""): 3, (2, ""): 10}
+    assert select(whole, 103) is whole
 
 
 def test_within_a_class_groups_keep_their_shares_and_none_is_lost() -> None:
     whole = source({(0, "aligned"): 950, (0, "conflicting"): 50, (1, "aligned"): 99, (1, "rare"): 1})
-    found = drawn(few(whole, 200))
+    found = drawn(select(whole, 200))
     assert found[0, "aligned"] + found[0, "conflicting"] == 100
     assert 1 <= found[0, "conflicting"] < 12
     assert found[1, "aligned"] == 99
-    assert list(drawn(few(whole, 4)).values()) == [1, 1, 1, 1]
+    assert list(drawn(select(whole, 4)).values()) == [1, 1, 1, 1]
 
 
 def test_the_draw_follows_from_ids_alone_so_that_copies_are_of_the_same_originals() -> None:
     whole = source({(0, ""): 40, (1, ""): 40})
     order = np.random.default_rng(0).permutation(len(whole))
-    first = [name.rpartition(".")[0] for name in few(whole, 10).ids]
-    again = sorted(name.rpartition(".")[0] for name in few(whole.subset(order, "b"), 10).ids)
-    copies = [name.rpartition(".")[0] for name in few(source({(0, ""): 40, (1, ""): 40}, "jpg"), 10).ids]
+    first = [name.rpartition(".")[0] for name in select(whole, 10).ids]
+    again = sorted(name.rpartition(".")[0] for name in select(whole.subset(order, "b"), 10).ids)
+    copies = [name.rpartition(".")[0] for name in select(source({(0, ""): 40, (1, ""): 40}, "jpg"), 10).ids]
     assert sorted(first) == again
     assert first == copies
 
@@ -66,14 +66,14 @@ def test_the_draw_follows_from_ids_alone_so_that_copies_are_of_the_same_original
 def test_of_several_labels_rare_ones_are_drawn_too() -> None:
     y = np.zeros((60, 3), np.int64)
     y[:, 0], y[:20, 1], y[:2, 2] = 1, 1, 1
-    assert (few(source({(0, ""): 60}, y=y), 6).y.sum(axis=0) >= [6, 2, 2]).all()
+    assert (select(source({(0, ""): 60}, y=y), 6).y.sum(axis=0) >= [6, 2, 2]).all()
 
 
 def test_every_condition_stays_and_a_limit_below_their_number_is_refused() -> None:
     whole = source({(0, ""): 40}, condition=np.arange(40) % 20, conditions=tuple(f"c-{n}" for n in range(20)))
-    assert np.bincount(few(whole, 25).condition).min() == 1
+    assert np.bincount(select(whole, 25).condition).min() == 1
     with pytest.raises(UsageError, match="limit=19: 'a' is reported by 20 groups or conditions"):
-        few(whole, 19)
+        select(whole, 19)
 
 
 # --- suites -----------------------------------------------------------------------------------------------------------

@@ -138,8 +138,8 @@ def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.Teste
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     """The suite, and why sets, and what is derived of them, are left out."""
-    kept = derived.derivable(suite.derivations, suite.known())
-    there = dict.fromkeys([*suite.known(), *(own.metric for own in kept)], 0.0)
+    kept = derived.derivable(suite.derivations, suite.derivation_inputs())
+    there = dict.fromkeys([*suite.derivation_inputs(), *(own.metric for own in kept)], 0.0)
     gone = [own for own in suite.derivations if own not in kept]
     lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
     return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})

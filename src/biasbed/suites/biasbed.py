@@ -1,9 +1,8 @@
 """BiasBed's protocol (Kalischek et al. 2023): trained on ImageNet-1k or Stylized ImageNet, tested on ten sets.
 
-Images are looked for under `data_dir` in the layouts that people have (`datasets/imagenet.py`, `datasets/geirhos.py`).
-Test sets that are not there are left out with a line each, or refused with `sets=all`. A seeded slice of the training
-images is held out for validation; `validation=imagenet` validates on ImageNet's validation images, of which the test
-set `imagenet` consists, too.
+Images are searched under `data_dir` in the usual layouts (`datasets/imagenet.py`, `datasets/geirhos.py`). Missing test
+sets are left out with a line each; `sets=all` refuses them. A seeded part of the training images is held out for
+validation. `validation=imagenet` validates on ImageNet's validation images, which are also the test set `imagenet`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from biasbed.algorithms.presets import BIASBED_CODE
 from biasbed.algorithms.recipes import OPEN
@@ -40,9 +39,9 @@ class StandardSet:
     """One of the ten test sets."""
 
     data: DataSet
-    natural: bool  # whether images are photographs of any size, or stimuli of 224 pixels
-    source_images: str | None = None  # sets with equal ones show the same objects
-    made_by: str | None = None  # training data that are made alike; this is also what `prepare` calls them
+    natural: bool  # photographs of any size; False: stimuli of 224 pixels
+    source_images: str | None = None  # sets with the same name here show the same objects
+    made_by: str | None = None  # training data that are made in the same way, as `prepare` calls them
 
 
 TEST_SETS: Mapping[str, StandardSet] = {
@@ -61,7 +60,7 @@ TRAINING: Mapping[str, DataSet] = {
     "imagenet": imagenet.ImageNetTrain(),
     "stylized": imagenet.StylizedImageNetTrain(),
 }
-# Published copies of the training images, for the methods that train on them; what is not there may be prepared.
+# Published copies of the training images, for the methods that train on them; missing ones may be prepared.
 COPIES: Mapping[str, DataSet] = {
     "stylized": TRAINING["stylized"],
     "deepaug_cae": imagenet.DeepAugCAETrain(),
@@ -69,9 +68,16 @@ COPIES: Mapping[str, DataSet] = {
 }
 
 
+class OpenTests(NamedTuple):
+    """Test sets of a suite whose data sets need not all be there."""
+
+    sets: dict[str, EvaluationSet]
+    left_out: dict[str, str]  # name -> why it is left out
+
+
 @dataclass(frozen=True)
 class BiasBedSettings(FileSettings):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     stimuli: StimuliPreprocess = StimuliPreprocess()
     categories: Aggregation = setting(
@@ -80,7 +86,7 @@ class BiasBedSettings(FileSettings):
 
 
 class BiasBed(FileSuite[BiasBedSettings]):
-    """The suite with the images that are under `data_dir`."""
+    """Suite of the images under `data_dir`."""
 
     Settings = BiasBedSettings
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -90,8 +96,8 @@ class BiasBed(FileSuite[BiasBedSettings]):
         "eval_batch_size": 256,
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        # Training and testing as in BiasBed's code, for methods that are not in it, too; those that are have a recipe
-        # of this name with what is special to them.
+        # Training and testing as in BiasBed's code, also for methods that are not part of it. Its own methods have a
+        # recipe of this name with their special settings.
         "biasbed_code": {
             **BIASBED_CODE,
             "hparams": OPEN,
@@ -109,54 +115,57 @@ class BiasBed(FileSuite[BiasBedSettings]):
     }
 
     def data_sets(self) -> tuple[DataSet, ...]:
-        """All that the suite looks for under `data_dir`."""
-        tests = (entry.data for entry in TEST_SETS.values())
+        """Return all data sets that the suite looks for under `data_dir`."""
+        tests = (standard_set.data for standard_set in TEST_SETS.values())
         return tuple(dict.fromkeys((*tests, *TRAINING.values(), *COPIES.values())))
 
     def open(self) -> OpenSuite:
-        """UsageError where what is asked for is missing."""
+        """Return the suite with its images open. Raises UsageError if images that the settings name are missing."""
         config, root = self.config, self.data_root
-        tests, left_out = self._tests(root)
-        whole = _training_images(config, root)
-        transform, words = _preprocessing(config, whole is not None and whole.name == "imagenet")
-        held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=words)
-        suite = self.of_files(imagenet_classes(), tuple(tests.values()), whole, held_out)
+        tests = self._open_tests(root)
+        images = _training_images(config, root)
+        transform, description = _preprocessing(config, images is not None and images.name == "imagenet")
+        held_out = partial(EvaluationSet, "val", transform=transform, preprocessing=description)
+        suite = self.of_files(imagenet_classes(), tuple(tests.sets.values()), images, held_out)
         training = {**suite.training, **published_copies(root, suite.training)}
-        return replace(suite, training=training, left_out=left_out, remarks=_incomplete(tests, whole))
+        return replace(suite, training=training, left_out=tests.left_out, remarks=_count_remarks(tests.sets, images))
 
-    def _tests(self, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
-        """(test sets by name, why the others are left out)."""
-        opened = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images may be asked for four times
-        found: dict[str, EvaluationSet] = {}
-        missing: dict[str, str] = {}
+    def _open_tests(self, root: Path) -> OpenTests:
+        """Return the test sets. Raises MissingData if one that the settings name is missing, or if all are."""
+        open_data = cache(lambda name: TEST_SETS[name].data.open(root))  # ImageNet's images serve up to four sets
+        tests = OpenTests({}, {})
         for name in choose(TEST_SETS, self.config.sets):
-            source = _images(self.store, root, name, opened)
+            source = _open_images(self.store, root, name, open_data)
             if isinstance(source, str):
-                missing[name] = source
+                tests.left_out[name] = source
             else:
-                found[name] = _evaluation_set(self.config, name, source)
-        if missing and self.config.sets != "auto":
-            raise MissingData("; ".join(missing.values()))
-        if not found:
+                tests.sets[name] = _evaluation_set(self.config, name, source)
+        if tests.left_out and self.config.sets != "auto":
+            raise MissingData("; ".join(tests.left_out.values()))
+        if not tests.sets:
             raise MissingData(f"data_dir={root} has none of the test sets {', '.join(TEST_SETS)}: see docs/data.md")
-        return found, missing
+        return tests
 
 
-def _incomplete(tests: Mapping[str, EvaluationSet], whole: FolderSource | None) -> tuple[str, ...]:
-    """A line about each data set that has another number of images than its release."""
-    counts = {name: (len(entry.source), TEST_SETS[name].data.images) for name, entry in tests.items()}
-    if whole is not None:
-        counts[f"training set {whole.name}"] = len(whole), TRAINING[whole.name].images
-    return tuple(
-        f"{n} has {here:,} images, its release {there:,}" for n, (here, there) in counts.items() if here != there
-    )
+def _count_remarks(tests: Mapping[str, EvaluationSet], images: FolderSource | None) -> tuple[str, ...]:
+    """Return a line about each data set whose number of images differs from its release."""
+    remarks = []
+    for name, test in tests.items():
+        remarks += _count_remark(name, len(test.source), TEST_SETS[name].data.images)
+    if images is not None:
+        remarks += _count_remark(f"training set {images.name}", len(images), TRAINING[images.name].images)
+    return tuple(remarks)
+
+
+def _count_remark(name: str, images: int, released: int) -> list[str]:
+    return [] if images == released else [f"{name} has {images:,} images, its release {released:,}"]
 
 
 # --- training and validation ------------------------------------------------------------------------------------------
 
 
 def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None:
-    """All images of the training set, or None with train=none."""
+    """Return all images of the training set; None with train=none."""
     name = {"auto": "imagenet"}.get(config.train, config.train)
     if name == "none":
         return None
@@ -166,63 +175,67 @@ def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None
 
 
 def published_copies(root: Path, training: Mapping[str, Callable[[], Source]]) -> dict[str, Callable[[], Source]]:
-    """What is there of `COPIES`, for the images that are trained on."""
+    """Return the published copies (`COPIES`) under `root` of the images that train, by name, opened on first use."""
     copies: dict[str, Callable[[], Source]] = {}
-    for whole, originals in training.items():
-        there = {name: data for name, data in COPIES.items() if name != whole and data.find(root) is not None}
-        # Listed once, whoever asks: it may be a million files.
-        copies |= {name: cache(partial(_copies, data, root, name, originals)) for name, data in there.items()}
+    for train_name, originals in training.items():
+        for name, data in COPIES.items():
+            if name != train_name and data.find(root) is not None:
+                # Cached because a listing may have a million files.
+                copies[name] = cache(partial(_open_copies, data, root, name, originals))
     return copies
 
 
-def _copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source]) -> FolderSource:
-    """The published copies of the given images, told by their names; UsageError where there are none."""
+def _open_copies(data: DataSet, root: Path, name: str, originals: Callable[[], Source]) -> FolderSource:
+    """Return the published copies of the originals, matched by name. Raises UsageError if there are none."""
     copies = data.open(root)
-    wanted = {identifier.rpartition(".")[0] for identifier in originals().ids}
-    rows = [row for row, identifier in enumerate(copies.ids) if identifier.rpartition(".")[0] in wanted]
+    names = {identifier.rpartition(".")[0] for identifier in originals().ids}
+    rows = [row for row, identifier in enumerate(copies.ids) if identifier.rpartition(".")[0] in names]
     if not rows:
-        raise UsageError(f"no image in {copies.root} has the name of a training image, as {next(iter(wanted))}")
-    if len(rows) != len(wanted):
-        log.warning("%s has copies of %d of the %d training images", copies.root, len(rows), len(wanted))
+        raise UsageError(f"no image in {copies.root} has the name of a training image, as {next(iter(names))}")
+    if len(rows) != len(names):
+        log.warning("%s has copies of %d of the %d training images", copies.root, len(rows), len(names))
     return copies.subset(rows, name)
 
 
 # --- test sets --------------------------------------------------------------------------------------------------------
 
 
-def _images(store: PreparedStore, root: Path, name: str, opened: Callable[[str], FolderSource]) -> FolderSource | str:
-    """The set's images, on disk or prepared from ImageNet's validation images, or why there are none."""
-    entry = TEST_SETS[name]
-    if entry.data.find(root) is not None:
-        return opened(name)
-    if entry.made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
-        return entry.data.missing(root)
-    originals = opened("imagenet")
-    manifest = ImagesManifest.read(store.images(originals, entry.made_by))
+def _open_images(
+    store: PreparedStore, root: Path, name: str, open_data: Callable[[str], FolderSource]
+) -> FolderSource | str:
+    """Return a set's images, on disk or prepared from ImageNet's validation images; else why there are none."""
+    standard_set = TEST_SETS[name]
+    data, made_by = standard_set.data, standard_set.made_by
+    if data.find(root) is not None:
+        return open_data(name)
+    if made_by is None or TEST_SETS["imagenet"].data.find(root) is None:
+        return data.missing(root)
+    originals = open_data("imagenet")
+    manifest = ImagesManifest.read(store.images(originals, made_by))
     if manifest is None or not manifest.complete:
-        return f"{entry.data.missing(root)}; or prepare it: {store.hint(entry.made_by, split='imagenet')}"
-    return replace(store.open_images(originals, entry.made_by, originals), name=name)
+        return f"{data.missing(root)}; or prepare it: {store.hint(made_by, split='imagenet')}"
+    return replace(store.open_images(originals, made_by, originals), name=name)
 
 
 def _evaluation_set(config: BiasBedSettings, name: str, source: FolderSource) -> EvaluationSet:
-    entry = TEST_SETS[name]
+    standard_set = TEST_SETS[name]
     # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
-    natural = entry.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
-    transform, words = _preprocessing(config, natural)
+    natural = standard_set.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)
+    transform, description = _preprocessing(config, natural)
     return EvaluationSet(
         name,
         source,
         transform,
         label_map=_label_map(name, source.classes, config),
         measures=EvaluationSet.measures if source.bias is None else CUE_MEASURES,
-        made_by=entry.made_by,
-        source_images=entry.source_images,
-        preprocessing=words,
+        made_by=standard_set.made_by,
+        source_images=standard_set.source_images,
+        preprocessing=description,
     )
 
 
 def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> LabelMap:
-    """From ImageNet's 1000 classes to the set's."""
+    """Return the map from ImageNet's 1000 classes to the set's."""
     if classes == imagenet_classes():
         return IDENTITY
     subset = imagenet_subset(classes)
@@ -230,7 +243,7 @@ def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> 
 
 
 def _preprocessing(config: BiasBedSettings, natural: bool) -> tuple[transforms.Transform, str]:
-    """(transform, the same in words)."""
+    """Return the transform and its description."""
     if natural:
         return transforms.natural(config.image_size, config.preprocess)
     return transforms.stimulus(config.image_size, config.stimuli)

@@ -1,7 +1,7 @@
-"""Evaluation sets in corrupted form, of any suite, made on the fly: `corrupted.sets=photos` tests `photos_c_generated`.
+"""Corrupted copies of a suite's evaluation sets, made on the fly: `corrupted.sets=photos` tests `photos_c_generated`.
 
-What stands for one is its mean error over all conditions. AlexNet's errors, which make ImageNet-C's mCE, are those on
-the released files, and apply to nothing that is made here.
+Their headline is the mean error over all conditions. mCE does not apply: AlexNet's errors are those on the released
+files of ImageNet-C.
 """
 
 from __future__ import annotations
@@ -25,83 +25,95 @@ if TYPE_CHECKING:
     from biasbed.data.prepared import PreparedStore
     from biasbed.suites.suite import OpenSuite
 
-SUFFIX = "_c_generated"  # never `_c`: what was released and what is made here share no column
-WORDS = f"short side {SHORT}, centre {SIDE}, bilinear (Pillow), corrupted, JPEG of quality {QUALITY}"
+SUFFIX = "_c_generated"  # never `_c`: released and generated images share no column
+PREPROCESSING = f"short side {SHORT}, centre {SIDE}, bilinear (Pillow), corrupted, JPEG of quality {QUALITY}"
 
 
 def with_corrupted(suite: OpenSuite, config: Config) -> OpenSuite:
-    """The suite with those of its sets that `corrupted.sets` names in corrupted form besides; UsageError for others."""
+    """Return the suite with corrupted copies of the sets that `corrupted.sets` names.
+
+    Raises UsageError for an unknown set, or one that can't be corrupted.
+    """
     from biasbed import record
 
-    known = {entry.name: entry for entry in suite.sets}
-    chosen = dict.fromkeys(config.corrupted.sets)
-    for name in chosen:
-        why_not = _why_not(known, name)
-        if why_not:
-            raise UsageError(f"corrupted.sets={name}: {why_not}")
-    # A set and its corrupted form show the same photographs: they are no independent blocks.
-    twins = {id(e): replace(e, source_images=e.source_images or e.name) for e in suite.sets if e.name in chosen}
-    sets = [twins.get(id(entry), entry) for entry in suite.sets]
-    made = [corrupted_set(twins[id(known[name])], config, suite.store) for name in chosen]
+    originals: dict[EvaluationSet, EvaluationSet] = {}
+    for name in dict.fromkeys(config.corrupted.sets):
+        original = _find_original(suite.sets, name)
+        # A set and its corrupted copy show the same photographs: they are no independent blocks.
+        originals[original] = replace(original, source_images=original.source_images or original.name)
+    copies = [corrupted_set(original, config, suite.store) for original in originals.values()]
+    suite, declared = suite.with_sets(originals), list(suite.derivations)
+    for copy in copies:
+        declared += derivations(copy.name, BENCHMARK)
     return replace(
         suite,
-        sets=(*sets, *made),
-        validation=tuple(twins.get(id(entry), entry) for entry in suite.validation),
-        derivations=(*suite.derivations, *(d for entry in made for d in derivations(entry.name, BENCHMARK))),
-        fingerprint=record.digest([suite.fingerprint, *(entry.source.fingerprint() for entry in made)]),
+        sets=(*suite.sets, *copies),
+        derivations=tuple(declared),
+        fingerprint=record.digest([suite.fingerprint, *(copy.source.fingerprint() for copy in copies)]),
     )
 
 
 def corrupted_set(
-    entry: EvaluationSet,
+    original: EvaluationSet,
     config: Config,
     store: PreparedStore,
     corruptions: Sequence[str] = BENCHMARK,
     name: str | None = None,
 ) -> EvaluationSet:
-    """A set's images under corruptions. UsageError where these lack what they need, as frost its photographs."""
-    own = name or f"{entry.name}{SUFFIX}"
-    settings, originals = config.corrupted, entry.source
-    prepared = store.images(originals, PREPARED)
-    source = generated(originals, own, corruptions, settings.seed, frost_folder(config), prepared)
+    """Return a set of the original's images under corruptions.
+
+    Raises UsageError if a corruption lacks what it needs, as frost its photographs.
+    """
+    name = name or f"{original.name}{SUFFIX}"
+    prepared = store.images(original.source, PREPARED)
+    frost = frost_folder(config)
     return replace(
-        entry,
-        name=own,
-        source=source,
+        original,
+        name=name,
+        source=generated(original.source, name, corruptions, config.corrupted.seed, frost, prepared),
         transform=transforms.Exact(SIDE),
         measures=(),
         headline=MEAN_ERROR,
-        preprocessing=WORDS,
-        block=f"{entry.block}{SUFFIX}" if entry.block else "",
-        aliases=entry.aliases if entry.domain else (),
+        preprocessing=PREPROCESSING,
+        block=f"{original.block}{SUFFIX}" if original.block else "",
+        aliases=original.aliases if original.domain else (),
         cadence="end",
     )
 
 
 def frost_folder(config: Config) -> Path:
-    """The folder of frost's photographs, whether it is there or not."""
+    """Return the folder of frost's photographs, which need not exist."""
     if config.corrupted.frost != "auto":
         return Path(config.corrupted.frost).expanduser()
     return Path(config.data_dir or "").expanduser() / "frost"
 
 
-def _why_not(known: dict[str, EvaluationSet], name: str) -> str:
-    """Why a set can't be had in corrupted form, in words; empty where it can."""
-    if name not in known:
-        return f"there is no evaluation set '{name}'{nearest(name, known)}"
-    entry = known[name]
-    if f"{name}{SUFFIX}" in known:
-        return f"there is a set '{name}{SUFFIX}' already"
-    if entry.task.several:
+def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:
+    """Return the set of this name. Raises UsageError if there is none or it can't be corrupted."""
+    by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
+    if name not in by_name:
+        raise UsageError(f"corrupted.sets={name}: there is no evaluation set '{name}'{nearest(name, by_name)}")
+    copy = f"{name}{SUFFIX}"
+    problem = f"there is a set '{copy}' already" if copy in by_name else _problem(by_name[name])
+    if problem:
+        raise UsageError(f"corrupted.sets={name}: {problem}")
+    return by_name[name]
+
+
+def _problem(original: EvaluationSet) -> str:
+    """Return why a set's images can't be corrupted, as text; empty if they can."""
+    if original.task.several:
         return "its images have several labels, and errors under corruptions are of one"
-    if entry.source.condition is not None:
-        return f"its images are shown under {len(entry.source.conditions)} conditions already"
-    if entry.source.channels != 3:
-        return f"its images have {entry.source.channels} channels, and corruptions are of 3"
-    made = entry.transform(transforms.example(entry.transform, 3)).shape[-2:]
-    for height, width in (made, (entry.source.shape or made)[-2:]):
+    if original.source.condition is not None:
+        return f"its images are shown under {len(original.source.conditions)} conditions already"
+    if original.source.channels != 3:
+        return f"its images have {original.source.channels} channels, and corruptions are of 3"
+    fed = original.transform(transforms.example(original.transform, 3)).shape[-2:]
+    for height, width in (fed, (original.source.shape or fed)[-2:]):
         if (height, width) != (SIDE, SIDE):
-            fix = f"; image_size={SIDE} makes them so" if (height, width) == tuple(made) else ""
-            here = f"images of {width} x {height}"
-            return f"corruptions are defined for images of {SIDE} x {SIDE} pixels, and it has {here}{fix}"
+            fix = f"; image_size={SIDE} makes them so" if (height, width) == tuple(fed) else ""
+            return (
+                f"corruptions are defined for images of {SIDE} x {SIDE} pixels, "
+                f"and it has images of {width} x {height}{fix}"
+            )
     return ""

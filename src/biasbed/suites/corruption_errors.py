@@ -1,8 +1,8 @@
-"""What follows from a model's accuracies under corruptions: errors by corruption and group, mCE, relative mCE.
+"""Errors under corruptions, derived from a model's accuracies: by corruption and group, mCE, relative mCE.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019,
-section 4. All are measures of the set, `test/<measure>/<set>`; AlexNet's errors are of all released images of
-ImageNet-C, so that what is divided by them is there for those alone.
+section 4. All are measures of the set, `test/<measure>/<set>`. AlexNet's errors are on all released images of
+ImageNet-C, so mCE and relative mCE exist only for these.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ MCE: CorruptionError = "mce"
 def derivations(
     name: str, corruptions: Sequence[str], clean: str | None = None, is_released: bool = False, phase: str = "test"
 ) -> Iterator[Derived]:
-    """What is derived for a set of these corruptions, in an order in which it can be.
+    """Yield the derived values of a set of these corruptions; each comes after its inputs.
 
-    is_released: it is the whole of the released ImageNet-C. clean: the set of the same images as they are, if it is
-    tested too, of which relative mCE needs the accuracy.
+    is_released: the set is all of the released ImageNet-C. clean: the set of the same images without corruptions, if
+    it is tested too; relative mCE needs its accuracy.
     """
 
     def cells(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(str(MetricName(phase, BY_CONDITION, name, condition)) for condition in conditions(names))
 
     def value(measure: str, function: str, inputs: Sequence[str], references: Sequence[float] = ()) -> Derived:
-        found = tuple(inputs), tuple(references)
-        return Derived(phase, measure, name, function, *found, higher_is_better=False)
+        return Derived(phase, measure, name, function, tuple(inputs), tuple(references), higher_is_better=False)
 
-    def error(measure: str, names: Sequence[str]) -> Derived:
-        """The plain mean of the errors: by errors of 1."""
+    def mean_error(measure: str, names: Sequence[str]) -> Derived:
+        """Return the plain mean of the errors, as a ratio to errors of 1."""
         return value(measure, "error_ratio", cells(names), [1.0] * len(cells(names)))
 
-    yield error(MEAN_ERROR, corruptions)
-    yield from (error(f"error_{own}", [own]) for own in corruptions)
-    yield from (error(f"error_{group}", own) for group, own in GROUPS.items() if set(own) <= set(corruptions))
+    yield mean_error(MEAN_ERROR, corruptions)
+    for corruption in corruptions:
+        yield mean_error(f"error_{corruption}", [corruption])
+    for group, members in GROUPS.items():
+        if set(members) <= set(corruptions):
+            yield mean_error(f"error_{group}", members)
     if not is_released:
         return
     kinds: list[tuple[str, str, tuple[str, ...], tuple[float, ...]]] = [("ce", "error_ratio", (), ())]
@@ -49,28 +51,30 @@ def derivations(
         accuracy = str(MetricName(phase, "accuracy", clean))
         kinds.append(("relative_ce", "relative_error_ratio", (accuracy,), (ALEXNET_CLEAN,)))
     for kind, function, inputs, references in kinds:
-        each = []
-        for own in corruptions:
-            errors = [ALEXNET[own]] * len(cells([own]))
-            each.append(value(f"{kind}_{own}", function, (*inputs, *cells([own])), (*references, *errors)))
-        yield from each
-        yield value(kind.replace("ce", MCE), "mean", [one.metric for one in each])
+        ratios = []
+        for corruption in corruptions:
+            accuracies = cells([corruption])
+            errors = [ALEXNET[corruption]] * len(accuracies)
+            ratios.append(value(f"{kind}_{corruption}", function, (*inputs, *accuracies), (*references, *errors)))
+        yield from ratios
+        yield value(kind.replace("ce", MCE), "mean", [ratio.metric for ratio in ratios])
 
 
 def headline(
-    wanted: CorruptionError | Literal["auto"], name: str, why_not: str, clean: bool, clean_name: str
+    setting: CorruptionError | Literal["auto"], name: str, why_not: str, clean: bool, clean_name: str
 ) -> CorruptionError:
-    """What stands for a set of corruptions; UsageError where it is asked for what the set can't have.
+    """Return the headline measure of a set of corruptions. Raises UsageError if the set can't have the one chosen.
 
-    why_not: AlexNet's errors don't apply, in words; empty where they do. clean: its images as they are are tested too.
+    why_not: the reason why AlexNet's errors don't apply; empty if they do. clean: the set `clean_name` of the images
+    without corruptions is tested too.
     """
-    if wanted == MEAN_ERROR or (wanted == "auto" and why_not):
+    if setting == MEAN_ERROR or (setting == "auto" and why_not):
         return MEAN_ERROR
     if why_not:
         raise UsageError(
-            f"corruption_error={wanted}: AlexNet's errors are those on all of the released ImageNet-C, and '{name}' "
+            f"corruption_error={setting}: AlexNet's errors are those on all of the released ImageNet-C, and '{name}' "
             f"{why_not}; mean_error is there for every set"
         )
-    if wanted == "relative_mce" and not clean:
+    if setting == "relative_mce" and not clean:
         raise UsageError(f"corruption_error=relative_mce: it takes the accuracy on '{clean_name}', which is not tested")
-    return MCE if wanted == "auto" else wanted
+    return MCE if setting == "auto" else setting

@@ -1,8 +1,8 @@
-"""Align-Conflict protocol: train where a bias goes with nearly every class, test where it tells less or nothing.
+"""Align-Conflict protocol: train where a bias nearly always goes with the class, test where it goes less or not at all.
 
 `train=<data set>` is one of `datasets/biased.py`, or a folder of your own with a `metadata.csv`; `data.severity` is the
-percentage of bias-conflicting training images. Data set and severity make the cell; the block is the data set, since
-its severities are no independent data. What is drawn follows from `data.seed`, whatever the training's seed.
+percentage of bias-conflicting training images. Data set and severity make the cell. The block is the data set, because
+its severities are not independent data. Images are drawn by `data.seed`, whatever the training's seed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,20 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite, choose
 from biasbed.tasks import MULTI_CLASS
 
-# What epochs may be chosen by: the AC score, then what takes fewer labels of the validation images, or others.
-RULES = ("best_validation", "validation_accuracy", "worst_class", "worst_group", "last_n", "best_epoch")
-OF_BIASES = ("worst_group",)  # among these: for validation images with bias labels
-EMBEDDED = "figures"  # what is trained on unless a data set is named
+# Selection rules: by the AC score, then those that need fewer labels of the validation images, or others.
+RULES: tuple[str, ...] = (
+    "best_validation",
+    "validation_accuracy",
+    "worst_class",
+    "worst_group",
+    "last_n",
+    "best_epoch",
+)
+BIAS_RULES = ("worst_group",)  # rules among them that need bias labels of the validation images
+EMBEDDED = "figures"  # the default data set
 AC_SCORE = "ac_score"
-UNDEFINED = "equality_of_opportunity_undefined"  # of how many classes it is not: no images of a kind, or none right
-IMAGES_FILE = "images.csv"  # of a run: which image is in which part
+UNDEFINED = "equality_of_opportunity_undefined"  # number of classes without it: no images of a kind, or none right
+IMAGES_FILE = "images.csv"  # kept with a run: the part of each image
 MEASURES = (
     *MULTI_CLASS.measures,
     *(
@@ -46,12 +53,12 @@ MEASURES = (
         "worst_class_accuracy",
     ),
 )
-# What all methods have on all data sets; see docs/debiasing.md for what is known of the published runs.
-EVERYWHERE: Mapping[str, Any] = {
+# Defaults of all methods on all data sets; docs/debiasing.md says what is known of the published runs.
+COMMON: Mapping[str, Any] = {
     **{"optim.name": "adam", "optim.lr_batch": None, "optim.weight_decay": 0.0},
     **{"optim.schedule": "constant", "optim.warmup": 0.0},
 }
-OF_METHODS: Mapping[str, Mapping[str, Any]] = {"group_dro": {"hparams.over": "group"}}
+METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"group_dro": {"hparams.over": "group"}}
 PHOTOGRAPHS: Mapping[str, Any] = {
     **{"backbone": "resnet18", "image_size": 224, "epochs": 100, "batch_size": 64, "optim.lr": 1e-4},
     **{"augment.crop": False, "augment.padding": 4},
@@ -60,7 +67,7 @@ PHOTOGRAPHS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class DebiasingData:
-    """Which images there are."""
+    """Settings of the images that are drawn or made."""
 
     severity: float | Auto = setting(
         "auto", "percent of bias-conflicting training images (auto: 5, of a table what it has)", cell=True
@@ -85,51 +92,58 @@ class DebiasingData:
 
 @dataclass(frozen=True)
 class DebiasingSettings(Config):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     data: DebiasingData = DebiasingData()
 
 
 class Debiasing(Suite[DebiasingSettings]):
-    """The suite of one biased data set at one severity."""
+    """Suite of one biased data set at one severity."""
 
     Settings = DebiasingSettings
 
     @classmethod
-    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One protocol for all methods, by data set; there are no domains, only groups."""
-        name = biased.DATA_SETS.identifier(_named(str(given.get("train", "auto"))))
-        own = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
-        return {**EVERYWHERE, **PHOTOGRAPHS, **own, **OF_METHODS.get(str(given.get("algorithm")), {})}
+    def defaults_for(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the defaults for a data set, the same for all methods but those of `METHOD_DEFAULTS`."""
+        name = biased.DATA_SETS.identifier(_data_set_name(str(flags.get("train", "auto"))))
+        by_data = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
+        by_method = METHOD_DEFAULTS.get(str(flags.get("algorithm")), {})
+        return {**COMMON, **PHOTOGRAPHS, **by_data, **by_method}
 
     @functools.cached_property
     def data_set(self) -> BiasedData:
-        """The data set; UsageError where there is none of that name."""
+        """Data set that the settings name. Raises UsageError if there is none of that name."""
         if self.config.train == "none":
             raise UsageError(f"the suite '{self.name}' needs train=<data set>: {', '.join(biased.DATA_SETS)}")
-        data: BiasedData = biased.DATA_SETS.make(_named(self.config.train), lambda: self.data_root)
+        data: BiasedData = biased.DATA_SETS.make(_data_set_name(self.config.train), lambda: self.data_root)
         return data
 
     def data_sets(self) -> tuple[OnDisk, ...]:
-        """The one that is named, if it is in files; else all that are."""
+        """Return the data set that the settings name, or all of them; only those on disk."""
         names = biased.DATA_SETS if self.config.train in ("auto", "none") else [self.config.train]
-        found = (biased.DATA_SETS.make(name, lambda: self.data_root) for name in names)
-        return tuple(data for data in found if isinstance(data, OnDisk))
+        data_sets = (biased.DATA_SETS.make(name, lambda: self.data_root) for name in names)
+        return tuple(data_set for data_set in data_sets if isinstance(data_set, OnDisk))
 
     def open(self) -> OpenSuite:
-        """UsageError where images are missing, or a part has no aligned or no conflicting ones."""
+        """Return the suite with its images open.
+
+        Raises UsageError if images are missing, or a part has no aligned or no conflicting ones.
+        """
         config, data = self.config, self.data_set
         parts = self._parts()
         train, names = parts.train, (f"{data.name}_val", f"{data.name}_test")
         validation, test = map(self._set, names, (parts.validation, parts.test))
         choose([test.name], config.sets)
         is_labelled, images = train.bias is not None, (train, validation.source, test.source, parts.lent)
-        monitor = AC_SCORE if validation.source.bias is not None else MULTI_CLASS.measures[0]
+        if validation.source.bias is not None:
+            monitor, rules = AC_SCORE, RULES
+        else:
+            monitor, rules = MULTI_CLASS.measures[0], tuple(rule for rule in RULES if rule not in BIAS_RULES)
         return OpenSuite(
             name=self.name,
             classes=train.classes,
             task=MULTI_CLASS,
-            training={data.name: lambda: train, HALF: functools.partial(_lent, parts.lent)},
+            training={data.name: lambda: train, HALF: functools.partial(_validation_half, parts.lent)},
             train_name=data.name,
             train_transform=transforms.training(config.image_size, config.augment),
             validation=(validation,),
@@ -137,37 +151,37 @@ class Debiasing(Suite[DebiasingSettings]):
             monitor=str(MetricName("val", monitor, validation.name)),
             fingerprint=record.digest([source.fingerprint() for source in images if source is not None]),
             store=self.store,
-            cell=record.slug(f"{data.name}-{parts.severity:g}{_unusual(config.data)}"),
+            cell=record.slug(f"{data.name}-{parts.severity:g}{_cell_suffix(config.data)}"),
             derivations=(*_derived("val", validation, is_labelled), *_derived("test", test, is_labelled)),
             counts=_counts(train, validation, test),
             recount=lambda suite: _counts(suite.source(data.name), *suite.validation, *suite.sets),
             bias_type=data.bias_type,
             usual=StreamRequest(drop_last=True),
-            selection_rules=RULES if monitor == AC_SCORE else tuple(name for name in RULES if name not in OF_BIASES),
-            remarks=(*parts.remarks, *_one_sided(train, validation, test)),
+            selection_rules=rules,
+            remarks=(*parts.remarks, *_one_sided_remarks(train, validation, test)),
             files={IMAGES_FILE: parts.listing()} if parts.is_drawn else {},
         )
 
     def _parts(self) -> Division:
-        """The images that the settings say; UsageError for a setting of other data sets than this."""
-        own, data = self.config.data, self.data_set
-        if own.colour_noise != COLOUR_NOISE and not data.is_coloured:
-            noise = f"data.colour_noise={own.colour_noise:g}"
+        """Return the images that the settings ask for. Raises UsageError for a setting of other data sets."""
+        settings, data = self.config.data, self.data_set
+        if settings.colour_noise != COLOUR_NOISE and not data.is_coloured:
+            noise = f"data.colour_noise={settings.colour_noise:g}"
             raise UsageError(f"{noise}: the images of '{data.name}' are not coloured here")
-        if own.corruption_severity != CORRUPTION and not data.is_corrupted:
-            severity = f"data.corruption_severity={own.corruption_severity}"
+        if settings.corruption_severity != CORRUPTION and not data.is_corrupted:
+            severity = f"data.corruption_severity={settings.corruption_severity}"
             raise UsageError(f"{severity}: the images of '{data.name}' are not corrupted here")
-        wanted = Wanted(
-            None if own.severity == "auto" else float(own.severity),
-            own.seed,
+        request = Wanted(
+            None if settings.severity == "auto" else float(settings.severity),
+            settings.seed,
             self.config.image_size,
-            own.colour_noise,
-            own.corruption_severity,
+            settings.colour_noise,
+            settings.corruption_severity,
             frost_folder(self.config),
             self.store.hint,
         )
-        parts = data.parts(self.data_root if isinstance(data, OnDisk) else Path(), wanted)
-        return biased.halved(parts, own.seed) if own.halve_validation else parts
+        parts = data.parts(self.data_root if isinstance(data, OnDisk) else Path(), request)
+        return biased.halved(parts, settings.seed) if settings.halve_validation else parts
 
     def _set(self, name: str, source: Source) -> EvaluationSet:
         is_labelled = source.bias is not None
@@ -183,74 +197,90 @@ class Debiasing(Suite[DebiasingSettings]):
         )
 
 
-def _one_sided(train: Source, *sets: EvaluationSet) -> Iterator[str]:
-    """What a user should know of classes with images of one kind alone, in training and in what is tested."""
-    untold = biased.one_sided(train, "no training image tells the two apart there")
-    yield from filter(None, (untold, *(biased.one_sided(entry.source) for entry in sets)))
+def _one_sided_remarks(train: Source, *sets: EvaluationSet) -> Iterator[str]:
+    """Yield a remark about each of these whose classes have only aligned or only conflicting images."""
+    remarks = [biased.one_sided(train, "no training image tells the two apart there")]
+    remarks += [biased.one_sided(evaluation_set.source) for evaluation_set in sets]
+    yield from filter(None, remarks)
 
 
-def _unusual(data: DebiasingData) -> str:
-    """What a cell's name says besides data set and severity."""
-    noisy = "" if data.colour_noise == COLOUR_NOISE else f"-noise-{data.colour_noise:g}"
-    return noisy if data.corruption_severity == CORRUPTION else f"{noisy}-corruption-{data.corruption_severity}"
+def _cell_suffix(data: DebiasingData) -> str:
+    """Return the settings that a cell's name adds to data set and severity; empty at the defaults."""
+    suffix = ""
+    if data.colour_noise != COLOUR_NOISE:
+        suffix += f"-noise-{data.colour_noise:g}"
+    if data.corruption_severity != CORRUPTION:
+        suffix += f"-corruption-{data.corruption_severity}"
+    return suffix
 
 
-def _lent(half: Source | None) -> Source:
+def _validation_half(half: Source | None) -> Source:
     if half is None:
         raise UsageError(f"'{HALF}' is there with data.halve_validation=true alone: the other half then selects")
     return half
 
 
-def _named(train: str) -> str:
+def _data_set_name(train: str) -> str:
     return EMBEDDED if train == "auto" else train
 
 
 def _counts(train: Source, validation: EvaluationSet, test: EvaluationSet) -> dict[str, int]:
-    """How many training images each class has of either kind, none too; and how many the sets have in all."""
-    found: dict[str, int] = {}
+    """Return the numbers of aligned and conflicting images: of each training class, and of each evaluation set."""
+    counts: dict[str, int] = {}
     if train.bias is not None:
         for label, name in enumerate(record.slugs(train.classes).values()):
-            own = train.bias[train.y == label]
-            for word, images in ((ALIGNED, own == label), (CONFLICTING, own != label)):
-                found[_of_training(test.block, f"{name}-{word}")] = int(images.sum())
-    for phase, entry in (("val", validation), ("test", test)):
-        if entry.source.bias is not None:
-            is_aligned = entry.source.bias == entry.source.y
-            for word, images in ((ALIGNED, is_aligned), (CONFLICTING, ~is_aligned)):
-                found[str(MetricName(phase, f"{word}_images", entry.name))] = int(images.sum())
-    return found
+            biases = train.bias[train.y == label]
+            for kind, images in ((ALIGNED, biases == label), (CONFLICTING, biases != label)):
+                counts[_training_count(test.block, f"{name}-{kind}")] = int(images.sum())
+    for phase, evaluation_set in (("val", validation), ("test", test)):
+        source = evaluation_set.source
+        if source.bias is not None:
+            is_aligned = source.bias == source.y
+            for kind, images in ((ALIGNED, is_aligned), (CONFLICTING, ~is_aligned)):
+                counts[str(MetricName(phase, f"{kind}_images", evaluation_set.name))] = int(images.sum())
+    return counts
 
 
-def _of_training(data_set: str, group: str) -> str:
-    """What the number of a group's training images is called."""
+def _training_count(data_set: str, group: str) -> str:
+    """Return the name of the number of a group's training images."""
     return str(MetricName("train", "images", record.slug(data_set), group))
 
 
-def _derived(phase: str, entry: EvaluationSet, is_labelled: bool) -> Iterator[Derived]:
-    """What follows from the accuracies of aligned and of conflicting images, pooled over classes and by class.
+def _derived(phase: str, evaluation_set: EvaluationSet, is_labelled: bool) -> Iterator[Derived]:
+    """Yield the values that follow from the accuracies of aligned and conflicting images, pooled and by class.
 
-    Among it the accuracy that papers on group robustness call average: each group counts by its share of the training
-    images (Sagawa et al. 2020, section 5), of those groups that the set has. is_labelled: whether these have biases.
+    They include `adjusted_accuracy`, which papers on group robustness call average accuracy: each group of the set is
+    weighted by its share of the training images (Sagawa et al. 2020, section 5). is_labelled: the training images have
+    bias labels.
     """
-    if entry.source.bias is None:
+    source = evaluation_set.source
+    if source.bias is None:
         return
 
     def metric(measure: str, group: str | None = None) -> str:
-        return str(MetricName(phase, measure, entry.name, group))
+        return str(MetricName(phase, measure, evaluation_set.name, group))
 
     def value(measure: str, function: str, *inputs: str, unit: str = "%", higher_is_better: bool = True) -> Derived:
-        return Derived(phase, measure, entry.name, function, inputs, unit=unit, higher_is_better=higher_is_better)
+        name = evaluation_set.name
+        return Derived(phase, measure, name, function, inputs, unit=unit, higher_is_better=higher_is_better)
 
-    aligned, conflicting = (metric(f"{word}_accuracy") for word in (ALIGNED, CONFLICTING))
+    aligned, conflicting = metric(f"{ALIGNED}_accuracy"), metric(f"{CONFLICTING}_accuracy")
     yield value(AC_SCORE, "harmonic_mean", aligned, conflicting)
     yield value("accuracy_difference", "difference", aligned, conflicting, higher_is_better=False)
     yield value("equality_of_opportunity_pooled", "mean_ratio", conflicting, aligned, unit="ratio")
-    pairs = [[f"{c}-{word}" for word in (CONFLICTING, ALIGNED)] for c in record.slugs(entry.source.classes).values()]
-    both = [metric("accuracy", group) for pair in pairs if set(pair) <= set(entry.source.roles) for group in pair]
-    if both:
-        yield value("equality_of_opportunity", "mean_ratio", *both, unit="ratio")
-        undefined = value(UNDEFINED, "undefined_ratios", *both, unit="classes", higher_is_better=False)
-        yield replace(undefined, references=(float(len(pairs) - len(both) // 2),))
+    pairs, lacking = [], 0  # accuracies of the classes with both kinds of images; number of other classes
+    for name in record.slugs(source.classes).values():
+        groups = [f"{name}-{CONFLICTING}", f"{name}-{ALIGNED}"]
+        if set(groups) <= set(source.roles):
+            pairs += [metric("accuracy", group) for group in groups]
+        else:
+            lacking += 1
+    if pairs:
+        yield value("equality_of_opportunity", "mean_ratio", *pairs, unit="ratio")
+        undefined = value(UNDEFINED, "undefined_ratios", *pairs, unit="classes", higher_is_better=False)
+        yield replace(undefined, references=(float(lacking),))
     if is_labelled:
-        weighted = ((metric("accuracy", group), _of_training(entry.block, group)) for group in entry.source.roles)
-        yield value("adjusted_accuracy", "weighted_mean", *(name for pair in weighted for name in pair))
+        weighted: list[str] = []
+        for group in source.roles:
+            weighted += [metric("accuracy", group), _training_count(evaluation_set.block, group)]
+        yield value("adjusted_accuracy", "weighted_mean", *weighted)

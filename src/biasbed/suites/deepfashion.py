@@ -1,7 +1,7 @@
-"""Which kinds of garment does an image show? DeepFashion Remixed (Hendrycks et al. 2021, The Many Faces of Robustness).
+"""DeepFashion Remixed (Hendrycks et al. 2021, The Many Faces of Robustness): garments with several labels per image.
 
-Several labels per image, nine splits: one like the training images, and eight that differ from it in one attribute. The
-eight are one block of any test: they are parts of one data set, and share images.
+It has nine splits: one like the training images and eight that differ from it in one attribute. The eight are one block
+of a statistical test, because they are parts of one data set and share images.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DATA = DeepFashionRemixed()
 
 @dataclass(frozen=True)
 class DeepFashionSettings(FileSettings):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     # Like `sets`, both are in the protocol.
     headline: Literal["map", "map_reference"] = setting(
@@ -41,7 +41,7 @@ class DeepFashionSettings(FileSettings):
 
 
 class DeepFashion(FileSuite[DeepFashionSettings]):
-    """The suite with the images that are under `data_dir`."""
+    """Suite of the images under `data_dir`."""
 
     Settings = DeepFashionSettings
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -63,11 +63,11 @@ class DeepFashion(FileSuite[DeepFashionSettings]):
         return (DATA,)
 
     def open(self) -> OpenSuite:
-        """UsageError where DeepFashion2's files are missing or don't fit."""
+        """Return the suite with its images open. Raises UsageError if DeepFashion2's files are missing or don't fit."""
         config, folder = self.config, DATA.folder(self.data_root)
         if config.train not in ("auto", "none", DATA.name):
             raise UsageError(f"train={config.train}: the suite '{self.name}' trains on {DATA.name}")
-        there = DATA.tests(folder, config.joined)
+        splits = DATA.tests(folder, config.joined)
         size = config.image_size
         test = partial(
             EvaluationSet,
@@ -78,17 +78,15 @@ class DeepFashion(FileSuite[DeepFashionSettings]):
             headline=config.headline,
         )
         sets = [
-            test(name, there[name], block=OOD if name in SHIFTS else "", source_images="deepfashion_validation")
-            for name in choose(there, config.sets)
+            test(name, splits[name], block=OOD if name in SHIFTS else "", source_images="deepfashion_validation")
+            for name in choose(splits, config.sets)
         ]
-        whole = None if config.train == "none" else DATA.train(folder)
-        found = self.of_files(CLASSES, sets, whole, partial(test, "val"), TASK)
-        derivations = self._mean({entry.name for entry in sets})
-        return replace(found, derivations=tuple(derivations), usual=StreamRequest(drop_last=True))
+        images = None if config.train == "none" else DATA.train(folder)
+        suite = self.of_files(CLASSES, sets, images, partial(test, "val"), TASK)
+        derivations = (self._mean(),) if {*SHIFTS} <= {shift.name for shift in sets} else ()
+        return replace(suite, derivations=derivations, usual=StreamRequest(drop_last=True))
 
-    def _mean(self, names: set[str]) -> list[Derived]:
-        """The plain mean of the eight shifts, where all of them are tested."""
-        if not set(SHIFTS) <= names:
-            return []
-        each = tuple(str(MetricName("test", self.config.headline, name)) for name in SHIFTS)
-        return [Derived("test", self.config.headline, f"{OOD}_mean", "mean", each, block=OOD)]
+    def _mean(self) -> Derived:
+        """Return the plain mean of the eight shifts."""
+        inputs = tuple(str(MetricName("test", self.config.headline, name)) for name in SHIFTS)
+        return Derived("test", self.config.headline, f"{OOD}_mean", "mean", inputs, block=OOD)

@@ -1,7 +1,7 @@
-"""The embedded suite: digits whose texture gives the class away in training, and six sets that tell what was learnt.
+"""Embedded demo suite: digits whose texture reveals the class in training, and six test sets that mirror BiasBed's.
 
-Nothing is downloaded; `biasbed.datasets.digits` makes the images. The sets mirror BiasBed's. `train=stylized` and
-`train=texture` are the controls: training images without any texture cue, and without any shape cue.
+Nothing is downloaded; `biasbed.datasets.digits` makes the images. `train=stylized` and `train=texture` are controls:
+training images without any texture cue, and without any shape cue.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TRAINING = {"train": "train", "stylized": "stylized_train", "texture": "texture_
 
 @dataclass(frozen=True)
 class DemoSettings(Config):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     stimuli: StimuliPreprocess = StimuliPreprocess()
 
 
 class Demo(Suite[DemoSettings]):
-    """The suite at the configured image size."""
+    """Suite of digits at the configured image size."""
 
     Settings = DemoSettings
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -43,7 +43,7 @@ class Demo(Suite[DemoSettings]):
         "epochs": 10,
         "batch_size": 64,
         "augment.crop_scale": 0.7,
-        "augment.flip": False,  # a mirrored digit is none
+        "augment.flip": False,  # a mirrored digit is not a digit
         "workers": 0,
     }
 
@@ -58,11 +58,13 @@ class Demo(Suite[DemoSettings]):
                 f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
             )
         images = functools.partial(_digits, size=config.image_size)
-        same_size, words = transforms.stimulus(config.image_size, config.stimuli)
-        sets = tuple(_evaluation_set(name, images(name), same_size, words) for name in choose(SETS, config.sets))
-        validation = EvaluationSet("val", images("val"), same_size, preprocessing=words)
-        used = [entry.source for entry in (*sets, validation)]
-        used += [images(TRAINING[train_name])] if train_name != "none" else []
+        same_size, description = transforms.stimulus(config.image_size, config.stimuli)
+        names = choose(SETS, config.sets)
+        sets = tuple(_evaluation_set(name, images(name), same_size, description) for name in names)
+        validation = EvaluationSet("val", images("val"), same_size, preprocessing=description)
+        sources = [evaluation_set.source for evaluation_set in (*sets, validation)]
+        if train_name != "none":
+            sources.append(images(TRAINING[train_name]))
         return OpenSuite(
             name=self.name,
             classes=CLASSES,
@@ -73,7 +75,7 @@ class Demo(Suite[DemoSettings]):
             validation=(validation,),
             sets=sets,
             monitor=str(record.MetricName("val", "accuracy", "val")),
-            fingerprint=record.digest([source.fingerprint() for source in used]),
+            fingerprint=record.digest([source.fingerprint() for source in sources]),
             store=self.store,
         )
 
@@ -83,8 +85,10 @@ def _digits(split: str, size: int) -> MemorySource:
     return digits(split, image_size=size)
 
 
-def _evaluation_set(name: str, source: MemorySource, transform: transforms.Transform, words: str) -> EvaluationSet:
-    """One of the six sets, all drawn from the same handwritten digits."""
+def _evaluation_set(
+    name: str, source: MemorySource, transform: transforms.Transform, description: str
+) -> EvaluationSet:
+    """Return one of the six sets, all drawn from the same handwritten digits."""
     return EvaluationSet(
         name,
         source,
@@ -92,5 +96,5 @@ def _evaluation_set(name: str, source: MemorySource, transform: transforms.Trans
         measures=CUE_MEASURES if name == "cue_conflict" else EvaluationSet.measures,
         made_by="stylized" if name == "stylized" else None,
         source_images="test_digits",
-        preprocessing=words,
+        preprocessing=description,
     )

@@ -1,4 +1,4 @@
-"""Values that follow from measured ones: declared with the protocol, computed alike wherever they are needed."""
+"""Derived values: declared with the protocol, computed from measured ones wherever they are needed."""
 
 from __future__ import annotations
 
@@ -19,120 +19,137 @@ def values(
     test_domains: Collection[str] = (),
     counts: Mapping[str, float] = {},
 ) -> dict[str, float]:
-    """Metric -> value of all that these metrics of one evaluation give; nothing where an input is missing.
+    """Return the derived values of one evaluation, by metric. Values with a missing input are left out.
 
-    An input that is no finite number counts as missing. counts: inputs that are no metrics (`OpenSuite.counts`).
+    An input that is not finite counts as missing. counts: inputs that are not metrics (`OpenSuite.counts`).
     """
     metrics = {**counts, **metrics}
-    found: dict[str, float] = {}
-    for entry in declared:
-        inputs = [metrics.get(name, found.get(name)) for name in entry.inputs_without(test_domains)]
-        value = measures.derive(entry.function, inputs, _references(entry, test_domains), entry.higher_is_better)
+    derived: dict[str, float] = {}
+    for declaration in declared:
+        inputs = [metrics.get(name, derived.get(name)) for name in declaration.inputs_without(test_domains)]
+        references = _references(declaration, test_domains)
+        value = measures.derive(declaration.function, inputs, references, declaration.higher_is_better)
         if value is not None:
-            found[entry.metric] = value
-    return found
+            derived[declaration.metric] = value
+    return derived
 
 
-def _references(entry: record.Derived, test_domains: Collection[str]) -> tuple[float, ...]:
-    """The constants of the inputs that count where these domains are held out."""
-    domains = entry.training or [""] * len(entry.references)
-    return tuple(value for value, domain in zip(entry.references, domains, strict=False) if domain not in test_domains)
+def _references(declaration: record.Derived, test_domains: Collection[str]) -> tuple[float, ...]:
+    """Return the constants of the inputs that remain if these domains are held out."""
+    references = declaration.references
+    domains = declaration.training or [""] * len(references)
+    return tuple(value for value, domain in zip(references, domains, strict=False) if domain not in test_domains)
 
 
-def missing(entry: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
-    """Why a value can't be derived of these metrics, in words."""
-    inputs = entry.inputs_without(test_domains)
+def missing(declaration: record.Derived, metrics: Mapping[str, float], test_domains: Collection[str] = ()) -> str:
+    """Return why a value can't be derived from these metrics, as text."""
+    inputs = declaration.inputs_without(test_domains)
     lost = [name for name in inputs if not math.isfinite(metrics.get(name, math.nan))]
     if not inputs:
         return "none of the domains that it is derived of is trained on"
     if not lost:
-        return OTHER_NUMBER.format(entry.function)
+        return OTHER_NUMBER.format(declaration.function)
     return f"it is derived of {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}, which is missing"
 
 
 def derivable(declared: Iterable[record.Derived], measured: Collection[str]) -> tuple[record.Derived, ...]:
-    """Those of which these metrics give every input, or one of them does."""
-    known, found = set(measured), []
-    for entry in declared:
-        if known.issuperset(entry.inputs):
-            known.add(entry.metric)
-            found.append(entry)
-    return tuple(found)
+    """Return the declarations whose inputs are all measured or derivable themselves."""
+    available, derivations = set(measured), []
+    for declaration in declared:
+        if available.issuperset(declaration.inputs):
+            available.add(declaration.metric)
+            derivations.append(declaration)
+    return tuple(derivations)
 
 
-def metrics_of(entry: record.SetRecord, phase: str) -> Iterator[str]:
-    """The metrics that a set gives."""
-    yield from (str(record.MetricName(phase, measure, entry.name)) for measure in entry.measures)
-    yield from (str(record.MetricName(phase, "accuracy", entry.name, group)) for group in entry.groups)
-    yield from (str(record.MetricName(phase, record.BY_CONDITION, entry.name, name)) for name in entry.conditions)
-    present = [name for name, images in entry.labels.items() if images]
-    yield from (str(record.MetricName(phase, record.BY_LABEL, entry.name, name)) for name in present)
+def metrics_of(set_record: record.SetRecord, phase: str) -> Iterator[str]:
+    """Yield the names of the metrics that a set gives."""
+    name = set_record.name
+    for measure in set_record.measures:
+        yield str(record.MetricName(phase, measure, name))
+    for group in set_record.groups:
+        yield str(record.MetricName(phase, "accuracy", name, group))
+    for condition in set_record.conditions:
+        yield str(record.MetricName(phase, record.BY_CONDITION, name, condition))
+    for label, images in set_record.labels.items():
+        if images:
+            yield str(record.MetricName(phase, record.BY_LABEL, name, label))
 
 
 def checked(protocol: record.Protocol, measured: Collection[str]) -> record.Protocol:
-    """The protocol; UsageError where one of its values can't be derived, or contradicts others of its measure."""
-    suite, known = f"the suite '{protocol.suite}'", set(measured)
-    for metric in sorted(known):
+    """Return the protocol. Raises UsageError if a value can't be derived or contradicts others of its measure."""
+    suite, available = f"the suite '{protocol.suite}'", set(measured)
+    for metric in sorted(available):
         if record.parse_metric(metric) is None:
             raise UsageError(f"{suite} measures '{metric}': names of sets, groups and conditions are of {LETTERS}")
     kinds = {name: (row.unit, row.higher_is_better) for name, row in measures.MEASURES.items()}
-    for entry in protocol.derived:
-        problem = _problem(entry, known)
-        if problem:
-            raise UsageError(f"{suite} derives {entry.metric}{problem}")
-        own = entry.unit, entry.higher_is_better
-        if kinds.setdefault(entry.measure, own) != own:
+    for declaration in protocol.derived:
+        metric, kind = declaration.metric, (declaration.unit, declaration.higher_is_better)
+        if problem := _input_problem(declaration, available):
+            raise UsageError(f"{suite} derives {metric}{problem}")
+        if kinds.setdefault(declaration.measure, kind) != kind:
             raise UsageError(
-                f"{suite} derives {entry.metric} in another unit or direction than other values of '{entry.measure}'"
+                f"{suite} derives {metric} in another unit or direction than other values of '{declaration.measure}'"
             )
-        if problem := _mixture(entry, kinds):
-            raise UsageError(f"{suite} derives {entry.metric}{problem}")
-        known.add(entry.metric)
-    for one in protocol.sets:
-        metric = str(record.MetricName("test", one.headline, one.name))
-        if metric not in known:
-            raise UsageError(f"{suite} shows {metric} of the set '{one.name}', which nothing gives")
-    for block in dict.fromkeys(column.block for column in protocol.columns if column.block):
-        same = [column for column in protocol.columns if column.block == block]
-        counted = [column for column in same if column.name == block] or same
-        if len({(kinds[c.headline][0], c.higher_is_better) for c in counted}) > 1:
-            what = " and ".join(dict.fromkeys(column.headline for column in counted))
-            raise UsageError(
-                f"{suite}: {what} of the block '{block}' have no common mean: call what stands for the block like it"
-            )
+        if problem := _unit_problem(declaration, kinds):
+            raise UsageError(f"{suite} derives {metric}{problem}")
+        available.add(metric)
+    for set_record in protocol.sets:
+        metric = str(record.MetricName("test", set_record.headline, set_record.name))
+        if metric not in available:
+            raise UsageError(f"{suite} shows {metric} of the set '{set_record.name}', which nothing gives")
+    _check_blocks(protocol, kinds)
     return protocol
 
 
-def _problem(entry: record.Derived, known: Collection[str]) -> str:
-    """Why a value can't be derived of known metrics, as the end of a sentence; empty where it can."""
-    if entry.phase not in ("val", "test") or record.parse_metric(entry.metric) is None:
+def _check_blocks(protocol: record.Protocol, kinds: Mapping[str, tuple[str, bool]]) -> None:
+    """Raise UsageError if the columns of a block differ in unit or direction: such values have no mean."""
+    for block in dict.fromkeys(column.block for column in protocol.columns if column.block):
+        columns = [column for column in protocol.columns if column.block == block]
+        counted = [column for column in columns if column.name == block] or columns
+        if len({(kinds[column.headline][0], column.higher_is_better) for column in counted}) > 1:
+            headlines = " and ".join(dict.fromkeys(column.headline for column in counted))
+            raise UsageError(
+                f"the suite '{protocol.suite}': {headlines} of the block '{block}' have no common mean: "
+                "call what stands for the block like it"
+            )
+
+
+def _input_problem(declaration: record.Derived, available: Collection[str]) -> str:
+    """Return why a value can't be derived from the available metrics, as the end of a sentence; empty if it can."""
+    if declaration.phase not in ("val", "test") or record.parse_metric(declaration.metric) is None:
         return f": it should be val or test, a measure and a name, of {LETTERS}"
-    if entry.metric in known:
+    if declaration.metric in available:
         return ", which is there without"
-    if entry.function not in measures.FUNCTIONS:
-        return f" by '{entry.function}': there is no such function{nearest(entry.function, measures.FUNCTIONS)}"
-    for name in entry.inputs:
-        if name not in known:
-            return f" from {name}, which no set gives{nearest(name, known)}"
-        if entry.phase == "val" and name.startswith("test/"):
+    function = declaration.function
+    if function not in measures.FUNCTIONS:
+        return f" by '{function}': there is no such function{nearest(function, measures.FUNCTIONS)}"
+    for name in declaration.inputs:
+        if name not in available:
+            return f" from {name}, which no set gives{nearest(name, available)}"
+        if declaration.phase == "val" and name.startswith("test/"):
             return f" from {name}: what validates may know nothing of tests"
-    if len(entry.training) not in (0, len(entry.inputs)):
-        return f": it has {len(entry.inputs)} inputs, and {len(entry.training)} domains that they need"
-    if measures.derive(entry.function, [0.5] * len(entry.inputs), entry.references) is None:
-        return f": {OTHER_NUMBER.format(entry.function)}"
+    if len(declaration.training) not in (0, len(declaration.inputs)):
+        return f": it has {len(declaration.inputs)} inputs, and {len(declaration.training)} domains that they need"
+    if measures.derive(function, [0.5] * len(declaration.inputs), declaration.references) is None:
+        return f": {OTHER_NUMBER.format(function)}"
     return ""
 
 
-def _mixture(entry: record.Derived, kinds: Mapping[str, tuple[str, bool]]) -> str:
-    """Why values of unlike kinds can't be brought together, as `_problem`. kinds: measure -> unit and direction."""
-    known = [name.measure for name in map(record.parse_metric, entry.inputs) if name is not None]
-    if entry.function == "difference":
-        names = dict.fromkeys(known)
-    elif entry.function in measures.OF_ONE_KIND:
-        names = dict.fromkeys([*known, entry.measure])
+def _unit_problem(declaration: record.Derived, kinds: Mapping[str, tuple[str, bool]]) -> str:
+    """Return why inputs of unlike units or directions can't be combined, like `_input_problem`.
+
+    kinds: (unit, higher is better) by measure.
+    """
+    parsed = map(record.parse_metric, declaration.inputs)
+    inputs = [name.measure for name in parsed if name is not None]
+    if declaration.function == "difference":
+        names = dict.fromkeys(inputs)
+    elif declaration.function in measures.OF_ONE_KIND:
+        names = dict.fromkeys([*inputs, declaration.measure])
     else:
         return ""
-    usual = measures.UNKNOWN.unit, measures.UNKNOWN.higher_is_better
-    if len({kinds.get(name, usual) for name in names}) > 1:
-        return f": {entry.function} needs one unit and one direction, which {' and '.join(names)} don't have"
+    default = measures.UNKNOWN.unit, measures.UNKNOWN.higher_is_better
+    if len({kinds.get(name, default) for name in names}) > 1:
+        return f": {declaration.function} needs one unit and one direction, which {' and '.join(names)} don't have"
     return ""

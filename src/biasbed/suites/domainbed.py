@@ -1,9 +1,9 @@
 """DomainBed's protocol (Gulrajani & Lopez-Paz 2021): train on all domains of a data set but those that are held out.
 
 `train=<data set>` is one of its seven (`datasets/domains.py`), or a folder `data_dir/<data set>/<domain>/<class>/`
-of your own. The seed of a training divides every domain anew: a fifth of its images, the out part, is for validation
-where the domain trains; where it is held out, the others, the in part, are what is reported, and the out part is what
-the oracle looks at. What a training is filed under depends on neither, so that repeats and domains stand in one table.
+of your own. The seed of a training divides every domain anew: a fifth of its images is the out part, the others are the
+in part. The out part of a training domain validates. Of a held-out domain the in part is reported, and the oracle looks
+at the out part. The protocol depends on neither seed nor held-out domains, so repeats and domains share a table.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MULTI_CLASS
 
 DIGITS = ("colored_mnist", "rotated_mnist")
-# Their appendix D and their code: what all methods have on photographs, and what else on digits and on DomainNet.
+# Defaults of all methods on photographs, then changes for digits (their appendix D, and their code).
 PHOTOGRAPHS: Mapping[str, Any] = {
     **{"backbone": "resnet50", "init": "named:IMAGENET1K_V1", "image_size": 224, "steps": 5001, "evaluate_every": 300},
     **{"batch_size": 32, "optim.name": "adam", "optim.lr": 5e-5, "optim.lr_batch": None, "optim.weight_decay": 0.0},
     **{"optim.schedule": "constant", "optim.warmup": 0.0, "augment.crop_scale": 0.7, "augment.jitter": 0.3},
     **{"augment.grey": 0.1, "network.freeze_statistics": True},
 }
-OF_DIGITS: Mapping[str, Any] = {
+DIGIT_CHANGES: Mapping[str, Any] = {
     **{"backbone": "mnist_convnet", "init": "scratch", "image_size": 28, "evaluate_every": 100, "batch_size": 64},
     **{"optim.lr": 1e-3, "augment.crop": False, "augment.flip": False, "augment.jitter": 0.0, "augment.grey": 0.0},
     **{"network.freeze_statistics": False, "network.scale": "unit"},
@@ -48,7 +48,7 @@ OF_DIGITS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class DomainBedData:
-    """How images are made and divided."""
+    """Settings of how images are made and divided."""
 
     seed: int | Auto = setting("auto", "of in and out parts, and of the digits' colours (auto: the training's)")
     holdout: float = setting(0.2, "share of the out part of every domain", gt=0, lt=1)
@@ -62,7 +62,7 @@ class DomainBedData:
 
 @dataclass(frozen=True)
 class DomainBedSettings(HoldingOutSettings):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     data: DomainBedData = DomainBedData()
     augmented_validation: bool = setting(
@@ -71,31 +71,34 @@ class DomainBedSettings(HoldingOutSettings):
 
 
 class DomainBed(HoldingOut[DomainBedSettings]):
-    """The suite of one data set of several domains, in the way that most have compared methods on them."""
+    """Suite of one data set of several domains under DomainBed's protocol."""
 
     Settings = DomainBedSettings
-    # The published numbers', so far as methods don't differ in it.
+    # Settings of the published numbers in which methods don't differ.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper2020": {"augmented_validation": True, "data.interpolation": "bicubic"}
     }
 
     @classmethod
-    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One protocol for all methods, whatever they have elsewhere."""
-        data = domain_data.DATA_SETS.identifier(str(given.get("train", "")))
-        found = {**PHOTOGRAPHS, **(OF_DIGITS if data in DIGITS else {})}
+    def defaults_for(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the defaults for a data set, the same for all methods."""
+        data = domain_data.DATA_SETS.identifier(str(flags.get("train", "")))
+        defaults = dict(PHOTOGRAPHS)
+        if data in DIGITS:
+            defaults.update(DIGIT_CHANGES)
         if data in domain_data.DATA_SETS:
             channels = domain_data.DATA_SETS.load(data).channels
-            found |= {} if channels == 3 else {"network.channels": channels}
+            if channels != 3:
+                defaults["network.channels"] = channels
         if data == "domainnet":
-            found["evaluate_every"] = 1000
-        # Without weights there are no statistics to keep.
-        starts = given.get("init", found["init"])
-        return {**found, "network.freeze_statistics": found["network.freeze_statistics"] and starts != "scratch"}
+            defaults["evaluate_every"] = 1000
+        if flags.get("init", defaults["init"]) == "scratch":
+            defaults["network.freeze_statistics"] = False  # without weights there are no statistics to keep
+        return defaults
 
     @functools.cached_property
     def set_of_domains(self) -> DomainDataSet:
-        """The data set; UsageError where none is named, or the folder is not there."""
+        """Data set of several domains. Raises UsageError if none is named, or its folder does not exist."""
         if self.config.train in ("auto", "none"):
             names = ", ".join(domain_data.DATA_SETS)
             raise UsageError(f"the suite '{self.name}' needs train=<data set>: {names}, or a folder under data_dir")
@@ -114,28 +117,35 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         return tuple(self.set_of_domains.domains(self.data_root))
 
     def data_sets(self) -> tuple[DomainDataSet, ...]:
-        """The one that is named; else the seven."""
+        """Return the data set that the settings name, or all seven."""
         if self.config.train not in ("auto", "none"):
             return (self.set_of_domains,)
         return tuple(domain_data.DATA_SETS.make(name, lambda: self.data_root) for name in domain_data.DATA_SETS)
 
     def open(self) -> OpenSuite:
-        """UsageError where images are missing, or the domains disagree on the classes."""
+        """Return the suite with its images open.
+
+        Raises UsageError if images are missing, or the domains disagree on the classes.
+        """
         config, held_out = self.config, self.held_out()
-        whole = self.set_of_domains.open_domains(self.data_root, self._seed, config.image_size)
-        parts = {name: self._split(number, source) for number, (name, source) in enumerate(whole.items())}
-        changed = transforms.training(config.image_size, config.augment)
-        trained_as = changed if config.augmented_validation else transforms.SquareResize(config.image_size)
-        hows = {name: transforms.SquareResize(config.image_size) if name in held_out else trained_as for name in whole}
-        ins = [self._set(name, "", inner, hows[name]) for name, (inner, _) in parts.items()]
-        outs = [replace(self._set(name, OUT, o, hows[name]), counts=False) for name, (_, o) in parts.items()]
+        domains = self.set_of_domains.open_domains(self.data_root, self._seed, config.image_size)
+        augmented, plain = (
+            transforms.training(config.image_size, config.augment),
+            transforms.SquareResize(config.image_size),
+        )
+        in_parts, ins, outs = {}, [], []
+        for number, (name, source) in enumerate(domains.items()):
+            in_parts[name], out_part = self._split(number, source)
+            transform = augmented if config.augmented_validation and name not in held_out else plain
+            ins.append(self._set(name, "", in_parts[name], transform))
+            outs.append(replace(self._set(name, OUT, out_part, transform), counts=False))
         return OpenSuite(
             name=self.name,
-            classes=next(iter(whole.values())).classes,
+            classes=next(iter(domains.values())).classes,
             task=MULTI_CLASS,
-            training={self.data: functools.cache(lambda: self.training({n: own[0] for n, own in parts.items()}))},
+            training={self.data: functools.cache(lambda: self.training(in_parts))},
             train_name=self.data,
-            train_transform=changed,
+            train_transform=augmented,
             validation=(*outs, *(ins if config.data.training_parts else ())),
             sets=(*ins, *outs),
             monitor=str(MONITOR),
@@ -143,19 +153,19 @@ class DomainBed(HoldingOut[DomainBedSettings]):
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
-            derivations=(mean_of_training((entry.name, entry.domain) for entry in outs),),
+            derivations=(mean_of_training((part.name, part.domain) for part in outs),),
             selection_rules=RULES,
             usual=StreamRequest(per_domain=True, replacement=True),
         )
 
     @property
     def _seed(self) -> int:
-        """Of what is drawn of the data set."""
+        """Seed of the division into parts, and of the digits' colours."""
         seed = self.config.data.seed
         return self.config.seed if seed == "auto" else int(seed)
 
     def _split(self, number: int, source: Source) -> tuple[Source, Source]:
-        """(in part, out part) of the domain with this number; classes are not balanced (appendix D)."""
+        """Return the in and the out part of the domain with this number; classes are not balanced (appendix D)."""
         key = [self._seed, int(record.digest(self.data), 16) % 2**32, number, 0xD0]
         order = np.random.default_rng(key).permutation(len(source))
         size = int(self.config.data.holdout * len(source))

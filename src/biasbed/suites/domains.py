@@ -1,8 +1,8 @@
-"""A user's own domains: train on some, test on those that are held out; same classes in all.
+"""Suite of a user's own domains: train on some, test on those that are held out; same classes in all.
 
-`data_dir/<data set>/<domain>/<class>/<image>` with `train=<data set>`, or `data_dir/<domain>/<class>/<image>` without.
-A part of every domain's images, drawn by `data.seed`, is for validation where the domain trains; a held-out domain is
-tested on all its images. What is held out changes neither the protocol nor the fingerprint.
+Images are `data_dir/<data set>/<domain>/<class>/<image>` with `train=<data set>`, else
+`data_dir/<domain>/<class>/<image>`. A part of each training domain, drawn by `data.seed`, validates; a held-out domain
+is tested on all its images. Protocol and fingerprint do not depend on which domains are held out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from biasbed.datasets.domains import OwnDomains, united
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
-from biasbed.suites.folders import ImageFolder, holds_runs, nested
+from biasbed.suites.folders import ImageFolder, holds_runs, nested_remarks
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 from biasbed.tasks import MultiClass
@@ -33,7 +33,7 @@ from biasbed.tasks import MultiClass
 
 @dataclass(frozen=True)
 class DomainData:
-    """How the images are divided."""
+    """Settings of the division of images."""
 
     seed: int = setting(0, "of the draw of each domain's validation images", ge=0, le=2**31 - 1)
     val_fraction: float = setting(0.2, "part of each class of each domain that is for validation", gt=0, lt=1)
@@ -41,7 +41,7 @@ class DomainData:
 
 @dataclass(frozen=True)
 class HoldingOutSettings(Config):
-    """What suites that hold domains out of training can be told."""
+    """Settings of suites that hold domains out of training."""
 
     test_domains: tuple[str, ...] = setting(
         (), "domains that are held out of training, to be tested on; in studies also each, or pairs", cell=True
@@ -49,16 +49,16 @@ class HoldingOutSettings(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = sorted(map(record.slug, self.test_domains))
-        if len(set(found)) < len(found):
+        names = sorted(map(record.slug, self.test_domains))
+        if len(set(names)) < len(names):
             raise ValueError(f"test_domains={','.join(self.test_domains)}: two names of one domain")
-        # In one order, whichever they are given in: one training, one key.
-        object.__setattr__(self, "test_domains", tuple(found))
+        # Sorted, so that a training has one key whatever the order on the command line.
+        object.__setattr__(self, "test_domains", tuple(names))
 
 
 @dataclass(frozen=True)
 class DomainsSettings(HoldingOutSettings):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     data: DomainData = DomainData()
     preprocess: Preprocess = Preprocess()
@@ -69,11 +69,11 @@ D = TypeVar("D", bound=DomainsSettings)
 
 
 class HoldingOut(Suite[H]):
-    """What suites have in common that hold domains out of training."""
+    """Base of suites that hold domains out of training."""
 
     @property
     def folder(self) -> Path:
-        """Of the data set."""
+        """Folder of the data set."""
         raise NotImplementedError
 
     @property
@@ -82,21 +82,26 @@ class HoldingOut(Suite[H]):
         raise NotImplementedError
 
     def held_out(self) -> tuple[str, ...]:
-        """The domains that are held out, in order; UsageError for one that there is not."""
-        config, known = self.config, self.domains()
+        """Return the domains that are held out, in order. Raises UsageError for an unknown domain."""
+        config, domains = self.config, self.domains()
         if config.sets not in ("auto", "all"):
             raise UsageError(f"sets={word(config.sets)}: domains are tested that test_domains= holds out")
         for name in config.test_domains:
-            if name not in known:
-                hint = "; each and pairs are for studies (benchmark, sweep)"
-                hint = hint if name in ("each", "pairs") else nearest(name, known)
+            if name not in domains:
+                if name in ("each", "pairs"):
+                    hint = "; each and pairs are for studies (benchmark, sweep)"
+                else:
+                    hint = nearest(name, domains)
                 raise UsageError(
                     f"test_domains={','.join(config.test_domains)}: {self.folder} has no domain '{name}'{hint}"
                 )
         return config.test_domains
 
     def training(self, parts: Mapping[str, Source]) -> Source:
-        """The images to train on, of these parts of all domains; UsageError where none is held out, or all are."""
+        """Return the images to train on: the parts of the domains that are not held out.
+
+        Raises UsageError if no domain is held out, or all are.
+        """
         trained = {name: part for name, part in parts.items() if name not in self.config.test_domains}
         if len(trained) == len(parts):
             raise UsageError(f"say which domains are held out, and tested: test_domains=<of {listed(parts)}>")
@@ -105,12 +110,12 @@ class HoldingOut(Suite[H]):
         return united(trained, self.data)
 
     def cell(self) -> str:
-        """What it trains on."""
+        """Return the cell's name: the data set and the held-out domains."""
         return "-".join((self.data, *self.config.test_domains))
 
 
 class Domains(HoldingOut[D]):
-    """The suite of one data set of several domains."""
+    """Suite of one data set of several domains."""
 
     Settings = DomainsSettings
     defaults: ClassVar[Mapping[str, Any]] = {
@@ -123,7 +128,7 @@ class Domains(HoldingOut[D]):
 
     @property
     def folder(self) -> Path:
-        """Of the data set."""
+        """Folder of the data set."""
         root, name = self.data_root, self.config.train
         if name in ("auto", "none"):
             return root
@@ -136,60 +141,64 @@ class Domains(HoldingOut[D]):
     @property
     def data(self) -> str:
         """Identifier of the data set."""
-        return record.slug(Path(os.path.abspath(self.folder)).name)  # of a link its own name
+        return record.slug(Path(os.path.abspath(self.folder)).name)  # abspath, because a link counts by its own name
 
     @functools.cached_property
     def _folders(self) -> dict[str, Path]:
-        """Domain -> its folder, in order."""
+        """Folder of each domain, in order."""
         folders = OwnDomains(self.folder).folders(self.folder, self.data_root)
         return {name: folder for name, folder in folders.items() if not holds_runs(folder, self.config)}
 
     def domains(self) -> tuple[str, ...]:
-        """Every folder of the data set."""
+        """Return the names of the data set's folders."""
         return tuple(self._folders)
 
     def data_sets(self) -> tuple[DataSet, ...]:
-        """Every domain, as it is: nothing is known of what it should hold."""
+        """Return every domain as it is: nothing is known of what it should hold."""
         return tuple(map(ImageFolder, self._folders.values()))
 
     def open(self) -> OpenSuite:
-        """UsageError where folders are missing or empty, or disagree on the classes."""
+        """Return the suite with its images open.
+
+        Raises UsageError if folders are missing or empty, or disagree on the classes.
+        """
         config, held_out = self.config, self.held_out()
         first = next(iter(self._folders.values()))
         classes = tuple(folders.class_folders(first))
-        remarks = nested(first, classes)
+        remarks = nested_remarks(first, classes)
         try:
-            whole = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
+            domains = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
         except UsageError as error:
             raise UsageError("; ".join((str(error), *remarks))) from None
-        parts = {name: self._split(source) for name, source in whole.items()}
         test_as = functools.partial(self._set, *transforms.natural(config.image_size, config.preprocess))
-        kept = {name: part[0] for name, part in parts.items()}
-        validation = tuple(test_as(f"{self.data}-{name}_val", part[1], name) for name, part in parts.items())
+        train_parts, validation = {}, []
+        for name, source in domains.items():
+            train_parts[name], held_back = self._split(source)
+            validation.append(test_as(f"{self.data}-{name}_val", held_back, name))
         return OpenSuite(
             name=self.name,
             classes=classes,
             task=MultiClass(),
-            training={self.data: functools.cache(lambda: self.training(kept))},
+            training={self.data: functools.cache(lambda: self.training(train_parts))},
             train_name=self.data,
             train_transform=transforms.training(config.image_size, config.augment),
-            validation=validation,
-            sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in whole.items()),
+            validation=tuple(validation),
+            sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in domains.items()),
             monitor=str(MONITOR),
-            fingerprint=record.digest([source.fingerprint() for source in whole.values()]),
+            fingerprint=record.digest([source.fingerprint() for source in domains.values()]),
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
             remarks=remarks,
-            derivations=(mean_of_training((entry.name, entry.domain) for entry in validation),),
+            derivations=(mean_of_training((part.name, part.domain) for part in validation),),
         )
 
     def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:
-        """(training, validation) images of a domain, the same whatever is held out and whatever the training's seed."""
+        """Return a domain's training and validation images: the same for all held-out domains and training seeds."""
         data = self.config.data
         return folders.split(source, data.val_fraction, data.seed, (source.name, f"{source.name}-val"))
 
     def _set(
-        self, transform: transforms.Transform, words: str, name: str, source: FolderSource, domain: str
+        self, transform: transforms.Transform, description: str, name: str, source: FolderSource, domain: str
     ) -> EvaluationSet:
-        return EvaluationSet(name, source, transform, preprocessing=words, block=self.data, domain=domain)
+        return EvaluationSet(name, source, transform, preprocessing=description, block=self.data, domain=domain)

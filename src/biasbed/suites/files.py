@@ -1,4 +1,4 @@
-"""Suites of image files, of whose training images a part is held out for validation."""
+"""Suites of image files that hold out a part of the training images for validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileSettings(Config):
-    """What such a suite can be told."""
+    """Settings of suites of image files."""
 
     # Like `sets`, it is in the protocol.
     validation: str | Auto = setting(
@@ -35,9 +35,9 @@ F = TypeVar("F", bound=FileSettings)
 
 
 class FileSuite(Suite[F]):
-    """A suite of images in files.
+    """Suite of images in files.
 
-    held_out_words: what `validation` may be besides a set's name: held-out training images, in one form or another.
+    held_out_words: values of `validation` that stand for held-out training images instead of an evaluation set.
     """
 
     Settings = FileSettings
@@ -47,45 +47,49 @@ class FileSuite(Suite[F]):
         self,
         classes: tuple[str, ...],
         sets: Sequence[EvaluationSet],
-        whole: Source | None,
+        images: Source | None,
         held_out: Callable[[Source], EvaluationSet],
         task: Task = MULTI_CLASS,
     ) -> OpenSuite:
-        """The opened suite. whole: all images to train on; None: the suite is for testing a model.
+        """Return the opened suite. images: all training images; None if the suite is for testing a model.
 
-        Validation is on a part of the training images, drawn by the seed, of which `held_out` makes an evaluation set;
-        or on one of the suite's own sets, if `validation` names one: then all training images train.
+        A seeded part of the training images validates, of which `held_out` makes an evaluation set. If `validation`
+        names one of the suite's own sets, that set validates and all training images train.
         """
         from biasbed.data import transforms
 
         config = self.config
-        train, validation = (None, None) if whole is None else self._trained_on(sets, whole, held_out)
+        train, validation = (None, None) if images is None else self._split(sets, images, held_out)
+        sources = [evaluation_set.source for evaluation_set in sets]
+        if images is not None:
+            sources.insert(0, images)
         return OpenSuite(
             name=self.name,
             classes=classes,
             task=task,
             training={} if train is None else {train.name: lambda: train},
-            train_name="none" if whole is None else whole.name,
+            train_name="none" if images is None else images.name,
             train_transform=transforms.training(config.image_size, config.augment),
             validation=() if validation is None else (validation,),
             sets=tuple(sets),
             monitor="" if validation is None else str(record.MetricName("val", task.measures[0], validation.name)),
-            fingerprint=record.digest([s.fingerprint() for s in (whole, *(e.source for e in sets)) if s is not None]),
-            unsplit=None if whole is None else lambda: whole,
+            fingerprint=record.digest([source.fingerprint() for source in sources]),
+            unsplit=None if images is None else lambda: images,
             store=self.store,
         )
 
-    def _trained_on(
-        self, sets: Sequence[EvaluationSet], whole: Source, held_out: Callable[[Source], EvaluationSet]
+    def _split(
+        self, sets: Sequence[EvaluationSet], images: Source, held_out: Callable[[Source], EvaluationSet]
     ) -> tuple[Source, EvaluationSet]:
-        """(training images, validation)."""
+        """Return the images that train and the set that validates."""
         from biasbed.data import folders
 
-        config, own = self.config, {entry.name: entry for entry in sets}
+        config = self.config
         if config.validation in self.held_out_words:
-            train, rest = folders.split(whole, config.val_fraction, config.seed, (whole.name, "held-out"))
+            train, rest = folders.split(images, config.val_fraction, config.seed, (images.name, "held-out"))
             return train, held_out(rest)
-        if config.validation not in own:
-            hint = nearest(config.validation, [*self.held_out_words, *own])
-            raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")
-        return whole, own[config.validation]
+        for evaluation_set in sets:
+            if evaluation_set.name == config.validation:
+                return images, evaluation_set
+        hint = nearest(config.validation, [*self.held_out_words, *(evaluation_set.name for evaluation_set in sets)])
+        raise UsageError(f"validation={config.validation}: there is no such evaluation set{hint}")

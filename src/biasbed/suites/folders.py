@@ -1,7 +1,7 @@
-"""A user's own image folders: train on one, test on the others, same classes in all.
+"""Suite of a user's own image folders: train on one, test on the others, same classes in all.
 
-`data_dir/<folder>/<class>/<image>`; `train=` names the training folder, `sets=` the test folders (all others unless
-named). A seeded part of the training images is held out, for validation only.
+Images are `data_dir/<folder>/<class>/<image>`. `train=` names the training folder, `sets=` the test folders (default:
+all others). A seeded part of the training images is held out for validation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from biasbed.suites.suite import OpenSuite
 
 
 class ImageFolder(DataSet):
-    """A user's own folder of class folders, of which nothing is known."""
+    """User's own folder of class folders. Nothing is known of what it should hold."""
 
     images = 0
     licence = "yours"
@@ -44,7 +44,7 @@ class ImageFolder(DataSet):
 
 
 class Folders(FileSuite[FileSettings]):
-    """The suite of a user's `data_dir`."""
+    """Suite of the folders in a user's `data_dir`."""
 
     defaults: ClassVar[Mapping[str, Any]] = {
         "backbone": "resnet18",
@@ -55,22 +55,20 @@ class Folders(FileSuite[FileSettings]):
     }
 
     def data_sets(self) -> tuple[DataSet, ...]:
-        """Every folder, as it is: nothing is known of what it should hold."""
+        """Return every folder as it is: nothing is known of what it should hold."""
         root = self.data_root
         return tuple(ImageFolder(root / name) for name in _folder_names(root, self.config))
 
     def open(self) -> OpenSuite:
-        """UsageError where folders are missing, empty or disagree on the classes.
+        """Return the suite with its images open.
 
-        With `train=none` (testing a model that is trained already) there are no training images, and the first test
-        folder's classes count.
+        With `train=none` (testing a given model) there are no training images, and the first test folder's classes
+        count. Raises UsageError if folders are missing, empty or disagree on the classes.
         """
         config, root = self.config, self.data_root
         names = _folder_names(root, config)
-        train_name = None if config.train == "none" else _chosen(config.train, names, root)
-        wanted = [n for n in names if n != train_name] if config.sets in ("auto", "all") else config.sets
-        chosen = {_chosen(name, names, root) for name in wanted}
-        tests = [name for name in names if name in chosen]
+        train_name = None if config.train == "none" else _find_folder(config.train, names, root)
+        tests = self._test_folders(names, train_name)
         if train_name and names == [train_name]:
             domains = f"train=<one of {listed(folders.class_folders(root / train_name))}>"
             raise UsageError(
@@ -79,34 +77,41 @@ class Folders(FileSuite[FileSettings]):
             )
         if train_name in tests or not tests:
             raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
-        linked = [name for name in tests if train_name and os.path.samefile(root / name, root / train_name)]
-        if linked:
-            raise UsageError(
-                f"'{linked[0]}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
-            )
+        for name in tests:
+            if train_name and os.path.samefile(root / name, root / train_name):
+                raise UsageError(
+                    f"'{name}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
+                )
         try:
-            slugs = record.slugs(sorted({*([train_name] if train_name else []), *tests}))
+            slugs = record.slugs(sorted({*filter(None, [train_name]), *tests}))
         except ValueError as error:
             raise UsageError(f"{root}: {error}") from None
         classes = tuple(folders.class_folders(root / (train_name or tests[0])))
-        transform, words = transforms.natural(config.image_size, config.preprocess)
-        test_as = partial(EvaluationSet, transform=transform, preprocessing=words)
+        transform, description = transforms.natural(config.image_size, config.preprocess)
+        test_as = partial(EvaluationSet, transform=transform, preprocessing=description)
         sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
-        whole = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
+        images = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None
         held_out = "val" if "val" not in slugs.values() else "held_out"
-        suite = self.of_files(classes, sets, whole, partial(test_as, held_out))
-        return replace(suite, remarks=nested(root / (train_name or tests[0]), classes))
+        suite = self.of_files(classes, sets, images, partial(test_as, held_out))
+        return replace(suite, remarks=nested_remarks(root / (train_name or tests[0]), classes))
+
+    def _test_folders(self, names: Sequence[str], train_name: str | None) -> list[str]:
+        """Return the folders that `sets` names, in order; by default all but the training folder."""
+        if self.config.sets in ("auto", "all"):
+            return [name for name in names if name != train_name]
+        selected = {_find_folder(name, names, self.data_root) for name in self.config.sets}
+        return [name for name in names if name in selected]
 
 
-def nested(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
-    """What to say where each class holds the same folders and no image: then it may be a domain, and those classes."""
+def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
+    """Return a remark if each class holds the same folders and no image: classes may then be domains."""
     inside: list[str] = []
     with reading():
         for name in classes:
-            found, images = scan(folder / name)
-            if images or len(found) < 2 or inside not in ([], found):
+            subfolders, images = scan(folder / name)
+            if images or len(subfolders) < 2 or inside not in ([], subfolders):
                 return ()
-            inside = found
+            inside = subfolders
     return (
         f"each class of {folder} ({some(classes)}) holds the folders {some(inside)}: if these are the classes, it is a "
         f"data set of domains: suite=domains train={folder.name}",
@@ -114,10 +119,12 @@ def nested(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def holds_runs(folder: Path, config: Config) -> bool:
-    """Return True if runs are kept in a folder or below it: somebody works in the folder of the data."""
-    kept = [os.environ.get("BIASBED_HOME", ""), "" if config.output_dir == "auto" else config.output_dir]
-    homes = [Path(path).expanduser().resolve() for path in kept if path]
-    return any(home.is_relative_to(folder.resolve()) for home in homes)
+    """Return True if runs are kept in a folder or below it, as when a user works in the folder of the data."""
+    homes = [os.environ.get("BIASBED_HOME", "")]
+    if config.output_dir != "auto":
+        homes.append(config.output_dir)
+    paths = [Path(home).expanduser().resolve() for home in homes if home]
+    return any(path.is_relative_to(folder.resolve()) for path in paths)
 
 
 def _folder_names(root: Path, config: Config) -> list[str]:
@@ -128,8 +135,8 @@ def _folder_names(root: Path, config: Config) -> list[str]:
     return names
 
 
-def _chosen(name: str, names: list[str], root: Path) -> str:
-    """A folder's name as given, or the one whose identifier was given."""
+def _find_folder(name: str, names: Sequence[str], root: Path) -> str:
+    """Return the folder with this name or identifier. Raises UsageError if there is none."""
     if name == "auto":
         raise UsageError(f"say which folder of {root} trains: train=<one of {listed(names)}>")
     if name in names:

@@ -1,15 +1,14 @@
-"""What a classifier loses under corruptions, on renditions, on natural adversarial examples: Hendrycks et al. 2021.
+"""Robustness to corruptions, renditions and natural adversarial examples (Hendrycks et al. 2021).
 
-The sets of The Many Faces of Robustness (ICCV 2021) that were released, and those that are tested beside them: a
-training is on ImageNet (`train=imagenet`), or on CIFAR (`train=cifar10`, `train=cifar100`) with its corrupted test
-images. Images under corruptions are one set each, of many conditions; what a paper calls mCE is derived of these.
+The test sets are the released ones of The Many Faces of Robustness (ICCV 2021) and others that are usually tested
+beside them. Training is on ImageNet (`train=imagenet`), or on CIFAR (`train=cifar10`, `train=cifar100`) with its
+corrupted test images. A corrupted data set is one evaluation set with many conditions, from which mCE is derived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,7 +24,7 @@ from biasbed.errors import MissingData, UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import nearest, setting
 from biasbed.suites import corruption_errors
-from biasbed.suites.biasbed import published_copies
+from biasbed.suites.biasbed import OpenTests, published_copies
 from biasbed.suites.corrupted_sets import corrupted_set
 from biasbed.suites.corruption_errors import CorruptionError
 from biasbed.suites.files import FileSettings, FileSuite
@@ -34,28 +33,28 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
 from biasbed.tasks import MULTI_CLASS
 
-VALIDATION_IMAGES = "imagenet_val"  # what sets have in common that show ImageNet's validation images
+VALIDATION_IMAGES = "imagenet_val"  # `source_images` of sets that show ImageNet's validation images
 
 
 @dataclass(frozen=True)
 class RobustSet:
     """One evaluation set."""
 
-    data: Any  # a data set that `open` gives a source of
-    classes: str = "imagenet"  # whose classes a model must know: what trains such a one
-    is_usual: bool = True  # tested unless sets are named
-    source_images: str | None = None  # sets with equal ones show the same images
+    data: Any  # data set whose `open` returns a source
+    classes: str = "imagenet"  # the training data whose classes a model must have
+    is_usual: bool = True  # tested by default
+    source_images: str | None = None  # sets with the same name here show the same images
     block: str = ""  # as `EvaluationSet.block`
-    measures: tuple[str, ...] = ()  # the same
-    clean: str = ""  # of corrupted images, the set that shows them as they are
+    measures: tuple[str, ...] = ()  # as `EvaluationSet.measures`
+    clean: str = ""  # the set of the same images without corruptions
     cadence: int | Literal["end"] = 1
     made_here: tuple[str, ...] = ()  # corruptions of the images of `data`, made on the fly
 
 
 def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> RobustSet:
-    """One of corrupted images, which is tested on the best and the last weights."""
-    clean = {"clean": classes, "cadence": "end", "source_images": f"{classes}_val"}
-    return RobustSet(data, classes, **{**clean, **values})
+    """Return a set of corrupted images, which is tested on the best and the last weights."""
+    defaults = {"clean": classes, "cadence": "end", "source_images": f"{classes}_val"}
+    return RobustSet(data, classes, **{**defaults, **values})
 
 
 SETS: Mapping[str, RobustSet] = {
@@ -83,17 +82,17 @@ SETS: Mapping[str, RobustSet] = {
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
     "cifar100_c": _corrupted(cifar.CIFAR100C(), "cifar100"),
 }
-# Other ways to look at a set beside them.
+# Sets that are parts or other views of the files of another one.
 PARTS = ("imagenet_200", "imagenet_c_small", "imagenet_c_generated", "real_blurry_100")
 TRAIN_EXTRA = "train_extra"  # held-out training images under the four extra corruptions
-# Besides held-out training images as they are; the 15 corruptions are for the test alone.
+# Sets that may validate, besides held-out training images; the 15 corruptions are for the test alone.
 MAY_VALIDATE = ("imagenet", "imagenet_c_extra", TRAIN_EXTRA)
 TRAINING: Mapping[str, Any] = {
     "imagenet": imagenet.ImageNetTrain(),
     "cifar10": cifar.CIFAR10Train(),
     "cifar100": cifar.CIFAR100Train(),
 }
-# What is trained on CIFAR: AugMix's settings of optimizer and augmentation (Hendrycks et al., ICLR 2020, section 4.1).
+# Defaults of trainings on CIFAR: AugMix's optimizer and augmentation (Hendrycks et al., ICLR 2020, section 4.1).
 SMALL_IMAGES: Mapping[str, Any] = {
     **{"backbone": "resnet18", "image_size": 32, "epochs": 100, "batch_size": 128, "val_fraction": 0.1},
     **{"augment.crop": False, "augment.padding": 4, "optim.warmup": 0.0, "optim.schedule": "cosine"},
@@ -104,18 +103,18 @@ GAP = "gap_r"
 
 @dataclass(frozen=True)
 class RobustnessSettings(FileSettings):
-    """What this suite alone can be told."""
+    """Settings of this suite only."""
 
     # Like `sets`, it is in the protocol.
     corruption_error: CorruptionError | Auto = setting(
         "auto",
-        "what stands for a set of corruptions (auto: mce of released ImageNet-C, else mean_error)",
+        "headline of a set of corruptions (auto: mce of released ImageNet-C, else mean_error)",
         identity=False,
     )
 
 
 class Robustness(FileSuite[RobustnessSettings]):
-    """The suite with the images that are under `data_dir`."""
+    """Suite of the images under `data_dir`."""
 
     Settings = RobustnessSettings
     held_out_words = ("auto", TRAIN_EXTRA)
@@ -127,20 +126,20 @@ class Robustness(FileSuite[RobustnessSettings]):
     }
 
     @classmethod
-    def defaults_for(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """For CIFAR, its own."""
-        names = given.get("sets", ())
-        words = names.split(",") if isinstance(names, str) else names
-        return {} if _family(str(given.get("train", "auto")), words) == "imagenet" else SMALL_IMAGES
+    def defaults_for(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the defaults of CIFAR if the flags choose it."""
+        sets = flags.get("sets", ())
+        names = sets.split(",") if isinstance(sets, str) else sets
+        return {} if _family(str(flags.get("train", "auto")), names) == "imagenet" else SMALL_IMAGES
 
     def data_sets(self) -> tuple[OnDisk, ...]:
-        """All that the suite looks for under `data_dir`; once where sets are parts of the same files."""
-        tests = (entry.data for name, entry in SETS.items() if name not in PARTS)
+        """Return all data sets that the suite looks for under `data_dir`; sets of the same files count once."""
+        tests = (robust_set.data for name, robust_set in SETS.items() if name not in PARTS)
         return (*tests, *TRAINING.values())
 
     @property
     def family(self) -> str:
-        """Whose classes are told apart: those of what trains, else of the sets that are named."""
+        """Name of the data whose classes the model has: the training data, else those of the first set."""
         train, sets = self.config.train, self.config.sets
         if train not in ("auto", "none", *TRAINING):
             names = ", ".join(TRAINING)
@@ -148,12 +147,12 @@ class Robustness(FileSuite[RobustnessSettings]):
         return _family(train, () if isinstance(sets, str) else sets)
 
     def open(self) -> OpenSuite:
-        """UsageError where what is asked for is missing, or doesn't fit."""
+        """Return the suite with its images open. Raises UsageError if something is missing or doesn't fit."""
         config, root = self.config, self.data_root
-        self._refuse_validation()
-        tests, left_out = self._tests(root)
-        whole = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
-        suite = self.of_files(self._classes(tests), self._with_validation(root, tests), whole, self._held_out)
+        self._check_validation()
+        tests, left_out = self._open_tests(root)
+        images = None if config.train == "none" else replace(TRAINING[self.family].open(root), name=self.family)
+        suite = self.of_files(self._classes(tests), self._with_validation(root, tests), images, self._held_out)
         copies = published_copies(root, suite.training) if self.family == "imagenet" else {}
         return replace(
             suite,
@@ -165,80 +164,85 @@ class Robustness(FileSuite[RobustnessSettings]):
 
     # --- sets ---
 
-    def _tests(self, root: Path) -> tuple[dict[str, EvaluationSet], dict[str, str]]:
-        """(test sets by name, why the others are left out)."""
-        names = self._chosen()
-        there = {name for name in names if SETS[name].data.find(root) is not None}
-        missing = {name: SETS[name].data.missing(root) for name in names if name not in there}
+    def _open_tests(self, root: Path) -> OpenTests:
+        """Return the test sets. Raises MissingData if one that the settings name is missing, or if all are."""
+        names = self._names()
+        present = {name for name in names if SETS[name].data.find(root) is not None}
+        missing = {name: SETS[name].data.missing(root) for name in names if name not in present}
         if missing and self.config.sets != "auto":
             raise MissingData("; ".join(missing.values()))
-        if not there:
+        if not present:
             raise MissingData(f"data_dir={root} has none of the test sets {', '.join(names)}: see docs/data.md")
-        opened = cache(lambda name: SETS[name].data.open(root))
-        return {name: self._set(name, opened(name), there) for name in names if name in there}, missing
+        sets = {}
+        for name in names:
+            if name in present:
+                sets[name] = self._set(name, SETS[name].data.open(root), present)
+        return OpenTests(sets, missing)
 
-    def _chosen(self) -> tuple[str, ...]:
-        """Names of the sets that are wanted, in order; UsageError for one of other classes than the rest."""
-        wanted, family = self.config.sets, self.family
-        found = choose(SETS, wanted)
-        if isinstance(wanted, str):
-            return tuple(name for name in found if SETS[name].classes == family and SETS[name].is_usual)
-        for name in found:
+    def _names(self) -> tuple[str, ...]:
+        """Return the names of the sets to test, in order. Raises UsageError for one of other classes than the rest."""
+        selected, family = self.config.sets, self.family
+        names = choose(SETS, selected)
+        if isinstance(selected, str):
+            usual = (name for name in names if SETS[name].is_usual)
+            return tuple(name for name in usual if SETS[name].classes == family)
+        for name in names:
             if SETS[name].classes != family:
                 raise UsageError(
-                    f"sets={','.join(wanted)}: '{name}' has the classes of {SETS[name].classes}, the others, or what "
+                    f"sets={','.join(selected)}: '{name}' has the classes of {SETS[name].classes}, the others, or what "
                     f"trains, those of {family}"
                 )
-        return found
+        return names
 
-    def _set(self, name: str, source: Source, there: set[str]) -> EvaluationSet:
-        entry, data = SETS[name], SETS[name].data
-        transform, words = self._usual
-        found = EvaluationSet(
+    def _set(self, name: str, source: Source, present: set[str]) -> EvaluationSet:
+        """Return an evaluation set. present: the names of all sets that are tested."""
+        robust_set = SETS[name]
+        transform, description = self._default_transform
+        evaluation_set = EvaluationSet(
             name,
             source,
             transform,
             label_map=self._label_map(name, source),
-            measures=entry.measures,
-            preprocessing=words,
-            source_images=entry.source_images,
-            block=entry.block,
-            cadence=entry.cadence,
+            measures=robust_set.measures,
+            preprocessing=description,
+            source_images=robust_set.source_images,
+            block=robust_set.block,
+            cadence=robust_set.cadence,
         )
-        if entry.made_here:
-            found = corrupted_set(found, self.config, self.store, entry.made_here, name)
-        if not entry.clean:
-            return found
-        wanted = self.config.corruption_error
-        if name != "imagenet_c" and name not in self.config.sets:  # not asked for by name: it has what it can have
-            wanted = "auto"
-        headline = corruption_errors.headline(
-            wanted, name, _why_no_mce(entry, source), entry.clean in there, entry.clean
-        )
-        if isinstance(data, Corrupted):
-            words = f"{imagenet_c.SIDE} x {imagenet_c.SIDE} as released"
-            found = replace(found, transform=transforms.Exact(imagenet_c.SIDE), preprocessing=words)
-        return replace(found, headline=headline)
+        if robust_set.made_here:
+            evaluation_set = corrupted_set(evaluation_set, self.config, self.store, robust_set.made_here, name)
+        clean = robust_set.clean
+        if not clean:
+            return evaluation_set
+        error = self.config.corruption_error
+        if name != "imagenet_c" and name not in self.config.sets:  # the setting is meant for sets that are named
+            error = "auto"
+        headline = corruption_errors.headline(error, name, _why_no_mce(robust_set, source), clean in present, clean)
+        if isinstance(robust_set.data, Corrupted):
+            description = f"{imagenet_c.SIDE} x {imagenet_c.SIDE} as released"
+            exact = transforms.Exact(imagenet_c.SIDE)
+            evaluation_set = replace(evaluation_set, transform=exact, preprocessing=description)
+        return replace(evaluation_set, headline=headline)
 
     def _held_out(self, source: Source) -> EvaluationSet:
-        """Training images that are for validation."""
-        transform, words = self._usual
-        found = EvaluationSet("val", source, transform, preprocessing=words)
+        """Return the evaluation set of held-out training images, corrupted with `validation=train_extra`."""
+        transform, description = self._default_transform
+        plain = EvaluationSet("val", source, transform, preprocessing=description)
         if self.config.validation != TRAIN_EXTRA:
-            return found
-        made = corrupted_set(found, self.config, self.store, EXTRAS, TRAIN_EXTRA)
-        return replace(made, headline="", cadence=1)
+            return plain
+        corrupted_copy = corrupted_set(plain, self.config, self.store, EXTRAS, TRAIN_EXTRA)
+        return replace(corrupted_copy, headline="", cadence=1)
 
     def _label_map(self, name: str, source: Source) -> Any:
-        """From the classes of what trains to the set's."""
+        """Return the map from the model's classes to the set's."""
         if SETS[name].classes != "imagenet" or source.classes == imagenet_classes():
             return IDENTITY
         subset = imagenet_subset(source.classes)
         assert subset is not None
         return replace(subset, name=f"{name}-{len(source.classes)}")
 
-    def _refuse_validation(self) -> None:
-        """UsageError for a set to validate on that is there for the test."""
+    def _check_validation(self) -> None:
+        """Raise UsageError if `validation` names a set that is for the test alone."""
         name = self.config.validation
         if name not in ("auto", *MAY_VALIDATE):
             raise UsageError(
@@ -252,11 +256,11 @@ class Robustness(FileSuite[RobustnessSettings]):
             )
 
     def _with_validation(self, root: Path, tests: Mapping[str, EvaluationSet]) -> Sequence[EvaluationSet]:
-        """The sets, and that on which a run is validated if it is none of them."""
-        name, known = self.config.validation, list(tests.values())
+        """Return the test sets, and the validation set if it is not among them."""
+        name, sets = self.config.validation, list(tests.values())
         if name in self.held_out_words or name in tests or self.config.train == "none":
-            return known
-        return [*known, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
+            return sets
+        return [*sets, replace(self._set(name, SETS[name].data.open(root), {*tests}), counts=False, headline="")]
 
     def _classes(self, tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
         if self.family == "imagenet":
@@ -264,15 +268,15 @@ class Robustness(FileSuite[RobustnessSettings]):
         return next(iter(tests.values())).source.classes
 
     def _clean_remark(self, tests: Mapping[str, EvaluationSet]) -> list[str]:
-        """A line where the clean images come otherwise than those that were corrupted."""
-        how, made = self._usual[1], transforms.natural(imagenet_c.SIDE, Preprocess())[1]
-        if how == made or not {"imagenet", "imagenet_c"} <= tests.keys():
+        """Return a line if the clean images are preprocessed unlike the originals of the corrupted ones."""
+        clean, released = self._default_transform[1], transforms.natural(imagenet_c.SIDE, Preprocess())[1]
+        if clean == released or not {"imagenet", "imagenet_c"} <= tests.keys():
             return []
-        return [f"relative_mce takes the accuracy on imagenet at {how}; ImageNet-C was made of {made}"]
+        return [f"relative_mce takes the accuracy on imagenet at {clean}; ImageNet-C was made of {released}"]
 
     @property
-    def _usual(self) -> tuple[transforms.Transform, str]:
-        """What is done to photographs, or to CIFAR's small images, and the same in words."""
+    def _default_transform(self) -> tuple[transforms.Transform, str]:
+        """Transform of photographs, or of CIFAR's small images, and its description."""
         size = self.config.image_size
         if self.family == "imagenet":
             return transforms.natural(size, self.config.preprocess)
@@ -280,16 +284,16 @@ class Robustness(FileSuite[RobustnessSettings]):
 
 
 def _family(train: str, sets: Sequence[str]) -> str:
-    """Whose classes are told apart: those of what trains, else of the first of the sets that are named."""
+    """Return the name of the data whose classes the model has: the training data, else those of the first set."""
     if train != "none":
         return train if train in TRAINING else "imagenet"
     return next((SETS[name].classes for name in sets if name in SETS), "imagenet")
 
 
-def _why_no_mce(entry: RobustSet, source: Source) -> str:
-    """Why AlexNet's errors don't apply to a set of corruptions, in words; empty where they do."""
-    data = entry.data
-    if entry.made_here:
+def _why_no_mce(robust_set: RobustSet, source: Source) -> str:
+    """Return why AlexNet's errors don't apply to a set of corruptions, as text; empty if they do."""
+    data = robust_set.data
+    if robust_set.made_here:
         return "is made here"
     if not isinstance(data, Corrupted) or data.corruptions != BENCHMARK:
         return "is another set"
@@ -300,34 +304,35 @@ def _why_no_mce(entry: RobustSet, source: Source) -> str:
 
 
 def _derived(sets: Sequence[EvaluationSet]) -> list[Derived]:
-    """What follows from the accuracies on several sets, or under several conditions."""
-    names = {entry.name for entry in sets}
-    found: list[Derived] = []
-    for entry in sets:
-        own = SETS[entry.name]
-        if own.clean:
-            clean = own.clean if own.clean in names else None
-            is_released = not _why_no_mce(own, entry.source)
-            corruptions = own.made_here or own.data.corruptions
-            found += corruption_errors.derivations(entry.name, corruptions, clean, is_released)
+    """Return the values that follow from the accuracies on several sets, or under several conditions."""
+    names = {evaluation_set.name for evaluation_set in sets}
+    derivations: list[Derived] = []
+    for evaluation_set in sets:
+        robust_set = SETS[evaluation_set.name]
+        if robust_set.clean:
+            clean = robust_set.clean if robust_set.clean in names else None
+            is_released = not _why_no_mce(robust_set, evaluation_set.source)
+            corruptions = robust_set.made_here or robust_set.data.corruptions
+            derivations += corruption_errors.derivations(evaluation_set.name, corruptions, clean, is_released)
     if {"imagenet_200", "imagenet_r"} <= names:
-        both = [str(MetricName("test", MULTI_CLASS.measures[0], name)) for name in ("imagenet_200", "imagenet_r")]
-        found.append(Derived("test", GAP, "imagenet_r", "difference", tuple(both), higher_is_better=False))
-    return found
+        inputs = [str(MetricName("test", MULTI_CLASS.measures[0], name)) for name in ("imagenet_200", "imagenet_r")]
+        derivations.append(Derived("test", GAP, "imagenet_r", "difference", tuple(inputs), higher_is_better=False))
+    return derivations
 
 
 def _remarks(tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
-    """A line about each set that is not as it was released, and what it then lacks."""
-    found = []
-    for name, entry in tests.items():
-        data, source = SETS[name].data, entry.source
+    """Return a line about each set that differs from its release, and what it lacks for that reason."""
+    remarks = []
+    for name, evaluation_set in tests.items():
+        data, source, is_made_here = SETS[name].data, evaluation_set.source, bool(SETS[name].made_here)
         if isinstance(data, Corrupted):
-            words = "; ".join(data.differences(source))
+            differences = "; ".join(data.differences(source))
             lost = "" if data.corruptions != BENCHMARK or data.small else ": no mCE"
-            found += [f"{name} has {words}{lost}"] if words else []
+            if differences:
+                remarks.append(f"{name} has {differences}{lost}")
             continue
-        images = len(source) // (len(source.conditions) if SETS[name].made_here else 1)
+        images = len(source) // (len(source.conditions) if is_made_here else 1)
         if data.images not in (0, images):
-            each = " under each condition" if SETS[name].made_here else ""
-            found.append(f"{name} has {images:,} images{each}, its release {data.images:,}")
-    return tuple(found)
+            per_condition = " under each condition" if is_made_here else ""
+            remarks.append(f"{name} has {images:,} images{per_condition}, its release {data.images:,}")
+    return tuple(remarks)

@@ -19,7 +19,7 @@ from biasbed.tasks import MULTI_CLASS, Task
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSet:
-    """A data set with its label map and what is measured on it: unless it says otherwise, what its task usually is."""
+    """Data set with its label map, transform and measures. Measures and headline default to those of its task."""
 
     name: str
     source: Source
@@ -27,45 +27,51 @@ class EvaluationSet:
     label_map: LabelMap = IDENTITY
     measures: tuple[str, ...] = ()  # empty: those of its task
     headline: str = ""  # the same
-    made_by: str | None = None
-    source_images: str | None = None
-    preprocessing: str = ""  # what `transform` does, in words
+    made_by: str | None = None  # training data that were made in the same way
+    source_images: str | None = None  # sets with the same name here show the same objects or photographs
+    preprocessing: str = ""  # description of `transform`
     block: str = ""  # the data set that it is a part of, together with other sets (empty: it is one by itself)
     domain: str = ""  # the domain that it shows, which a training may hold out
     task: Task = MULTI_CLASS  # the suite's
-    cadence: int | Literal["end"] = 1  # tested at every so many-th evaluation, or on best and last weights
-    counts: bool = True  # whether it is a column of tables; else selection rules alone look at it
-    aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
-    version_of: str = ""  # of several data sets with the same images; no table has two
-    by_cell: bool = False  # how many images it has hangs on what is trained on, as on a severity
+    cadence: int | Literal["end"] = 1  # n: tested at every n-th evaluation; end: on the best and the last weights
+    counts: bool = True  # a column of tables; False: only selection rules look at it
+    aliases: tuple[str, ...] = ()  # other names of its domain, or of the set if it has no domain
+    version_of: str = ""  # shared by data sets with the same images; a table has at most one of them
+    by_cell: bool = False  # its number of images depends on the cell, as on a severity
 
     @property
     def labels(self) -> dict[str, str]:
-        """Identifier of each label of a set whose images have several: what metrics and decisions call it."""
-        classes = self.source.classes
+        """Labels by their identifier in metrics and decisions; empty unless an image may have several labels."""
+        if not self.task.several:
+            return {}
         try:
-            return {identifier: name for name, identifier in record.slugs(classes).items()} if self.task.several else {}
+            identifiers = record.slugs(self.source.classes)
         except ValueError as error:
             raise UsageError(f"the set '{self.name}': {error}") from None
+        return {identifier: name for name, identifier in identifiers.items()}
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """Those of its measures that its label map and the number of its images allow.
+        """Measures that the label map and the number of images allow.
 
-        And accuracy among all outputs where that is another one.
+        Includes the accuracy among all outputs if the label map restricts them.
         """
-        usual = self.measures or self.task.measures
-        undefined = {"loss"} if not self.label_map.is_logits else set()
-        undefined |= {"rms_reference"} if len(self.source) < measures.RMS_BIN else set()
-        names = [name for name in usual if name not in undefined]
+        undefined = set()
+        if not self.label_map.is_logits:
+            undefined.add("loss")
+        if len(self.source) < measures.RMS_BIN:
+            undefined.add("rms_reference")
+        names = [name for name in self.measures or self.task.measures if name not in undefined]
         if self.label_map.restricts and not self.task.several and "accuracy_full" not in names:
             names.append("accuracy_full")
         return tuple(names)
 
     def record(self) -> record.SetRecord:
-        """What analysis must know about the set."""
+        """Return the set's record, from which analysis knows it."""
         source, headline = self.source, self.headline or self.task.measures[0]
-        groups = Counter([] if source.group is None else source.group.tolist())
+        groups: Counter[str] = Counter()
+        if source.group is not None:
+            groups.update(source.group.tolist())
         return record.SetRecord(
             name=self.name,
             headline=headline,
@@ -81,19 +87,25 @@ class EvaluationSet:
             preprocessing=self.preprocessing,
             block=self.block,
             domain=self.domain,
-            conditions=_counts(source.conditions, source.condition),
+            conditions=_count_conditions(source.conditions, source.condition),
             roles={name: role for name, role in source.roles.items() if name in groups},
             aliases=self.aliases,
             counts=self.counts,
             version_of=self.version_of,
             by_cell=self.by_cell,
-            labels=dict(zip(self.labels, (source.y > 0).sum(axis=0).tolist(), strict=True)) if self.labels else {},
+            labels=self._count_labels(),
         )
 
+    def _count_labels(self) -> dict[str, int]:
+        if not self.labels:
+            return {}
+        return dict(zip(self.labels, (self.source.y > 0).sum(axis=0).tolist(), strict=True))
 
-def _counts(names: Sequence[str], codes: np.ndarray | None) -> dict[str, int]:
-    """Images of each condition."""
-    return {} if codes is None else dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
+
+def _count_conditions(names: Sequence[str], codes: np.ndarray | None) -> dict[str, int]:
+    if codes is None:
+        return {}
+    return dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
 
 
 CUE_MEASURES = (
