@@ -146,7 +146,7 @@ def test_scancel_of_one_job(slurm: Slurm, study: Studies, undisturbed: Path, lin
     slurm.wait(lambda: len(jobs(slurm, it)) == 3)
     lingering.hurry()
     it.end()
-    assert "ended without a word" in it.logs()
+    assert "ended without an exit code" in it.logs()
     it.check(store, undisturbed, 2)
     assert sorted(it.starts()) == [1, 2]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biasbed.studies import attempts
+from biasbed.studies import ledger
 from biasbed.tracking.folder import RunFolder
 from helpers import children, small_study
 from helpers.fake_runs import wait_for
@@ -119,7 +119,7 @@ class EngineStudy:
 
     def starts(self) -> list[int]:
         """How often each run was started, by launchers."""
-        return [len(attempts.read(RunFolder(folder))) for folder in self.folders()]
+        return [len(ledger.read_attempts(RunFolder(folder))) for folder in self.folders()]
 
     def check(self, store: str, reference: Path, count: int = 1, kind: str = "train") -> None:
         """So many runs, each FINISHED and there once, with the rows and weights of the undisturbed ones."""

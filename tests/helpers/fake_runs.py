@@ -14,7 +14,7 @@ from biasbed.config import Config
 from biasbed.studies.launchers import Launcher, TrainCommand
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.standing import standing
+from biasbed.studies.status import read_status
 from biasbed.tracking.folder import RunFolder
 
 MONITOR = "val/accuracy/val"
@@ -26,7 +26,7 @@ def planned(home: Path, algorithm: str = "erm", seed: int = 0, total: int = 4, s
         algorithm=algorithm,
         row=algorithm,
         seed=seed,
-        words={"algorithm": algorithm, "seed": str(seed)},
+        overrides={"algorithm": algorithm, "seed": str(seed)},
         study=study,
         config_hash=algorithm,
         run_key=key,
@@ -135,7 +135,7 @@ class Notes:
 
 
 def runner(runs: list[PlannedRun], launcher: Launcher, retries: int = 1, **options: object) -> Runner:
-    standings = [(run, standing(run, {})) for run in runs]
+    standings = [(run, read_status(run, {})) for run in runs]
     return Runner(standings, 2, launcher, retries, Notes(), pause=0.001, **options)  # type: ignore[arg-type]
 
 

@@ -47,9 +47,9 @@ class FakeTraining:
         folder = RunFolder(self.command.log.parent)
         if self.stopped:
             return 143
-        reached, total = len(folder.read_journal()), int(self.command.words["epochs"])
+        reached, total = len(folder.read_journal()), int(self.command.overrides["epochs"])
         if not reached:
-            tags = {record.STUDY: self.command.words["study"], record.KIND: "trial"}
+            tags = {record.STUDY: self.command.overrides["study"], record.KIND: "trial"}
             Tracker(folder, offline=True).start(self.command.name, "trials", tags, {})
         if reached < total and (self.outcome in ("done", "unsent") or not reached):
             value = self.value * (1 - 0.5 ** (reached + 1))
@@ -63,7 +63,7 @@ class FakeTraining:
         if self.outcome == "signal":  # our worker is asked to end
             raise Interrupted(15)
         folder.mark_done()
-        protocol = record.Protocol(self.command.words["suite"], (), (), (), MONITOR)
+        protocol = record.Protocol(self.command.overrides["suite"], (), (), (), MONITOR)
         (folder.path / record.PROTOCOL_FILE).write_text(protocol.to_json())
         folder.write_state({**folder.read_state(), "sent": self.outcome == "done", WITHOUT_BEST: True})
         return 0
@@ -92,7 +92,7 @@ class FakeTrials(Launcher):
     def start(self, command: TrainCommand) -> FakeTraining:
         self.commands.append(command)
         outcomes = self.outcomes.get(command.name, [])
-        return FakeTraining(command, self.value(command.words), outcomes.pop(0) if outcomes else "done")
+        return FakeTraining(command, self.value(command.overrides), outcomes.pop(0) if outcomes else "done")
 
     @property
     def started(self) -> list[str]:

@@ -53,7 +53,7 @@ SPACES = (
     ("power huge", "batch_size: {distribution: floor_power, low: 3, high: 1.0e+9}", "too large"),
     ("power of one", "batch_size: {distribution: floor_power, low: 3, high: 5, base: 1}", "base=1"),
     ("power below", "batch_size: {distribution: floor_power, low: -5, high: 5}", "batch_size"),
-    ("powers alike", "batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers come to"),
+    ("powers alike", "batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers are"),
     ("no choices", "optim.name: {distribution: categorical}", "at least two choices"),
     ("one choice", "optim.name: {distribution: categorical, choices: [sgd]}", "at least two choices"),
     ("choices a word", "optim.name: {distribution: categorical, choices: sgd}", "at least two choices"),

@@ -155,7 +155,7 @@ def test_a_sweep_on_a_server_names_no_code(
     run = client.create_run("0", tags={record.KIND: "study", record.STUDY: "s", record.SUITE: "demo"})
     client.update_run(run.info.run_id, status="FINISHED")
     best = {f"{evil}:Net": {"": {"optim.lr": "0.5"}}, "erm": {"": {}}}
-    content = winners.table("s", "demo", best, [0], {}, {"objective": "m", "oracle": "false"})
+    content = winners.make_table("s", "demo", best, [0], {}, {"objective": "m", "oracle": "false"})
     words = ["benchmark", "--from_study", "s", "--dry_run", "yes", "--device", "cpu", "--tracking", "offline"]
     for forged in ({**content, "chosen_by": None}, content):
         (tmp_path / study.WINNERS).write_text(yaml.safe_dump(forged))

@@ -44,7 +44,7 @@ def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking:
     found = planned(image_root, tmp_path, "erm", "infodrop", nproc="1")
     assert [run.name for run in found.runs] == ["erm-seed0", "infodrop-seed0", "erm-seed1", "infodrop-seed1"]
     for run in found.runs:
-        alone = job.plan(resolve(run.words))
+        alone = job.plan(resolve(run.overrides))
         assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
         assert run.total == 2
     assert found.workers == 2
@@ -95,7 +95,7 @@ def test_the_defaults_of_mlproject_mean_that_nothing_is_said() -> None:
 
 def test_flags_win_over_the_table(image_root: Path) -> None:
     options = benchmark.BenchmarkOptions(table="main", algorithms=("padain", "erm"), seeds="4", study="other")
-    found = benchmark._table(options, {"steps": "7"})
+    found = benchmark.build_table(options, {"steps": "7"})
     assert (found.study, found.seeds, list(found.rows)) == ("other", (4,), ["padain", "erm"])
     assert found.settings == {"steps": "7"}
 
@@ -206,7 +206,7 @@ def test_the_runs_that_fail_are_named_in_the_end(
     found = planned(image_root, tmp_path, "erm", "infodrop", tracking="offline", nproc="1")
     launcher = FakeLauncher(tmp_path, {"erm-seed0": ["refuse"], "erm-seed1": ["refuse"]}, study="mine")
     with pytest.raises(Failure, match=r"2 of 4 runs failed: erm-seed0 \(exit code 2\); erm-seed1") as caught:
-        benchmark.carry_out(found, launcher, benchmark.BenchmarkOptions())
+        benchmark.train_plan(found, launcher, benchmark.BenchmarkOptions())
     assert "\n" not in str(caught.value)
     assert sorted(launcher.started) == ["erm-seed0", "erm-seed1", "infodrop-seed0", "infodrop-seed1"]
     with pytest.raises(UsageError, match="empty"):

@@ -34,7 +34,7 @@ def test_domains_are_held_out_one_by_one_or_in_pairs_in_one_order(data: Path) ->
     )
     pairs = expand(words, {"toy": {"test_domains": "pairs"}})
     assert [cell.name for cell in pairs] == ["toy-art-photo", "toy-art-sketch", "toy-photo-sketch"]
-    assert pairs[0].words == {"test_domains": "art,photo", "cell": "toy-art-photo"}
+    assert pairs[0].overrides == {"test_domains": "art,photo", "cell": "toy-art-photo"}
 
 
 def test_cells_have_settings_of_their_own(data: Path) -> None:
@@ -45,9 +45,9 @@ def test_cells_have_settings_of_their_own(data: Path) -> None:
     }
     found = expand({"suite": "domains", "data_dir": str(data)}, cells)
     assert [cell.name for cell in found] == ["toy-art", "toy-photo", "toy-sketch", "other", "rare"]
-    assert found[0].words == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
-    assert found[3].words == {**cells["other"], "cell": "other"}
-    assert found[4].words == {**cells["rare"], "cell": "rare"}
+    assert found[0].overrides == {"train": "Toy", "test_domains": "art", "cell": "toy-art"}
+    assert found[3].overrides == {**cells["other"], "cell": "other"}
+    assert found[4].overrides == {**cells["rare"], "cell": "rare"}
 
 
 def test_several_of_what_a_training_has_one_of_are_cells() -> None:
@@ -56,9 +56,9 @@ def test_several_of_what_a_training_has_one_of_are_cells() -> None:
     assert found == (StudyCell("0.5", {"data.severity": "0.5"}), StudyCell("5", {"data.severity": "5"}))
     both = expand({"suite": "debiasing", "train": "figures,bar", "data.severity": "1,5"}, {})
     assert [cell.name for cell in both] == ["figures-1", "figures-5", "bar-1", "bar-5"]
-    assert both[1].words == {"train": "figures", "data.severity": "5"}
+    assert both[1].overrides == {"train": "figures", "data.severity": "5"}
     named = expand({"suite": "debiasing"}, {"hard": {"data.severity": "0.5,1"}, "easy": {"data.severity": "20"}})
-    assert [cell.words["cell"] for cell in named] == ["hard-0_5", "hard-1", "easy"]
+    assert [cell.overrides["cell"] for cell in named] == ["hard-0_5", "hard-1", "easy"]
     domains = {"suite": "domains", "train": "Toy", "test_domains": "art,photo"}
     assert expand(domains, {}) == (StudyCell("", {}),)
     assert expand({"suite": "demo", "train": "a,b", "sets": "a,b"}, {}) == (StudyCell("", {}),)

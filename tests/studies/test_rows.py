@@ -17,10 +17,10 @@ from biasbed.data import folders
 from biasbed.errors import UsageError
 from biasbed.options import BenchmarkOptions
 from biasbed.studies import benchmark, display, ledger
-from biasbed.studies.display import listing
+from biasbed.studies.dry_run import list_runs
 from biasbed.studies.plan import PlannedRun, StudyPlan, make_plan
 from biasbed.studies.runner import Item
-from biasbed.studies.standing import estimate, standing
+from biasbed.studies.status import estimate, read_status
 from biasbed.studies.study import finished_runs, refuse_mixture
 from biasbed.studies.table import read_table
 from biasbed.training import job
@@ -93,7 +93,7 @@ def test_a_study_is_rows_x_cells_x_seeds(
     first = [name for cell in cells for name in (f"fast-{cell}-seed0", f"slow-{cell}-seed0", f"net-{cell}")]
     assert [run.name for run in found.runs] == first + [f"{r}-{c}-seed1" for c in cells for r in ("fast", "slow")]
     for run in (run for run in found.runs if run.row == "fast"):
-        alone = job.plan(resolve(run.words))
+        alone = job.plan(resolve(run.overrides))
         assert (run.name, run.row, run.cell) == (alone.name, alone.row, alone.cell)
         assert (run.run_key, run.config_hash, run.base) == (alone.run_key, alone.config_hash, alone.base)
     of_toy = [run for run in found.runs if run.row == "fast" and run.cell.startswith("toy")]
@@ -106,7 +106,7 @@ def test_a_row_that_is_tested_is_told_which_images_there_are_and_no_more(
 ) -> None:
     settings = {**QUICK, "data_dir": str(data), "preprocess.size": 12, "preset": "paper", "optim.lr": 2}
     run = planned(table(settings=settings, rows={"net": rows(data)["net"]}), tmp_path).runs[0]
-    words = dict(run.words)
+    words = dict(run.overrides)
     assert words.pop("weights") == f"{data}/net.pth"
     own = {
         "model": "torchvision:shufflenet_v2_x0_5",
@@ -136,13 +136,15 @@ def test_the_short_form_makes_the_runs_that_it_always_made(
     launcher = FakeLauncher(data)
     settings = {**QUICK, "data_dir": str(data), "train": "Toy", "tracking": "offline"}
     path = table(**short, settings=settings)
-    one = make_plan(benchmark._table(BenchmarkOptions(table=str(path)), {"test_domains": "each"}), launcher, "auto")
+    one = make_plan(
+        benchmark.build_table(BenchmarkOptions(table=str(path)), {"test_domains": "each"}), launcher, "auto"
+    )
     assert [run.name for run in one.runs] == [f"erm-toy-{name}-seed0" for name in ("art", "photo", "sketch")]
-    assert not {"row", "cell"} & set(one.runs[0].words)
+    assert not {"row", "cell"} & set(one.runs[0].overrides)
     long = table(rows={"erm": {"algorithm": "erm"}}, settings={**settings, "test_domains": "each"}, seeds=0, cells=None)
     same = make_plan(read_table(str(long)), launcher, "auto")
-    assert [(run.run_key, run.base, run.words) for run in same.runs] == [
-        (run.run_key, run.base, run.words) for run in one.runs
+    assert [(run.run_key, run.base, run.overrides) for run in same.runs] == [
+        (run.run_key, run.base, run.overrides) for run in one.runs
     ]
 
 
@@ -151,7 +153,7 @@ def test_what_a_sweep_has_chosen_for_a_row_in_a_cell_wins(
 ) -> None:
     chosen = {"slow": {"toy-photo": {"optim.lr": 0.5}}}
     found = planned(table(chosen=chosen, rows={"slow": rows(data)["slow"]}, seeds=0), tmp_path)
-    rates = {run.place: run.words["optim.lr"] for run in found.runs if run.row == "slow"}
+    rates = {run.group: run.overrides["optim.lr"] for run in found.runs if run.row == "slow"}
     assert rates == {"slow-toy-art": "0.1", "slow-toy-photo": "0.5", "slow-toy-sketch": "0.1", "slow-second": "0.1"}
 
 
@@ -196,11 +198,11 @@ ERM = {"algorithm": "erm", "backbone": "resnet10"}
     [
         ({"rows": {"a": {}}}, "rows: a: give one of 'algorithm', which is trained, and 'model', which is tested"),
         ({"rows": {"a": {**ERM, "model": "x.ckpt"}}}, "rows: a: give one of 'algorithm'"),
-        ({"rows": {"A b": ERM}}, "rows: 'A b' is no name: it should be of a-z"),
+        ({"rows": {"A b": ERM}}, "rows: 'A b' is not a valid name: use a-z"),
         ({"rows": ["erm"]}, "'rows' should be names with their settings"),
-        ({"algorithms": ["erm"]}, "'algorithms' and 'rows' are two forms of one thing"),
+        ({"algorithms": ["erm"]}, "'algorithms' and 'rows' are two forms of the same entry"),
         ({"rows": {"a": {**ERM, "row": "b"}}}, "'rows: a' has 'row', which a study sets itself"),
-        ({"cells": {"auto": {}}}, "cells: 'auto' is no name"),
+        ({"cells": {"auto": {}}}, "cells: 'auto' is not a valid name"),
         ({"cells": {"a": {"cell": "b"}}}, "'cells: a' has 'cell', which a study sets itself"),
         ({"rows": {"a": ERM, "b": ERM}}, "a-toy-art-seed0 and b-toy-art-seed0 are the same run under two names"),
         (
@@ -292,31 +294,34 @@ def test_rows_and_cells_are_shown(tmp_path: Path) -> None:
     runs = [fake(tmp_path, "big", cell, seed) for seed in range(2) for cell in ("art", "photo")]
     runs.append(fake(tmp_path, "net", "art", 0, kind="evaluate"))
     train(runs[0].folder(), 4, 0.75).mark_done()
-    standings = [(run, standing(run, {})) for run in runs]
+    standings = [(run, read_status(run, {})) for run in runs]
     left = estimate(standings, 1)
     assert left.guessed == ("net",)
     assert left.process_seconds == pytest.approx(12 * (4 + 4 + 4 + 4))  # where nothing else is known as in another cell
-    shown = listing(standings, left, 1)
+    shown = list_runs(standings, left, 1)
     assert shown[0] == "done       big-art-seed0"
     assert shown[4] == "to do      net-art"
     items = [Item(run, state) for run, state in standings]
     items[0].state, items[4].state = "done", "running"
-    assert display.table("s", items, 1).rows == [
+    assert display.make_table("s", items, 1).rows == [
         "  big-art     1/2 done, best 75.00 (seed 0)",
         "  big-photo   0/2 done",
         "  net-art     0/1 done, running",
     ]
-    costs = [ledger.Line(run, "done", 4, ledger.cost(run, run.folder().read_journal())) for run in runs]
-    assert [line.split()[0] for line in ledger.summary(costs, "cpu")[1:]] == ["big-art", "big-photo", "net-art", "in"]
+    costs = [ledger.Line(run, "done", 4, ledger.compute_cost(run, run.folder().read_journal())) for run in runs]
+    assert [line.split()[0] for line in ledger.format_summary(costs, "cpu")[1:]] == [
+        "big-art",
+        "big-photo",
+        "net-art",
+        "in",
+    ]
 
 
-def test_a_ledger_from_before_there_were_rows_is_read_still(tmp_path: Path) -> None:
+def test_rows_of_other_runs_stay_in_the_ledger(tmp_path: Path) -> None:
     path = tmp_path / "ledger.csv"
-    old = "run,algorithm,seed,state,attempts,reached,unit,processes"
-    hours = "training_hours,evaluation_hours,other_hours,device_hours"
-    path.write_text(f"{old},{hours}\nerm-seed7,erm,7,done,1,4,epoch,1,1.0,0.5,0.25,1.75\n")
+    path.write_text(f"{','.join(ledger.HEADER)}\nerm-seed7,erm,,erm,7,done,1,4,epoch,1,1.0,0.5,0.25,1.75\n")
     run = fake(tmp_path, "net", "art", 0, kind="evaluate")
-    ledger.write(path, [ledger.Line(run, "done", 1, ledger.Cost())])
+    ledger.write_ledger(path, [ledger.Line(run, "done", 1, ledger.Cost())])
     with path.open() as file:
         net, erm = csv.DictReader(file)
     shown = [[entry[name] for name in ("run", "row", "cell", "algorithm", "seed")] for entry in (net, erm)]

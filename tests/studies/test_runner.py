@@ -12,11 +12,12 @@ import pytest
 
 from biasbed import cli
 from biasbed.errors import Failure
-from biasbed.studies import attempts, ledger
+from biasbed.studies import ledger
 from biasbed.studies import runner as running
-from biasbed.studies.display import Display, Table, listing, table
-from biasbed.studies.launchers import TrainCommand, local, share
-from biasbed.studies.standing import RunStatus, estimate, standing
+from biasbed.studies.display import Display, Table, make_table
+from biasbed.studies.dry_run import list_runs
+from biasbed.studies.launchers import TrainCommand, assign_devices, local
+from biasbed.studies.status import RunStatus, estimate, read_status
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
@@ -77,7 +78,7 @@ def test_a_failed_run_is_retried_as_often_as_said_and_nothing_else_stops(tmp_pat
     assert [item.state for item in study.items] == ["failed", "done", "failed", "done"]
     assert study.items[0].failure == "the loss is not finite"
     assert study.items[2].failure == "exit code 2"
-    assert len(attempts.read(runs[0].folder())) == 3
+    assert len(ledger.read_attempts(runs[0].folder())) == 3
     # The same command tries them again, and only them.
     after = FakeLauncher(tmp_path)
     runner(runs, after).run()
@@ -104,7 +105,7 @@ def test_what_a_launcher_refuses_is_an_attempt_like_any_other(tmp_path: Path) ->
     patient.run()
     hasty.run()
     assert [item.state for item in patient.items] == ["done", "done"]
-    assert [attempt["code"] for attempt in attempts.read(runs[0].folder())] == [1, 1, 0]
+    assert [attempt["code"] for attempt in ledger.read_attempts(runs[0].folder())] == [1, 1, 0]
     (item,) = hasty.items
     assert (item.state, item.failure) == ("failed", "Slurm refuses the job: socket timed out")
     said = "erm-seed2 failed (the engine does not answer: i/o timeout); attempt 2 follows"
@@ -156,7 +157,7 @@ def test_two_commands_share_a_study_and_double_nothing(tmp_path: Path) -> None:
 def test_what_the_server_has_finished_is_not_started(tmp_path: Path) -> None:
     runs = [planned(tmp_path, seed=seed) for seed in range(2)]
     launcher = FakeLauncher(tmp_path)
-    study = runner(runs, launcher, finished=lambda run: run.seed == 1)
+    study = runner(runs, launcher, is_finished=lambda run: run.seed == 1)
     study.run()
     assert launcher.started == ["erm-seed0"]
     assert not runs[1].base.exists()
@@ -165,11 +166,11 @@ def test_what_the_server_has_finished_is_not_started(tmp_path: Path) -> None:
 def test_runs_of_another_study_are_left_alone(tmp_path: Path) -> None:
     ours, theirs = planned(tmp_path), planned(tmp_path, study="other")
     train(theirs.folder(), 4, study="other").mark_done()
-    assert standing(ours, {}).state == "to do"
+    assert read_status(ours, {}).state == "to do"
     runner([ours], FakeLauncher(tmp_path)).run()
     assert ours.folder().path != theirs.folder().path
     assert theirs.folder().path == theirs.base
-    assert (standing(ours, {}).state, standing(theirs, {}).state) == ("done", "done")
+    assert (read_status(ours, {}).state, read_status(theirs, {}).state) == ("done", "done")
 
 
 def test_stopping_ends_trainings_and_frees_their_runs(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_stopping_ends_trainings_and_frees_their_runs(tmp_path: Path) -> None:
         study.run()
     study.stop()
     assert [item.active for item in study.items] == [None] * 3
-    assert [entry["code"] for entry in attempts.read(runs[0].folder())] == [143]
+    assert [entry["code"] for entry in ledger.read_attempts(runs[0].folder())] == [143]
     after = FakeLauncher(tmp_path)
     runner(runs, after).run()
     assert sorted(after.started) == [run.name for run in runs]
@@ -208,7 +209,7 @@ def test_a_run_that_is_to_stop_ends_in_good_order_and_is_not_tried_again(tmp_pat
         study.run()
     assert [item.state for item in study.items] == ["stopped", "done", "stopped"]
     assert sorted(launcher.started) == ["erm-seed0", "erm-seed1"]
-    assert [entry["code"] for entry in attempts.read(runs[0].folder())] == [143]
+    assert [entry["code"] for entry in ledger.read_attempts(runs[0].folder())] == [143]
 
 
 def test_a_plan_that_grows_is_asked_for_no_more_than_can_be_trained(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_a_plan_that_grows_is_asked_for_no_more_than_can_be_trained(tmp_path: Pa
         def next(self) -> running.Item | None:
             self.most = max(self.most, sum(not item.has_ended for item in study.items) + 1)
             self.is_open = bool(coming)
-            return running.Item(coming[0], standing(coming.pop(0), {})) if coming else None
+            return running.Item(coming[0], read_status(coming.pop(0), {})) if coming else None
 
     launcher, feed = FakeLauncher(tmp_path, {"erm-seed1": ["fail", "done"]}), Growing()
     study = runner([planned(tmp_path, "infodrop")], launcher, feed=feed)
@@ -237,14 +238,14 @@ def test_an_attempt_without_an_end_lasted_until_its_last_sign(tmp_path: Path) ->
     import os
 
     folder = train(planned(tmp_path).folder(), 2)
-    attempts.begin(folder, 2)
-    (start,) = (line["start"] for line in lines_of(folder.path / attempts.FILE))
+    ledger.note_start(folder, 2)
+    (start,) = (line["start"] for line in lines_of(folder.path / ledger.ATTEMPTS))
     for path in folder.path.iterdir():
         os.utime(path, (start + 36, start + 36))
-    with (folder.path / attempts.FILE).open("a") as file:
+    with (folder.path / ledger.ATTEMPTS).open("a") as file:
         file.write('{"sta')  # cut off by the kill
-    os.utime(folder.path / attempts.FILE, (start + 36, start + 36))
-    (attempt,) = attempts.read(folder)
+    os.utime(folder.path / ledger.ATTEMPTS, (start + 36, start + 36))
+    (attempt,) = ledger.read_attempts(folder)
     assert attempt["code"] is None
     assert attempt["end"] <= attempt["start"] + 36
 
@@ -254,45 +255,45 @@ def test_the_ledger_counts_what_was_lost(tmp_path: Path) -> None:
     folder = train(run.folder(), 3)
     entries = ['{"start": 1000, "processes": 2}', '{"code": -9, "end": 4600}']
     entries += ['{"start": 5000, "processes": 2}', '{"code": 0, "end": 6800}']
-    (folder.path / attempts.FILE).write_text("\n".join(entries) + "\n")
-    cost = ledger.cost(run, folder.read_journal())
+    (folder.path / ledger.ATTEMPTS).write_text("\n".join(entries) + "\n")
+    cost = ledger.compute_cost(run, folder.read_journal())
     assert (cost.training, cost.evaluation) == (pytest.approx(30 / 3600), pytest.approx(6 / 3600))
     assert cost.total == pytest.approx(3.0)  # 1.5 hours of two processes
     assert cost.attempts == 2
-    ledger.write(tmp_path / "ledger.csv", [ledger.Line(run, "done", 3, cost)])
+    ledger.write_ledger(tmp_path / "ledger.csv", [ledger.Line(run, "done", 3, cost)])
     header, row = (tmp_path / "ledger.csv").read_text().splitlines()
     assert dict(zip(header.split(","), row.split(","), strict=True))["device_hours"] == "3.00000"
-    shown = ledger.summary([ledger.Line(run, "done", 3, cost)] * 2, "cuda")
+    shown = ledger.format_summary([ledger.Line(run, "done", 3, cost)] * 2, "cuda")
     assert shown[0].startswith("device hours")
     assert shown[-1].split()[-1] == "6.000"
 
 
 def test_the_estimate_takes_each_method_s_own_epochs(tmp_path: Path) -> None:
     runs = [planned(tmp_path, "erm", seed) for seed in range(2)] + [planned(tmp_path, "infodrop")]
-    nothing = estimate([(run, standing(run, {})) for run in runs], 2)
+    nothing = estimate([(run, read_status(run, {})) for run in runs], 2)
     assert nothing.seconds is None
     train(runs[0].folder(), 1)
-    left = estimate([(run, standing(run, {})) for run in runs], 2)
+    left = estimate([(run, read_status(run, {})) for run in runs], 2)
     assert left.process_seconds == pytest.approx(12 * (3 + 4 + 4))
     assert left.seconds == pytest.approx(12 * 11 / 2)
     assert left.guessed == ("infodrop",)
-    shown = listing([(run, standing(run, {})) for run in runs], left, 2)
+    shown = list_runs([(run, read_status(run, {})) for run in runs], left, 2)
     assert shown[0] == "unfinished erm-seed0 at epoch 1 of 4"
     assert shown[1] == "to do      erm-seed1"
     assert "1:06 left" in shown[-1]
     assert "infodrop" in shown[-1]
     for run in runs:
         train(run.folder(), 4).mark_done()
-    done = [(run, standing(run, {})) for run in runs]
-    assert listing(done, estimate(done, 2), 2)[-1] == "nothing is left to train"
+    done = [(run, read_status(run, {})) for run in runs]
+    assert list_runs(done, estimate(done, 2), 2)[-1] == "nothing is left to train"
 
 
 def test_what_a_start_takes_beside_its_epochs_is_counted_for_those_to_come(tmp_path: Path) -> None:
     runs = [planned(tmp_path, "erm", seed) for seed in range(3)]
     folder = train(runs[0].folder(), 4)
-    (folder.path / attempts.FILE).write_text('{"start": 1000, "processes": 1}\n{"code": 0, "end": 1056}\n')
+    (folder.path / ledger.ATTEMPTS).write_text('{"start": 1000, "processes": 1}\n{"code": 0, "end": 1056}\n')
     folder.mark_done()  # 4 epochs of 12 s, and 8 s more
-    left = estimate([(run, standing(run, {})) for run in runs], 1)
+    left = estimate([(run, read_status(run, {})) for run in runs], 1)
     assert left.seconds == pytest.approx(2 * (4 * 12 + 8))
 
 
@@ -301,7 +302,7 @@ def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
     train(runs[0].folder(), 4, 0.75).mark_done()
     study = runner(runs, FakeLauncher(tmp_path, {"erm-seed1": ["fail"] * 2, "infodrop-seed0": ["refuse"]}))
     study.run()
-    head, erm, infodrop = table("s", study.items, 2).lines
+    head, erm, infodrop = make_table("s", study.items, 2).lines
     assert head == "s: 4 runs: 2 done, 2 failed"
     assert erm == "  erm        1/2 done, best 75.00 (seed 0), seed 1 failed at epoch 2/4"
     assert "seed 0 failed at epoch 0/4" in infodrop
@@ -330,7 +331,7 @@ def test_a_log_says_how_long_it_takes_as_soon_as_that_is_known(tmp_path: Path) -
     log = io.StringIO()
     display = Display("s", 2, log)
     for seconds in (None, 30.0, 20.0):
-        display._looked = -1e9  # as if half a second had passed
+        display._made = -1e9  # as if half a second had passed
         display.show(lambda seconds=seconds: Table("s: 2 runs: 0 done", [], seconds))  # type: ignore[misc]
     assert log.getvalue() == "s: 2 runs: 0 done; about 0:30 left\n"
 
@@ -358,13 +359,13 @@ def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:
 def test_each_training_at_a_time_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3,5,GPU-7")
     gpus = local._gpus()
-    assert [share(gpus, slot, 2) for slot in range(2)] == [["1", "3"], ["5", "GPU-7"]]
-    assert [share(gpus, slot, 1) for slot in (3, 4)] == [["GPU-7"], ["1"]]  # more workers than GPUs share them
+    assert [assign_devices(gpus, slot, 2) for slot in range(2)] == [["1", "3"], ["5", "GPU-7"]]
+    assert [assign_devices(gpus, slot, 1) for slot in (3, 4)] == [["GPU-7"], ["1"]]  # more workers than GPUs share them
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(local, "_gpu_count", lambda: 2)
-    assert share(local._gpus(), 1, 1) == ["1"]
+    assert assign_devices(local._gpus(), 1, 1) == ["1"]
 
 
 def test_a_monitor_in_another_unit_is_no_percentage(tmp_path: Path) -> None:
     item = running.Item(replace(planned(tmp_path), monitor_unit="ratio"), RunStatus("done", 4, best=0.573), "done")
-    assert table("s", [item], 1).rows[0] == "  erm   1/1 done, best 0.5730 (seed 0)"
+    assert make_table("s", [item], 1).rows[0] == "  erm   1/1 done, best 0.5730 (seed 0)"

@@ -14,7 +14,7 @@ import pytest
 from biasbed import cli
 from biasbed.compute import device
 from biasbed.errors import Failure
-from biasbed.studies import attempts
+from biasbed.studies import ledger
 from biasbed.system import files
 from biasbed.tracking.folder import RunFolder
 from helpers import children
@@ -120,7 +120,7 @@ WRITERS: dict[str, Callable[[RunFolder], object]] = {
     "lock": lambda folder: folder.holder(),
     "claim": lambda folder: folder.claim(),
     "metrics.jsonl": lambda folder: folder.append_journal({"step": 1}),
-    "attempts.jsonl": lambda folder: attempts.begin(folder, 1),
+    "attempts.jsonl": lambda folder: ledger.note_start(folder, 1),
 }
 
 

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from biasbed import cli
 from biasbed.studies.plan import PlannedRun
-from biasbed.studies.standing import standing
+from biasbed.studies.status import read_status
 from helpers import children
 from helpers.commands import ROOT
 from helpers.runs import all_runs, run_folders, stored, timeless
@@ -92,10 +92,10 @@ def test_its_numbers_are_those_of_testing_every_time(
 
 def test_late_tests_are_no_progress_of_the_training(at_end: Path) -> None:
     about = dict(
-        algorithm="fading", row="fading", seed=0, words={}, study="adhoc", config_hash="", run_key="", base=at_end
+        algorithm="fading", row="fading", seed=0, overrides={}, study="adhoc", config_hash="", run_key="", base=at_end
     )
     run = PlannedRun(**about, monitor="val/accuracy/val", unit="epoch", total=4, cadence=1, processes=1, tracked=False)  # type: ignore[arg-type]
-    assert standing(run, {}).reached == 4
+    assert read_status(run, {}).reached == 4
 
 
 @pytest.mark.parametrize(

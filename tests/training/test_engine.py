@@ -24,7 +24,7 @@ from biasbed.compute.optim import make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim
 from biasbed.studies.plan import PlannedRun
-from biasbed.studies.standing import standing
+from biasbed.studies.status import read_status
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job
@@ -165,7 +165,7 @@ def test_of_a_loss_the_lowest_is_the_best(
     assert not protocol.monitor_higher_is_better
     told = {"tracked": False, "higher_is_better": protocol.monitor_higher_is_better}
     run = PlannedRun("erm", "erm", 0, {}, record.ADHOC, "", "", folder, LOSS, "epoch", 5, 1, 1, **told)
-    assert standing(run, {}).best == curve[lowest]
+    assert read_status(run, {}).best == curve[lowest]
 
 
 def test_images_alone_reach_a_method_that_declares_nothing() -> None:
@@ -345,7 +345,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
 
     from biasbed import algorithms
     from biasbed.settings import specs
-    from biasbed.studies.search.files import SPACES
+    from biasbed.studies.search.space import SPACES
 
     for name in algorithms.names():
         space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())

@@ -19,7 +19,7 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.studies.plan import PlannedRun
-from biasbed.studies.standing import standing
+from biasbed.studies.status import read_status
 from helpers import children, toys
 from helpers.commands import ROOT, small_training
 from helpers.making import make
@@ -102,7 +102,7 @@ def test_killed_anywhere_and_resumed_equals_uninterrupted(
 
 def test_stages_count_in_the_time_that_is_left(trained: Path) -> None:
     run = _planned(trained)
-    found = standing(run, {})
+    found = read_status(run, {})
     assert found.reached == 2
     records = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     names = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds")
@@ -112,7 +112,7 @@ def test_stages_count_in_the_time_that_is_left(trained: Path) -> None:
 
 
 def _planned(folder: Path) -> PlannedRun:
-    about: dict[str, Any] = dict(algorithm="staged", row="staged", seed=0, words={}, study="adhoc", config_hash="")
+    about: dict[str, Any] = dict(algorithm="staged", row="staged", seed=0, overrides={}, study="adhoc", config_hash="")
     more: dict[str, Any] = dict(run_key="", base=folder, monitor="val/accuracy/val", unit="epoch", total=2, cadence=1)
     return PlannedRun(**about, **more, processes=1, tracked=False)
 

@@ -1,4 +1,4 @@
-"""`benchmark`: rows x cells x seeds as a study. The same command finishes what was cut off, starts nothing twice."""
+"""`benchmark`: rows x cells x seeds as a study. The same command finishes what was cut off and starts nothing twice."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from biasbed.errors import Failure, MissingData, UsageError
 from biasbed.options import BenchmarkOptions, MainOptions, StudyOptions, of_trainings
 from biasbed.studies import ledger
 from biasbed.studies.cells import HELD_OUT
-from biasbed.studies.display import Display, listing
+from biasbed.studies.display import Display
+from biasbed.studies.dry_run import describe_grid, list_runs
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
-from biasbed.studies.outline import outline
-from biasbed.studies.plan import PlannedRun, Records, StudyPlan, make_plan
+from biasbed.studies.plan import Records, StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
-from biasbed.studies.standing import RunStatus, estimate, seconds_per_unit, survey
+from biasbed.studies.status import StudyRunStatus, estimate, read_statuses, seconds_per_unit
 from biasbed.studies.study import (
     LEDGER,
     SWEPT,
     TABLE,
     StudyRun,
-    carried_out,
     finished_runs,
-    note_left_out,
+    open_study,
     refuse_mixture,
+    write_lacking,
 )
 from biasbed.studies.table import (
+    Overrides,
     StudyTable,
-    Words,
     parse_seeds,
     read_table,
     refuse_seen,
     refuse_unchosen,
-    selected,
+    select_rows,
     vouched,
 )
 from biasbed.system.files import write_whole
@@ -49,30 +49,29 @@ from biasbed.tracking.server import resolve_uri
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
-    """Train or test every row in every cell, with every seed, as flags and table say; `dry_run` says what that means.
+    """Train or test every row in every cell with every seed; with `dry_run`, print what that means.
 
-    Raises UsageError before anything is started, Failure in the end, with the runs that failed.
+    Raises UsageError before anything is started, and Failure at the end if runs failed.
     """
     options, others = read_options(BenchmarkOptions, flags)
-    given = {**others, HELD_OUT: options.test_domains}
-    settings = of_trainings(given, options.loader_workers)
+    settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
-    table = _table(options, settings)
+    table = build_table(options, settings)
     try:
         plan = make_plan(table, launcher, options.workers)
     except (MissingData, Failure) as reason:
         if not options.dry_run:
             raise
-        print("\n".join(outline(table, reason)))
+        print("\n".join(describe_grid(table, reason)))
         return
     if options.dry_run:
         print("\n".join(dry_run(plan)))
     else:
-        carry_out(plan, launcher, options)
+        train_plan(plan, launcher, options)
 
 
 def main_study(flags: Mapping[str, str]) -> None:
-    """Carry out `sweeps/studies/main.yaml`, or `main_quick.yaml`, then analyse it."""
+    """Train `sweeps/studies/main.yaml` or `main_quick.yaml`, then analyse it."""
     options, _ = read_options(MainOptions, flags)
     table = read_table("main_quick" if options.quick else "main")
     if options.seeds != "auto":
@@ -82,89 +81,93 @@ def main_study(flags: Mapping[str, str]) -> None:
         table = dataclasses.replace(table, settings={**table.settings, "output_dir": output_dir})
         report = str(Path(output_dir) / "report")
     launcher = open_launcher(options)
-    marks = {record.QUICK: "yes"} if options.quick else {}
-    carry_out(make_plan(table, launcher, options.workers), launcher, options, marks)
+    tags = {record.QUICK: "yes"} if options.quick else {}
+    train_plan(make_plan(table, launcher, options.workers), launcher, options, tags)
     from biasbed.analysis import analyze
     from biasbed.analysis.options import AnalyzeOptions
 
     analyze(AnalyzeOptions(suite=table.suite, study=table.study, output_dir=report))
 
 
-def named_table(options: BenchmarkOptions) -> StudyTable:
-    """The table that is named, in the user's words for what it would import; an empty one where none is named."""
+def load_table(options: BenchmarkOptions) -> StudyTable:
+    """Load the table that the options name, with the user's names of files to import; an empty one if none is named."""
     if options.table != "none" and options.from_study != "none":
         raise UsageError("table and from_study name a table each: give one of them")
     table = StudyTable(Config.suite, "benchmark", {}, (0, 1, 2))
     if options.table != "none":
         table = read_table(options.table)
     if options.from_study != "none":
-        from biasbed.studies.winners import fetch
+        from biasbed.studies.winners import fetch_table
 
-        table = fetch(options.from_study, options.suite)
+        table = fetch_table(options.from_study, options.suite)
     return vouched(table, options.algorithms, options.suite)
 
 
 def with_suite(flags: Mapping[str, str]) -> dict[str, str]:
-    """The flags with the suite that they mean, which a table may name."""
+    """Return the flags with the suite that they mean, which a table may name."""
     options, _ = read_options(BenchmarkOptions, flags)
-    return {**flags, "suite": named_table(options).suite if options.suite == "auto" else options.suite}
+    return {**flags, "suite": load_table(options).suite if options.suite == "auto" else options.suite}
 
 
-def _table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
-    """The study's table, with what the flags say instead."""
-    table = named_table(options)
-    rows = selected(table, options.algorithms)
+def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> StudyTable:
+    """Build the study's table: the one that the options name, with what the flags override."""
+    table = load_table(options)
+    rows = select_rows(table, options.algorithms)
     refuse_unchosen(table, rows, settings)
     if not rows:
         raise UsageError("say what to train: algorithms=erm,infodrop, or table=<a study's table>")
-    # A duration in one unit stands in for one in the other.
-    instead = {*settings, *(("epochs", "steps") if {"epochs", "steps"} & set(settings) else ())}
+    replaced = set(settings)
+    if {"epochs", "steps"} & replaced:
+        replaced |= {"epochs", "steps"}  # a duration in one unit replaces one in the other
 
-    def left(words: Words) -> Words:
-        return {name: value for name, value in words.items() if name not in instead}
+    def keep(overrides: Overrides) -> Overrides:
+        return {name: value for name, value in overrides.items() if name not in replaced}
 
-    found = StudyTable(
+    study_table = StudyTable(
         suite=table.suite if options.suite == "auto" else options.suite,
         study=table.study if options.study == "auto" else options.study,
-        rows={name: left(own) for name, own in rows.items()},
+        rows={name: keep(row) for name, row in rows.items()},
         seeds=table.seeds if options.seeds == "auto" else parse_seeds(options.seeds),
-        settings={**left(table.settings), **settings},
-        cells={name: left(own) for name, own in table.cells.items()},
+        settings={**keep(table.settings), **settings},
+        cells={name: keep(cell) for name, cell in table.cells.items()},
         chosen={row: table.chosen[row] for row in rows if row in table.chosen},
         chosen_by=table.chosen_by,
     )
-    return refuse_seen(found)
+    return refuse_seen(study_table)
 
 
 def dry_run(plan: StudyPlan) -> list[str]:
-    """Every run with its state, and how long the rest takes. Nothing is written anywhere."""
-    standings = survey(plan, finished_runs(_server(plan), plan.table.study) if _is_tracked(plan) else {})
-    return [*_not_applicable(plan), *listing(standings, estimate(standings, plan.workers), plan.workers)]
+    """Return every run with its status, and how long the rest takes. Writes nothing."""
+    finished = finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
+    statuses = read_statuses(plan, finished)
+    return [*_not_applicable(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
 
 
-def carry_out(
-    plan: StudyPlan, launcher: Launcher, options: StudyOptions, marks: Mapping[str, str] = MappingProxyType({})
+def train_plan(
+    plan: StudyPlan, launcher: Launcher, options: StudyOptions, tags: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent.
 
-    marks: tags of the study and of all its runs.
+    tags: added to the study and to all its runs.
     """
-    name, tags = plan.table.study, {**_origin(plan.table), **marks}
+    name, tags = plan.table.study, {**_origin_tags(plan.table), **tags}
     if (plan.folder / SWEPT).exists():
         raise UsageError(f"the study '{name}' is a sweep: name another with study=")
     if _is_tracked(plan):
-        _server(plan)  # may refuse; only then the run of `mlflow run` is taken
-    with carried_out(plan.folder, name, plan.suite, plan.config, tags) as study:
+        _check_server(plan)  # before the run of `mlflow run` is taken
+    with open_study(plan.folder, name, plan.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = finished_runs(study.run.uri, name) if study.run is not None else {}
         write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
-        note_left_out(plan.folder, plan.lacking)
+        write_lacking(plan.folder, plan.lacking)
         display = Display(name, plan.workers)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
-        standings = survey(plan, finished)
-        runner = Runner(standings, plan.workers, launcher, options.retries, display, environment, is_finished)
-        left = f"{len(runner.queue)} to train, {plan.workers} at a time" if runner.queue else "nothing is left to train"
-        left += foreseen(plan, standings, study.run.uri if study.run is not None else None) if runner.queue else ""
+        statuses = read_statuses(plan, finished)
+        runner = Runner(statuses, plan.workers, launcher, options.retries, display, environment, is_finished)
+        left = "nothing is left to train"
+        if runner.queue:
+            left = f"{len(runner.queue)} to train, {plan.workers} at a time"
+            left += forecast(plan, statuses, study.run.uri if study.run is not None else None)
         display.say("\n".join([*_not_applicable(plan), f"{name}: {len(runner.items)} runs; {left}"]))
 
         def end() -> None:
@@ -175,45 +178,50 @@ def carry_out(
         study.at_end.callback(end)
         runner.run()
         study.status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
-    _conclude(runner.items)
+    _refuse_failed(runner.items)
 
 
-def foreseen(plan: StudyPlan, standings: Sequence[tuple[PlannedRun, RunStatus]], uri: str | None) -> str:
-    """How long it will take, by this study's epochs or else by those of finished runs like its own on the server."""
-    left, how = estimate(standings, plan.workers), "by the epochs timed so far"
+def forecast(plan: StudyPlan, statuses: Sequence[StudyRunStatus], uri: str | None) -> str:
+    """Return how long the study will take, by its own epochs or else by finished runs like its own on the server."""
+    left, basis = estimate(statuses, plan.workers), "by the epochs timed so far"
     if left.seconds is None and uri is not None:
-        known = {
+        finished = {
             run.data.tags.get(record.CONFIG_HASH, ""): run.data.metrics for run in find_runs(uri, suite=plan.suite)
         }
-        timed = [
-            (run, dataclasses.replace(status, per_unit=seconds_per_unit(run, known.get(run.config_hash, {}))))
-            for run, status in standings
-        ]
+        timed = []
+        for run, status in statuses:
+            per_unit = seconds_per_unit(run, finished.get(run.config_hash, {}))
+            timed.append((run, dataclasses.replace(status, per_unit=per_unit)))
         left = estimate(timed, plan.workers)
-        how = "by runs like these on this server"
+        basis = "by runs like these on this server"
     if left.seconds is None:
         return "; how long that takes is said after the first epoch"
-    return f"; about {clock(left.seconds)} {how}" if left.seconds else ""
+    return f"; about {clock(left.seconds)} {basis}" if left.seconds else ""
 
 
 def _not_applicable(plan: StudyPlan) -> list[str]:
     return [f"not applicable: {reason}" for reason in plan.left_out]
 
 
-def _origin(table: StudyTable) -> dict[str, str]:
-    """Tags of study and trainings: that a sweep chose their settings, and by test sets if it was so."""
+def _origin_tags(table: StudyTable) -> dict[str, str]:
+    """Return the tags of a study whose settings a sweep chose; one of them says if it chose by test sets."""
     if not table.chosen_by:
         return {}
-    oracle = {record.ORACLE: table.chosen_by["objective"]} if table.chosen_by["oracle"] == "true" else {}
-    return {record.SWEEP: table.chosen_by["study"], **oracle}
+    tags = {record.SWEEP: table.chosen_by["study"]}
+    if table.chosen_by["oracle"] == "true":
+        tags[record.ORACLE] = table.chosen_by["objective"]
+    return tags
 
 
-def _conclude(items: list[Item]) -> None:
-    """Failure that names what failed."""
+def _refuse_failed(items: list[Item]) -> None:
+    """Raise Failure that names the runs that failed or were not sent."""
     failed = [f"{item.run.name} ({item.failure})" for item in items if item.state == "failed"]
     unsent = [item.run.name for item in items if item.state == "done" and item.failure]
-    parts = [f"{len(failed)} of {len(items)} runs failed: {'; '.join(failed)}"] if failed else []
-    parts += [f"not sent to the server, `biasbed sync` does it: {', '.join(unsent)}"] if unsent else []
+    parts = []
+    if failed:
+        parts.append(f"{len(failed)} of {len(items)} runs failed: {'; '.join(failed)}")
+    if unsent:
+        parts.append(f"not sent to the server, `biasbed sync` does it: {', '.join(unsent)}")
     if parts:
         raise Failure(". ".join([*parts, "The same command tries again and leaves alone what is done"]))
 
@@ -225,28 +233,29 @@ def _is_tracked(plan: StudyPlan) -> bool:
     return plan.config.tracking == "on"
 
 
-def _server(plan: StudyPlan) -> str:
-    """The tracking server; UsageError where the study there is not this one."""
+def _check_server(plan: StudyPlan) -> str:
+    """Return the tracking server; UsageError if the study of this name there differs."""
     uri = resolve_uri()
     hashes = {(run.row, run.cell): run.config_hash for run in plan.runs}
     refuse_mixture(uri, plan.table.study, plan.suite, hashes)
     return uri
 
 
-# --- the ledger -------------------------------------------------------------------------------------------------------
+# --- the study's files ------------------------------------------------------------------------------------------------
 
 
 def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None) -> None:
     """Write what the study has cost so far, and print it."""
-    written = []
+    lines = []
     for item in items:
         records: Records = item.run.folder().read_journal()
         if not records and item.state == "done" and study_run is not None:
             records = study_run.time_records(item.run)
-        written.append(ledger.Line(item.run, item.state, item.run.reached(records), ledger.cost(item.run, records)))
+        cost = ledger.compute_cost(item.run, records)
+        lines.append(ledger.Line(item.run, item.state, item.run.reached(records), cost))
     path = plan.folder / LEDGER
-    ledger.write(path, written)
-    print("\n".join([*ledger.summary(written, str(plan.config.device)), f"each run: {path}"]))
+    ledger.write_ledger(path, lines)
+    print("\n".join([*ledger.format_summary(lines, str(plan.config.device)), f"each run: {path}"]))
 
 
 def _plain(table: StudyTable) -> dict[str, object]:

@@ -1,9 +1,9 @@
-"""What the runs of a study train on: its cells, and those that a word for many held-out domains stands for."""
+"""Cells of a study: what its runs train on, with `test_domains=each` and `pairs` expanded to one cell per hold-out."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,91 +11,101 @@ from biasbed import record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, specs
-from biasbed.studies.table import Words, distinct
+from biasbed.studies.table import Overrides, refuse_duplicates
 from biasbed.training.resolve import resolve
 
 HELD_OUT = "test_domains"  # the setting of suites that have domains
-EXPANDED = {"each": 1, "pairs": 2}  # its words for many cells: so many domains are held out at a time
-PLACES = ("suite", "data_dir", "train", "prepared_dir")  # general settings that say which images there are
+EXPANDED = {"each": 1, "pairs": 2}  # value that stands for many cells -> number of domains that a cell holds out
+DATA_SETTINGS = ("suite", "data_dir", "train", "prepared_dir")  # general settings that decide which images exist
 
 
 @dataclass(frozen=True)
 class StudyCell:
-    """What some runs of a study train on.
+    """Data that some runs of a study train on.
 
-    name: empty where it is the only one and has none. words: its own settings of `train`, which stand beside the
-    study's general ones; its name is among them if the study gave it one, else the suite calls it.
+    name: empty if it is the study's only cell and has no name. overrides: its settings of `train`, added to the study's
+    general ones. They contain `cell` if the study gave the name; otherwise the suite names the cell.
     """
 
     name: str
-    words: Words
+    overrides: Overrides
 
 
-def expand(words: Words, cells: Mapping[str, Words]) -> tuple[StudyCell, ...]:
-    """A study's cells, in order. words: its general settings, the suite among them. cells: by the name that it gives.
+def expand(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCell, ...]:
+    """Expand a study's cells, in order. settings: the general ones, suite included. cells: keyed by the study's names.
 
-    With `test_domains=each` a cell becomes one per domain of its data set, with `pairs` one per pair, with both words
-    all of these; no image is opened for that. Of a suite whose settings make cells (domains, severities), `train` and
-    each of these settings that a training has one of may name several: every combination is a cell by itself. Raises
-    UsageError where there are no domains, and where two cells come to one name.
+    `test_domains=each` makes a cell per domain of the data set, `pairs` one per pair, both values all of these; no
+    image is opened for that. If the suite's settings make cells (domains, severities), `train` and each such setting
+    that takes a single value may list several: every combination is a cell. Raises UsageError if the suite has no
+    domains, or if two cells get the same name.
     """
-    found: list[StudyCell] = []
-    for name, own in (cells or {"": {}}).items():
-        both = {**words, **own}
-        several = {spec.name: _parts(spec, both[spec.name]) for spec in _listed(both)}
-        for some in itertools.product(*several.values()):
-            one = {**own, **dict(zip(several, some, strict=True))}
-            found += _expanded(name, "-".join(filter(None, (name, *some))), one, {**both, **one})
-    distinct([cell.name for cell in found], "cells")
-    return tuple(found)
+    expanded: list[StudyCell] = []
+    for name, overrides in (cells or {"": {}}).items():
+        merged = {**settings, **overrides}
+        values = {spec.name: _split(spec, merged[spec.name]) for spec in _lists_in(merged)}
+        for combination in itertools.product(*values.values()):
+            single = dict(zip(values, combination, strict=True))
+            full_name = _join(name, *combination)
+            expanded += _expand_domains(name, full_name, {**overrides, **single}, {**merged, **single})
+    refuse_duplicates([cell.name for cell in expanded], "cells")
+    return tuple(expanded)
 
 
-def _listed(words: Words) -> list[Spec]:
-    """The settings of which several are named, and each is a cell; the data set first."""
-    own = suites.REGISTRY.own_settings(suites.choose_suite(words)[0])
-    several = [specs(Config)["train"]] if any(spec.cell for spec in own.values()) else []
-    several += [spec for spec in own.values() if spec.makes_cells]
-    return [spec for spec in several if "," in words.get(spec.name, "")]
+def _join(*parts: str) -> str:
+    return "-".join(filter(None, parts))
 
 
-def _parts(spec: Spec, value: str) -> tuple[str, ...]:
-    """UsageError for one that is empty, that the setting can't have, or that is there twice, however it is written."""
+def _lists_in(settings: Overrides) -> list[Spec]:
+    """Return the settings that list several values of which each makes a cell; the data set first."""
+    suite_settings = suites.REGISTRY.own_settings(suites.choose_suite(settings)[0])
+    candidates = [specs(Config)["train"]] if any(spec.cell for spec in suite_settings.values()) else []
+    candidates += [spec for spec in suite_settings.values() if spec.makes_cells]
+    return [spec for spec in candidates if "," in settings.get(spec.name, "")]
+
+
+def _split(spec: Spec, value: str) -> tuple[str, ...]:
+    """Split a list of values; UsageError if one is empty, invalid or duplicated, also under another spelling."""
     parts = [part.strip() for part in value.split(",")]
     if not all(parts):
         raise UsageError(f"{spec.name}={value}: there is nothing before or after a comma")
-    first: dict[Any, str] = {}
+    spellings: dict[Any, str] = {}
     for part in parts:
-        other = first.setdefault(check(spec, part), part)
-        if other != part:
-            raise UsageError(f"{spec.name}={value}: {other} and {part} are one value: leave one out")
-    return distinct(parts, spec.name)
+        first = spellings.setdefault(check(spec, part), part)
+        if first != part:
+            raise UsageError(f"{spec.name}={value}: {first} and {part} are one value: leave one out")
+    return refuse_duplicates(parts, spec.name)
 
 
-def _expanded(given: str, name: str, own: Words, both: Words) -> Iterator[StudyCell]:
-    """The cells of one data set. given: what the study calls it. both: its own and all general settings."""
-    held_out = both.get(HELD_OUT, "").split(",")
+def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Overrides) -> list[StudyCell]:
+    """Return the cells of one data set. given_name: from the study. merged: its own and all general settings."""
+    held_out = merged.get(HELD_OUT, "").split(",")
     if not set(held_out) <= set(EXPANDED):
-        yield _named(given, name, own)
-        return
+        return [_make_cell(given_name, name, overrides)]
     try:
-        domains = _domains(both)
+        domains = _find_domains(merged)
     except UsageError as error:
         raise type(error)(f"{name}: {error}" if name else str(error)) from None
-    for how in held_out:
-        if EXPANDED[how] == len(domains):
-            raise UsageError(f"{HELD_OUT}={how}: with {' and '.join(domains)} held out, no domain is left to train on")
-        for some in itertools.combinations(domains, EXPANDED[how]):
-            yield _named(given, "-".join(filter(None, (name, *some))), {**own, HELD_OUT: ",".join(some)})
+    cells = []
+    for value in held_out:
+        number = EXPANDED[value]
+        if number == len(domains):
+            raise UsageError(
+                f"{HELD_OUT}={value}: with {' and '.join(domains)} held out, no domain is left to train on"
+            )
+        for some in itertools.combinations(domains, number):
+            cells.append(_make_cell(given_name, _join(name, *some), {**overrides, HELD_OUT: ",".join(some)}))
+    return cells
 
 
-def _named(given: str, name: str, own: Words) -> StudyCell:
-    return StudyCell(name, {**own, "cell": record.slug(name)} if given else own)
+def _make_cell(given_name: str, name: str, overrides: Overrides) -> StudyCell:
+    return StudyCell(name, {**overrides, "cell": record.slug(name)} if given_name else overrides)
 
 
-def _domains(words: Words) -> tuple[str, ...]:
-    """Of the data set that the settings name."""
-    known = {*PLACES, *suites.REGISTRY.own_settings(suites.choose_suite(words)[0])} - {HELD_OUT}
-    suite = suites.make_suite(resolve({name: value for name, value in words.items() if name in known}))
-    if len(domains := suite.domains()) < 2:
-        raise UsageError(f"{HELD_OUT}={words[HELD_OUT]}: the suite '{suite.name}' has no domains to hold out")
+def _find_domains(settings: Overrides) -> tuple[str, ...]:
+    """Return the domains of the data set that the settings name; UsageError if it has fewer than two."""
+    names = {*DATA_SETTINGS, *suites.REGISTRY.own_settings(suites.choose_suite(settings)[0])} - {HELD_OUT}
+    suite = suites.make_suite(resolve({name: value for name, value in settings.items() if name in names}))
+    domains = suite.domains()
+    if len(domains) < 2:
+        raise UsageError(f"{HELD_OUT}={settings[HELD_OUT]}: the suite '{suite.name}' has no domains to hold out")
     return domains

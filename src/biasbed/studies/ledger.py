@@ -1,17 +1,24 @@
-"""What a study cost: device hours per run, per row and cell, in all."""
+"""Cost of a study: device hours per run, per row and cell, and in total, by journals and by each start of a run."""
 
 from __future__ import annotations
 
 import io
+import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from biasbed.studies import attempts
 from biasbed.studies.plan import PlannedRun, Records
-from biasbed.system.files import write_whole
+from biasbed.system.files import append_line, write_whole
+from biasbed.system.strict import parse_json
 from biasbed.system.tables import original, read_rows, write_rows
+from biasbed.tracking.folder import RunFolder
 
+ATTEMPTS, LOG = "attempts.jsonl", "train.log"  # in a run's folder
+TRAINING_SECONDS = ("time/epoch_seconds", "time/stages_seconds")
+EVALUATION_SECONDS = ("time/evaluation_seconds", "time/late_seconds")
 HOURS = ("training", "evaluation", "other", "device")
 HEADER = (
     *("run", "row", "cell", "algorithm", "seed", "state", "attempts", "reached", "unit", "processes"),
@@ -19,26 +26,87 @@ HEADER = (
 )
 
 
+# --- starts of a run --------------------------------------------------------------------------------------------------
+
+
+def log_file(folder: RunFolder) -> Path:
+    """Return the file with the output of all trainings in a folder, one after the other."""
+    return folder.path / LOG
+
+
+def read_attempts(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the starts of a run: `start` and `end` (seconds since 1970), exit `code` and number of `processes`.
+
+    If the launcher was killed, `code` is None and `end` is the attempt's last sign of life.
+    """
+    path = folder.path / ATTEMPTS
+    attempts: list[dict[str, Any]] = []
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        try:
+            event = parse_json(line)
+        except ValueError:  # cut off by a kill
+            continue
+        if "code" in event and attempts:
+            attempts[-1] |= event
+        elif "start" in event:
+            attempts.append({**event, "code": None})
+    for number, attempt in enumerate(attempts):
+        is_last = number + 1 == len(attempts)
+        next_start = time.time() if is_last else attempts[number + 1]["start"]
+        attempt.setdefault("end", min(next_start, max(attempt["start"], _last_write(folder))))
+    return attempts
+
+
+def note_start(folder: RunFolder, processes: int) -> None:
+    """Note a start. If the attempt before has no end, note the time at which it was last seen."""
+    attempts = read_attempts(folder)
+    if attempts and attempts[-1]["code"] is None:
+        _append(folder, {"code": None, "end": attempts[-1]["end"]})
+    _append(folder, {"start": time.time(), "processes": processes})
+
+
+def note_end(folder: RunFolder, code: int) -> None:
+    """Note the exit code of the last attempt, and that it ends now."""
+    _append(folder, {"code": code, "end": time.time()})
+
+
+def _append(folder: RunFolder, event: dict[str, Any]) -> None:
+    append_line(folder.path / ATTEMPTS, json.dumps(event))
+
+
+def _last_write(folder: RunFolder) -> float:
+    """Return when a training last wrote anything into the folder."""
+    return max((path.stat().st_mtime for path in folder.path.iterdir()), default=0.0)
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Hours, each times the training processes: device hours on GPUs, process hours without."""
+    """Hours times training processes: device hours on GPUs, process hours without."""
 
     training: float = 0.0  # of the epochs that count
     evaluation: float = 0.0
-    other: float = 0.0  # starting, saving, sending, and work that was lost with a killed training
+    other: float = 0.0  # starting, saving, sending, and the work lost with a killed training
     attempts: int = 0
 
     @property
     def total(self) -> float:
         return self.training + self.evaluation + self.other
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+    def __add__(self, more: Cost) -> Cost:
+        return Cost(
+            self.training + more.training,
+            self.evaluation + more.evaluation,
+            self.other + more.other,
+            self.attempts + more.attempts,
+        )
 
 
 @dataclass(frozen=True)
 class Line:
-    """One run of the ledger."""
+    """A run of the ledger."""
 
     run: PlannedRun
     state: str
@@ -46,30 +114,37 @@ class Line:
     cost: Cost
 
 
-def cost(run: PlannedRun, records: Records) -> Cost:
-    """Of one run: training and evaluation by its records, the rest by its attempts, as far as they were seen."""
-    training, evaluation = (
-        sum(entry["metrics"].get(name, 0.0) for entry in records for name in names) * run.processes / 3600
-        for names in (("time/epoch_seconds", "time/stages_seconds"), ("time/evaluation_seconds", "time/late_seconds"))
-    )
-    tries = attempts.read(run.folder())
-    occupied = sum((entry["end"] - entry["start"]) * entry["processes"] for entry in tries) / 3600
-    return Cost(training, evaluation, max(0.0, occupied - training - evaluation), len(tries))
+def compute_cost(run: PlannedRun, records: Records) -> Cost:
+    """Compute a run's cost: training and evaluation from its records, the rest from its attempts on this machine."""
+    training = _sum_seconds(records, TRAINING_SECONDS) * run.processes / 3600
+    evaluation = _sum_seconds(records, EVALUATION_SECONDS) * run.processes / 3600
+    attempts = read_attempts(run.folder())
+    occupied = sum((attempt["end"] - attempt["start"]) * attempt["processes"] for attempt in attempts) / 3600
+    return Cost(training, evaluation, max(0.0, occupied - training - evaluation), len(attempts))
 
 
-def write(path: Path, lines: Sequence[Line]) -> None:
-    """The ledger as CSV: a row per run. Rows that are there already of other runs of the study stay."""
-    own = {line.run.name for line in lines}
-    there = read_rows(path, ()) if path.exists() else ()
-    known = [{name: original(cell) for name, cell in entry.items()} for _, entry in there]
-    others = [entry for entry in known if entry.get("run") and entry["run"] not in own]
-    earlier = [{"row": entry.get("algorithm"), **entry} for entry in others]  # before there were rows
+def _sum_seconds(records: Records, names: Sequence[str]) -> float:
+    total = 0.0
+    for step in records:
+        for name in names:
+            total += step["metrics"].get(name, 0.0)
+    return total
+
+
+def write_ledger(path: Path, lines: Sequence[Line]) -> None:
+    """Write the ledger as CSV, a row per run. Rows of the study's other runs stay."""
+    names = {line.run.name for line in lines}
+    rows = [_make_row(line) for line in lines]
+    for _, cells in read_rows(path, ()) if path.exists() else ():
+        name = original(cells.get("run", ""))
+        if name and name not in names:
+            rows.append({column: original(cell) for column, cell in cells.items()})
     file = io.StringIO(newline="")
-    write_rows(file, HEADER, [*map(_entry, lines), *earlier])
+    write_rows(file, HEADER, rows)
     write_whole(path, file.getvalue())
 
 
-def _entry(line: Line) -> dict[str, object]:
+def _make_row(line: Line) -> dict[str, object]:
     run, cost = line.run, line.cost
     hours = zip(HOURS, (cost.training, cost.evaluation, cost.other, cost.total), strict=True)
     return {
@@ -87,15 +162,17 @@ def _entry(line: Line) -> dict[str, object]:
     }
 
 
-def summary(lines: Sequence[Line], device: str) -> list[str]:
-    """A table for the terminal: per row and cell, and in all."""
-    what = "device hours" if device == "cuda" else "process hours (no GPU)"
-    places = dict.fromkeys(line.run.place for line in lines)
-    parts = [(place, [line for line in lines if line.run.place == place]) for place in places]
-    width = max([24, *map(len, places)])
-    shown = [f"{what:{width}} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
-    for name, own in [*parts, ("in all", list(lines))]:
-        total = sum((line.cost for line in own), Cost())
+def format_summary(lines: Sequence[Line], device: str) -> list[str]:
+    """Format the costs as a table for the terminal: a line per row and cell, then the total."""
+    groups: dict[str, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(line.run.group, []).append(line)
+    width = max([24, *map(len, groups)])
+    unit = "device hours" if device == "cuda" else "process hours (no GPU)"
+    table = [f"{unit:{width}} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
+    for name, members in [*groups.items(), ("in all", list(lines))]:
+        total = sum((line.cost for line in members), Cost())
         hours = (total.training, total.evaluation, total.other, total.total)
-        shown.append(f"{name:{width}} {len(own):5} {total.attempts:6} " + " ".join(f"{value:9.3f}" for value in hours))
-    return shown
+        columns = " ".join(f"{value:9.3f}" for value in hours)
+        table.append(f"{name:{width}} {len(members):5} {total.attempts:6} {columns}")
+    return table

@@ -1,4 +1,4 @@
-"""What a study consists of, how far each of its runs is, and how long the rest will take."""
+"""Plan of a study: every run of its grid, checked before the first one starts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.algorithms import recipes
@@ -15,7 +15,7 @@ from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.table import StudyTable, Words
+from biasbed.studies.table import Overrides, StudyTable
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.resolve import resolve, run_key
@@ -24,155 +24,181 @@ if TYPE_CHECKING:
     from biasbed.evaluation.models import TestedModel
     from biasbed.training.job import Job
 
-MOST_RUNS = 100_000  # of a study: each is checked before the first starts
+MOST_RUNS = 100_000  # per study: each is checked before the first starts
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
 
 
-def place_of(row: str, cell: str) -> str:
-    """A row in a cell, as one name."""
+def group_name(row: str, cell: str) -> str:
+    """Return the name of a row in a cell."""
     return "-".join(filter(None, (row, cell)))
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One training of a study, or one test of a model that is trained already."""
+    """A training of a study, or a test of a model that is trained already."""
 
     algorithm: str
-    row: str  # what it is one of
-    seed: int  # 0 where nothing is trained
-    words: Words  # the settings of the command that makes it
+    row: str
+    seed: int  # 0 if nothing is trained
+    overrides: Overrides  # settings of the command that makes the run
     study: str
     config_hash: str
     run_key: str
     base: Path  # its folder, or the first of several (`folder_for`)
     monitor: str
     unit: str  # epoch or step, or test
-    total: int  # of these units
-    cadence: int  # of these units between two evaluations
+    total: int  # units
+    cadence: int  # units between two evaluations
     processes: int
-    tracked: bool  # whether its results go to a server
-    cell: str = ""  # what it trains on, where several such things are told apart
-    kind: Literal["train", "evaluate"] = "train"  # which command makes it
+    tracked: bool  # its results go to a server
+    cell: str = ""  # data that it trains on, if the study has several cells
+    kind: Literal["train", "evaluate"] = "train"  # the command that makes the run
     higher_is_better: bool = True  # of the monitor
     monitor_unit: str = measures.FRACTION
-    label: str = ""  # its name, where that is not made of row, cell and seed
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables of its own training
+    label: str = ""  # its name, if that is not made of row, cell and seed
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables for its own training
 
     @property
     def name(self) -> str:
-        return self.label or (f"{self.place}-seed{self.seed}" if self.kind == "train" else self.place)
+        if self.label:
+            return self.label
+        return f"{self.group}-seed{self.seed}" if self.kind == "train" else self.group
 
     @property
-    def place(self) -> str:
-        """Row and cell, of which all seeds are runs."""
-        return place_of(self.row, self.cell)
+    def group(self) -> str:
+        """Name of the run's row and cell, shared by all its seeds."""
+        return group_name(self.row, self.cell)
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What is the same on all machines: place and key. One training under another name is another run."""
-        return self.place, self.run_key
+        """Group and run key: equal on all machines. The same training under another name is another run."""
+        return self.group, self.run_key
 
     def folder(self) -> RunFolder:
-        """Where it is trained, or has been."""
+        """Return the folder in which it is or was trained."""
         return folder_for(self.base, "once", self.tracked, self.study)
 
     def reached(self, records: Records) -> int:
-        """How many units it has behind it by its journal, which of a test has one record in the end."""
+        """Return the number of finished units by the journal. A test has one record, written at its end."""
         if self.kind != "train":
             return len(records)
-        found = evaluations(records)
-        return int(found[-1]["step"]) if found else 0
+        evaluated = evaluations(records)
+        return int(evaluated[-1]["step"]) if evaluated else 0
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study, checked: every run could start."""
+    """A checked study: every run could start."""
 
     table: StudyTable
     runs: tuple[PlannedRun, ...]
     config: Config  # of one of its runs
     workers: int
-    left_out: tuple[str, ...] = ()  # which row has no run in which cell, and why
-    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # the same as the runs have names
+    left_out: tuple[str, ...] = ()  # sentences: which row has no run in which cell, and why
+    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # row -> cell -> what data lack
 
     @property
     def suite(self) -> str:
-        """What its suite's runs are filed under."""
+        """Name under which the suite's runs are filed."""
         return suites.identifier(self.config.suite)
 
     @property
     def folder(self) -> Path:
-        """Of what is kept about the study as a whole."""
+        """Folder of the study's own files."""
         return home(self.config) / "studies" / record.slug(self.table.study)
 
 
-def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
-    """The grid of a table, seed by seed and in each cell by cell, so that an unfinished study has its first seeds.
+class GridRun(NamedTuple):
+    """A planned run and its indices in the grid, by which runs are ordered."""
 
-    Raises UsageError where a run could not start, or would be the same as another: nothing has been started then.
+    seed_index: int
+    cell_index: int
+    run: PlannedRun
+
+
+@dataclass
+class Grid:
+    """Runs of a table as they are planned, row by row."""
+
+    runs: list[GridRun] = field(default_factory=list)
+    configs: list[Config] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    lacking: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)  # row -> index of the cell -> needs
+    tests: list[TestedCell] = field(default_factory=list)  # what trained rows are tested on
+
+    def lacking_by_name(self) -> dict[str, dict[str, Sequence[str]]]:
+        """Return `lacking` with the names that cells have in runs. A cell without any run has no column either."""
+        names = {run.cell_index: run.run.cell for run in self.runs}
+        by_name: dict[str, dict[str, Sequence[str]]] = {}
+        for row, needs in self.lacking.items():
+            by_name[row] = {names[index]: need for index, need in needs.items() if index in names}
+        return by_name
+
+
+def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
+    """Plan the grid of a table. Runs are ordered by seed, then by cell, so that early seeds are complete first.
+
+    Raises UsageError if a run could not start, or would equal another run: nothing has been started then.
     """
     from biasbed.data.folders import opened_once
 
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
-    runs: list[tuple[int, int, PlannedRun]] = []  # with the places of seed and cell in their order
-    configs: list[Config] = []
-    left_out: list[str] = []
-    lacking: dict[str, dict[int, Sequence[str]]] = {}  # by row and place of the cell
-    tests: list[TestedCell] = []
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
     _refuse_many(table, cells)
-
+    grid = Grid()
     with opened_once():
         for row in table.rows:
-            refusals: list[str] = []
-            known: dict[str, TestedModel] = {}  # of a row that is tested, its model, which is loaded once
-            for place, cell in enumerate(cells):
-                where = " in ".join(filter(None, (row, cell.name)))
-                try:
-                    config, planned = _runs_in(table, row, cell, launcher, known, tests)
-                except NotApplicable as error:
-                    refusals.append(f"{where}: {error}")
-                    lacking.setdefault(row, {})[place] = error.lacking
-                    continue
-                except UsageError as error:
-                    raise type(error)(f"{where}: {error}") from None
-                configs.append(config)
-                runs += [(at, place, run) for at, run in enumerate(planned)]
-            if len(refusals) == len(cells):
-                raise UsageError(refusals[0])
-            left_out += refusals
-    ordered = tuple(run for *_, run in sorted(runs, key=lambda entry: entry[:2]))
-    _refuse_equal(ordered)
-    if reason := find_name_conflict(tests):
+            _plan_row(grid, table, row, cells, launcher)
+    grid.runs.sort(key=lambda run: (run.seed_index, run.cell_index))
+    runs = tuple(run.run for run in grid.runs)
+    _refuse_equal(runs)
+    reason = find_name_conflict(grid.tests)
+    if reason:
         raise UsageError(reason)
-    homes = {str(home(config)) for config in configs}
-    if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
-        raise UsageError("output_dir and tracking are the whole study's: give them in its general settings")
-    fitting = min(launcher.capacity(config) for config in configs) if workers == "auto" else int(workers)
-    named = {place: run.cell for _, place, run in runs}  # a cell without any run has no column either
-    by_name = {row: {named[at]: what for at, what in own.items() if at in named} for row, own in lacking.items()}
-    return StudyPlan(table, ordered, configs[0], min(fitting, len(ordered)), tuple(left_out), by_name)
+    homes = {str(home(config)) for config in grid.configs}
+    if len(homes) > 1 or len({config.tracking for config in grid.configs}) > 1:
+        raise UsageError("output_dir and tracking apply to the whole study: give them in its general settings")
+    if workers == "auto":
+        workers = min(launcher.capacity(config) for config in grid.configs)
+    workers = min(int(workers), len(runs))
+    return StudyPlan(table, runs, grid.configs[0], workers, tuple(grid.left_out), grid.lacking_by_name())
 
 
-def _runs_in(
-    table: StudyTable,
-    row: str,
-    cell: StudyCell,
-    launcher: Launcher,
-    known: dict[str, TestedModel],
-    tests: list[TestedCell],
+def _plan_row(grid: Grid, table: StudyTable, row: str, cells: Sequence[StudyCell], launcher: Launcher) -> None:
+    """Add a row's runs to the grid. Raises UsageError if the row has no run in any cell."""
+    refusals: list[str] = []
+    models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
+    for index, cell in enumerate(cells):
+        where = " in ".join(filter(None, (row, cell.name)))
+        try:
+            config, runs = _plan_cell(grid, table, row, cell, launcher, models)
+        except NotApplicable as error:
+            refusals.append(f"{where}: {error}")
+            grid.lacking.setdefault(row, {})[index] = error.lacking
+            continue
+        except UsageError as error:
+            raise type(error)(f"{where}: {error}") from None
+        grid.configs.append(config)
+        grid.runs += [GridRun(seed_index, index, run) for seed_index, run in enumerate(runs)]
+    if len(refusals) == len(cells):
+        raise UsageError(refusals[0])
+    grid.left_out += refusals
+
+
+def _plan_cell(
+    grid: Grid, table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, models: dict[str, TestedModel]
 ) -> tuple[Config, Sequence[PlannedRun]]:
-    """The config of a row's runs in a cell, and these. UsageError, or NotApplicable, where there can be none.
+    """Return the config and the runs of a row in a cell; adds to `grid.tests` and `models`.
 
-    tests: what trained rows are tested on, which is added to.
+    Raises UsageError, or NotApplicable, if there can be none.
     """
-    words = words_of(table, row, cell)
+    settings = merge_settings(table, row, cell)
     if "model" in table.rows[row]:
-        config, run = test_of(words, launcher, known)
+        config, run = plan_test(settings, launcher, models)
         return config, [run]
-    job, runs = runs_of(words, table.seeds, launcher)
-    tests.append(TestedCell(runs[0].place, job.cell, job.protocol, job.tested))
+    job, runs = plan_trainings(settings, table.seeds, launcher)
+    grid.tests.append(TestedCell(runs[0].group, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
     if table.chosen_by and chosen and cell.name not in chosen:
         raise UsageError(
@@ -182,7 +208,7 @@ def _runs_in(
 
 
 def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
-    """UsageError for more runs than anybody means."""
+    """Raise UsageError if there are more runs than anybody means."""
     trained, tested = len(table.methods), len(table.rows) - len(table.methods)
     number = len(cells) * (trained * len(table.seeds) + tested)
     if number > MOST_RUNS:
@@ -192,59 +218,61 @@ def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:
         )
 
 
-def words_of(table: StudyTable, row: str, cell: StudyCell) -> dict[str, str]:
-    """The settings of `train`, or of a model that is only tested those of `evaluate`, of a row in a cell, seed aside.
+def merge_settings(table: StudyTable, row: str, cell: StudyCell) -> dict[str, str]:
+    """Return the settings of a row in a cell, without the seed: of `train`, or of `evaluate` if it is only tested.
 
-    UsageError for one that is no such setting, or is there twice.
+    Raises UsageError for an unknown setting, and for one that both row and cell give.
     """
-    own = table.rows[row]
-    if both := sorted(set(own) & set(cell.words)):
+    overrides = table.rows[row]
+    if both := sorted(set(overrides) & set(cell.overrides)):
         raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
-    words = {**table.settings, **own, **cell.words, **table.chosen.get(row, {}).get(cell.name, {})}
-    words |= {"suite": registry.settled(table.suite), "study": table.study}
-    if "model" in own:
-        return _of_tests({**words, "row": row}, own)
-    words["algorithm"] = registry.settled(own["algorithm"])
-    return words if row == algorithms.identifier(own["algorithm"]) else {**words, "row": row}
+    chosen = table.chosen.get(row, {}).get(cell.name, {})
+    settings = {**table.settings, **overrides, **cell.overrides, **chosen}
+    settings |= {"suite": registry.settled(table.suite), "study": table.study}
+    if "model" in overrides:
+        return _select_test_settings({**settings, "row": row}, overrides)
+    settings["algorithm"] = registry.settled(overrides["algorithm"])
+    return settings if row == algorithms.identifier(overrides["algorithm"]) else {**settings, "row": row}
 
 
 def _refuse_equal(runs: Iterable[PlannedRun]) -> None:
-    """UsageError for two runs that are the same, or that have one name."""
-    keys: dict[str, PlannedRun] = {}
-    names: dict[str, PlannedRun] = {}
+    """Raise UsageError if two runs are the same, or have the same name."""
+    by_key: dict[str, PlannedRun] = {}
+    by_name: dict[str, PlannedRun] = {}
     for run in runs:
-        other = keys.setdefault(run.run_key, run)
-        if other is not run:
-            raise UsageError(f"{other.name} and {run.name} are the same run under two names: leave one out")
-        if names.setdefault(run.name, run) is not run:
+        first = by_key.setdefault(run.run_key, run)
+        if first is not run:
+            raise UsageError(f"{first.name} and {run.name} are the same run under two names: leave one out")
+        if by_name.setdefault(run.name, run) is not run:
             raise UsageError(f"two runs would be called {run.name}: rename a row or a cell")
 
 
-def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
-    """The trainings of one row in one cell, and the job of the first. They share a config_hash: images are listed once.
+def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher) -> tuple[Job, list[PlannedRun]]:
+    """Plan the trainings of a row in a cell; also returns the job of the first.
 
-    Raises UsageError where they could not start, NotApplicable where the data lack what the method needs.
+    They share a config_hash, so that images are listed once. Raises UsageError if they could not start, NotApplicable
+    if the data lack what the method needs.
     """
     from biasbed.training import job
 
-    config = launcher.settle(resolve({**words, "seed": str(seeds[0])}))
-    words = {**words, "device": config.device, "nproc": str(config.nproc), "resume": "once"}
+    config = launcher.settle(resolve({**settings, "seed": str(seeds[0])}))
+    settings = {**settings, "device": config.device, "nproc": str(config.nproc), "resume": "once"}
     first = job.plan(config)
     runs = []
     for seed in seeds:
-        own = dataclasses.replace(config, seed=seed)
-        key = run_key(own, first.config_hash)
+        seeded = dataclasses.replace(config, seed=seed)
+        key = run_key(seeded, first.config_hash)
         runs.append(
             PlannedRun(
                 algorithm=first.algorithm,
                 row=first.row,
                 cell=first.cell,
                 seed=seed,
-                words={**words, "seed": str(seed)},
+                overrides={**settings, "seed": str(seed)},
                 study=config.study,
                 config_hash=first.config_hash,
                 run_key=key,
-                base=dataclasses.replace(first, config=own, run_key=key).base,
+                base=dataclasses.replace(first, config=seeded, run_key=key).base,
                 monitor=first.suite.monitor,
                 higher_is_better=first.protocol.monitor_higher_is_better,
                 monitor_unit=measures.described(first.protocol, first.suite.monitor).unit,
@@ -258,33 +286,34 @@ def runs_of(words: Words, seeds: Sequence[int], launcher: Launcher) -> tuple[Job
     return first, runs
 
 
-def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> tuple[Config, PlannedRun]:
-    """The one run of a row that is only tested, in one cell, and its config.
+def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedModel]) -> tuple[Config, PlannedRun]:
+    """Plan the run of a row that is only tested, in one cell; also returns its config.
 
-    known: the row's model, which is added where it is missing. UsageError where it could not start.
+    models: keyed by row; the row's model is added if it is missing. Raises UsageError if the run could not start.
     """
     from biasbed.evaluation import command, evaluate_model, recorded
 
-    options, given = command.read(words)
+    options, flags = command.read(settings)
     if recorded.files(options.model):
         raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
-    row = words["row"]
-    known[row] = known.get(row) or evaluate_model.load(options, given)
-    found = evaluate_model.plan(options, given, known[row])
-    config = launcher.settle(found.config)
-    run = found.run
+    row = settings["row"]
+    if row not in models:
+        models[row] = evaluate_model.load(options, flags)
+    plan = evaluate_model.plan(options, flags, models[row])
+    config = launcher.settle(plan.config)
+    run = plan.run
     return config, PlannedRun(
         algorithm=run.algorithm,
         row=run.row,
         cell=run.cell,
         kind="evaluate",
         seed=0,
-        words={**words, "device": config.device, "nproc": str(config.nproc), "resume": "once"},
+        overrides={**settings, "device": config.device, "nproc": str(config.nproc), "resume": "once"},
         study=run.study,
         config_hash=run.config_hash,
         run_key=run.run_key,
         base=run.base,
-        monitor=found.suite.monitor,
+        monitor=plan.suite.monitor,
         unit="test",
         total=1,
         cadence=1,
@@ -293,18 +322,21 @@ def test_of(words: Words, launcher: Launcher, known: dict[str, TestedModel]) -> 
     )
 
 
-def _of_tests(words: Words, own: Words) -> dict[str, str]:
-    """The settings of `evaluate` among those of a row in a cell. own: the row's; UsageError for one that is none.
+def _select_test_settings(settings: Overrides, overrides: Overrides) -> dict[str, str]:
+    """Select the settings of `evaluate` for a row in a cell. overrides: the row's; UsageError for an unknown one.
 
-    A model that is trained already has its own size of images and its own preprocessing: of the study's general
-    settings it is told which images there are and how the work is done, not what trainings do with their images.
+    A trained model has its own image size and preprocessing. The study's general settings tell it only which images
+    there are and how the work is done, not how trainings process their images.
     """
     from biasbed.evaluation import command
 
-    known = command.settings(words["suite"])
-    for name in own:
-        if name not in known:
-            raise UsageError(f"{name} is no setting of a row that is only tested{nearest(name, known)}")
-    shared = {name for name in known if name not in command.OWN and not recipes.within(name, recipes.TESTING)}
-    told = {name: value for name, value in words.items() if name in own or name in shared - {"preset"}}
-    return {name: command.settled(name, value) for name, value in told.items()}
+    names = command.settings(settings["suite"])
+    for name in overrides:
+        if name not in names:
+            raise UsageError(f"{name} is no setting of a row that is only tested{nearest(name, names)}")
+    selected: dict[str, str] = {}
+    for name, value in settings.items():
+        is_fixed = name in command.OWN or name == "preset" or recipes.within(name, recipes.TESTING)
+        if name in overrides or (name in names and not is_fixed):
+            selected[name] = command.settled(name, value)
+    return selected

@@ -1,8 +1,8 @@
-"""Runs a plan: so many trainings at a time, resumed, retried, and shared with other commands by locks on their folders.
+"""Runner of a plan: several trainings at a time, resumed, retried, and shared with other commands by folder locks.
 
-A plan may grow: what is fed to the runner when it has room is trained like all else.
+A plan may grow: the runner asks its feed for more runs when it has room.
 
-Nothing is kept in memory that a kill could lose: what is done, and how far the rest is, is in the run folders. So this
+Nothing that a kill could lose is kept in memory: run folders say which runs are done and how far the others are. This
 process, a training or one of its ranks may be killed at any moment, and the same command goes on.
 """
 
@@ -17,10 +17,10 @@ from typing import Literal, Protocol, TextIO
 
 from biasbed import measures
 from biasbed.errors import Failure
-from biasbed.studies import attempts
+from biasbed.studies import ledger
 from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
 from biasbed.studies.plan import PlannedRun
-from biasbed.studies.standing import RunStatus, standing
+from biasbed.studies.status import RunStatus, read_status
 from biasbed.tracking.folder import RunFolder
 
 LOOK = 1.0  # seconds between looks at the journal of a training
@@ -30,13 +30,13 @@ REFUSED = 2  # exit code of a command that is wrong: it would be wrong again
 
 
 class Reporter(Protocol):
-    """Shows how the study goes."""
+    """Shows the progress of the study."""
 
     def say(self, text: str) -> None:
-        """A message that stays."""
+        """Print a message that stays."""
 
     def update(self, items: list[Item]) -> None:
-        """The present state; called several times a second."""
+        """Show the present state; called several times a second."""
 
 
 @dataclass
@@ -49,51 +49,51 @@ class Refused:
         raise self.failure
 
     def stop(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: no process was started."""
 
     def kill(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: no process was started."""
 
 
 @dataclass
 class Active:
-    """A training under way."""
+    """A training that runs now."""
 
     training: StartedTraining
     folder: RunFolder
     claim: TextIO
     slot: int
-    log_start: int  # bytes of earlier attempts in its log
+    log_start: int  # bytes that earlier attempts left in its log
     began: float = field(default_factory=time.monotonic)
 
 
 @dataclass
 class Item:
-    """One run of the plan, as this command sees it."""
+    """A run of the plan, as this command sees it."""
 
     run: PlannedRun
-    standing: RunStatus
+    status: RunStatus
     state: Literal["waiting", "running", "elsewhere", "done", "failed", "stopped"] = "waiting"
     starts: int = 0
     failure: str = ""
-    look_again: float = 0.0  # when
+    next_look: float = 0.0  # earliest time of the next look at its folder
     active: Active | None = None
-    stop: bool = False  # set by who watches it: it is to end in good order, and not to be tried again
-    deadline: float | None = None  # until when a training that was asked to end has time
+    stop: bool = False  # set by its feed: end it in good order and do not retry it
+    deadline: float | None = None  # when a training that was asked to end is killed
 
     @property
     def has_ended(self) -> bool:
-        """Whether this command does no more for it."""
+        """True if this command does no more for it."""
         return self.state in ("done", "failed", "stopped")
 
 
 class Feed(Protocol):
-    """A plan that grows."""
+    """Source of further runs for a plan that grows."""
 
-    is_open: bool  # whether more may come
+    is_open: bool  # more runs may come
 
     def next(self) -> Item | None:
-        """One more run, if one is to be had now."""
+        """Return another run if there is one now."""
 
 
 class Runner:
@@ -101,36 +101,38 @@ class Runner:
 
     def __init__(
         self,
-        standings: Sequence[tuple[PlannedRun, RunStatus]],
+        statuses: Sequence[tuple[PlannedRun, RunStatus]],
         workers: int,
         launcher: Launcher,
         retries: int,
         report: Reporter,
         environment: Mapping[str, str] | None = None,
-        finished: Callable[[PlannedRun], bool] = lambda run: False,
+        is_finished: Callable[[PlannedRun], bool] = lambda run: False,
         feed: Feed | None = None,
         pause: float = 0.2,
     ) -> None:
-        """workers: trainings at a time. finished: whether the server has a finished run, asked before each new start.
+        """workers: trainings at a time. is_finished: True if the server has the finished run, asked before each start.
 
-        feed: of runs besides those that are planned. pause: seconds between looks.
+        feed: source of runs besides the planned ones. pause: seconds between looks.
         """
         self.workers, self.launcher, self.retries, self.report = workers, launcher, retries, report
-        self.environment, self.finished, self.feed, self.pause = dict(environment or {}), finished, feed, pause
-        self.items = [Item(run, s, "done" if s.state == "done" else "waiting") for run, s in standings]
+        self.environment, self.is_finished, self.feed, self.pause = dict(environment or {}), is_finished, feed, pause
+        self.items = [Item(run, status) for run, status in statuses]
+        for item in self.items:
+            if item.status.state == "done":
+                item.state = "done"
         waiting = [item for item in self.items if item.state == "waiting"]
-        self.queue = deque(sorted(waiting, key=lambda item: item.standing.state == "to do"))  # unfinished ones first
+        self.queue = deque(sorted(waiting, key=lambda item: item.status.state == "to do"))  # unfinished ones first
 
     def run(self) -> None:
-        """Until every run has ended, also those that other commands are training, and no more may come."""
+        """Train until every run has ended, also those that other commands train, and the feed is closed."""
         while True:
-            for item in self._running():
-                assert item.active is not None
-                code = self._poll(item, item.active)
+            for item, active in self._running():
+                code = self._poll(item, active)
                 if code is not None:
-                    self._ended(item, item.active, code)
+                    self._handle_end(item, active, code)
                 elif item.stop and item.deadline is None:
-                    self._end(item, item.active)
+                    self._ask_to_end(item, active)
                 else:
                     self._look(item)
             self._fill()
@@ -141,45 +143,50 @@ class Runner:
 
     def stop(self) -> None:
         """End what is running, in good order; detached trainings that their launcher finds again go on."""
-        ending = [item for item in self._running() if not self._goes_on(item)]
-        if len(ending) < len(list(self._running())):
+        running = list(self._running())
+        ending = [item for item, active in running if not self._outlives_us(active)]
+        if len(ending) < len(running):
             self.report.say("the trainings go on; the same command watches them")
         for item in ending:
             assert item.active is not None
-            self._end(item, item.active)
+            self._ask_to_end(item, item.active)
         while any(item.active for item in ending):
             for item in ending:
                 code = self._poll(item, item.active) if item.active is not None else None
                 if item.active is not None and code is not None:
-                    self._ended(item, item.active, code)
+                    self._handle_end(item, item.active, code)
             time.sleep(min(self.pause, 0.1))
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
-    def _running(self) -> Iterator[Item]:
-        return (item for item in self.items if item.active is not None)
+    def _running(self) -> Iterator[tuple[Item, Active]]:
+        for item in self.items:
+            if item.active is not None:
+                yield item, item.active
 
-    def _goes_on(self, item: Item) -> bool:
-        """Whether the training outlives this command: not one whose job is still to be submitted."""
-        assert item.active is not None
-        return self.launcher.detached and self.launcher.ongoing(item.active.folder.path) is not None
+    def _outlives_us(self, active: Active) -> bool:
+        """Return True if the training goes on after this command. A job that is still to be submitted does not."""
+        return self.launcher.detached and self.launcher.ongoing(active.folder.path) is not None
 
     def _poll(self, item: Item, active: Active) -> int | None:
-        """The training's exit code, 1 where the launcher fails it: the log then says why, and a next attempt waits."""
+        """Return the training's exit code, None while it runs.
+
+        If the launcher fails it, returns 1; the log then has the reason, and the next attempt waits.
+        """
         if item.deadline is not None and time.monotonic() > item.deadline:
             active.training.kill()
         try:
             return active.training.poll()
         except Failure as failure:
-            with attempts.log_file(active.folder).open("a") as log:
+            with ledger.log_file(active.folder).open("a") as log:
                 log.write(f"biasbed: {failure}\n")
-            item.look_again = time.monotonic() + ELSEWHERE
+            item.next_look = time.monotonic() + ELSEWHERE
             return 1
 
     def _fill(self) -> None:
-        """Start what can be started; of a plan that grows no more is asked for than can be trained at a time."""
+        """Start what can be started. The feed is asked for no more runs than can be trained at a time."""
         self._start_waiting()
-        while self.feed and len(self.queue) + sum(1 for _ in self._running()) < self.workers:
+        while self.feed and len(self.queue) + len(list(self._running())) < self.workers:
             item = self.feed.next()
             if item is None:
                 return
@@ -188,25 +195,25 @@ class Runner:
             self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Each waiting run is looked at once."""
-        slots = set(range(self.workers)) - {item.active.slot for item in self.items if item.active is not None}
+        """Look at each waiting run once, and start it if a slot is free."""
+        slots = set(range(self.workers)) - {active.slot for _, active in self._running()}
         for _ in range(len(self.queue)):
             if not slots:
                 return
             item = self.queue.popleft()
-            if item.look_again > time.monotonic():
+            if item.next_look > time.monotonic():
                 self.queue.append(item)
             elif self._start(item, min(slots)):
-                slots = slots - {min(slots)}
+                slots.remove(min(slots))
 
     def _start(self, item: Item, slot: int) -> bool:
-        """Start this run unless it is done, or somebody else has it; whether it was started."""
+        """Start this run unless it is done or another command has it; returns True if it was started."""
         if item.stop:
             item.state = "stopped"
             return False
-        item.standing = standing(item.run, {})
-        is_open = item.standing.state in ("to do", "unfinished")
-        if item.standing.state == "done" or (is_open and self.finished(item.run)):
+        item.status = read_status(item.run, {})
+        is_open = item.status.state in ("to do", "unfinished")
+        if item.status.state == "done" or (is_open and self.is_finished(item.run)):
             item.state = "done"
             return False
         folder = item.run.folder()
@@ -224,16 +231,16 @@ class Runner:
         self, item: Item, slot: int, folder: RunFolder, claim: TextIO, ongoing: StartedTraining | None
     ) -> Active:
         """Start a run's training, or watch the one that goes on there."""
-        log = attempts.log_file(folder)
+        log = ledger.log_file(folder)
         item.state = "running"
         if ongoing is not None:
             self.report.say(f"{item.run.name} goes on; its lines are in {log}")
             return Active(ongoing, folder, claim, slot, 0)
         log_start = log.stat().st_size if log.exists() else 0
-        attempts.begin(folder, item.run.processes)
+        ledger.note_start(folder, item.run.processes)
         command = TrainCommand(
             name=item.run.name,
-            words=item.run.words,
+            overrides=item.run.overrides,
             environment={**self.environment, **item.run.environment},
             log=log,
             slot=slot,
@@ -246,49 +253,42 @@ class Runner:
             active = Active(self.launcher.start(command), folder, claim, slot, log_start)
         except Failure as failure:
             return Active(Refused(failure), folder, claim, slot, log_start)
-        verb = "started" if not item.standing.reached else f"continued from {item.run.unit} {item.standing.reached}"
+        verb = "started" if not item.status.reached else f"continued from {item.run.unit} {item.status.reached}"
         self.report.say(f"{item.run.name} {verb}; its lines are in {log}")
         return active
 
     def _is_free(self, item: Item, folder: RunFolder) -> bool:
-        """Whether the folder, now claimed, is still where this run is to be trained, and by nobody else."""
-        item.standing = standing(item.run, {})
-        same = item.run.folder().path == folder.path
-        return same and item.standing.state not in ("done", "elsewhere")
+        """Return True if the folder, now claimed, is still the one for this run, and nobody else trains it."""
+        item.status = read_status(item.run, {})
+        is_same = item.run.folder().path == folder.path
+        return is_same and item.status.state not in ("done", "elsewhere")
 
     def _leave(self, item: Item) -> None:
-        """To whoever has it, and look again later."""
+        """Leave the run to the command that has it, and look again later."""
         if item.state != "elsewhere":
-            self.report.say(f"{item.run.name} is trained by {item.standing.note or 'another command'}")
-        item.state, item.look_again = "elsewhere", time.monotonic() + ELSEWHERE
+            self.report.say(f"{item.run.name} is trained by {item.status.note or 'another command'}")
+        item.state, item.next_look = "elsewhere", time.monotonic() + ELSEWHERE
         self.queue.append(item)
 
     # --- ending ------------------------------------------------------------------------------------------------------
 
-    def _ended(self, item: Item, active: Active, code: int) -> None:
-        """What a training's end means for its run: done, somebody else's, once more, or failed."""
+    def _handle_end(self, item: Item, active: Active, code: int) -> None:
+        """Decide what a training's end means for its run: done, stopped, left to another command, retried or failed."""
         self._release(item, code)
         reason = _reason(active, code)
-        item.standing = standing(item.run, {})
-        # Where it found somebody else in the folder, that was no failure. (A signal may leave a rank that still ends.)
-        is_held = item.standing.state == "elsewhere" and code > 0
-        seconds = time.monotonic() - active.began
+        item.status = read_status(item.run, {})
+        # A training that met another command in its folder has not failed. (A signal may leave a rank that still ends.)
+        is_held = item.status.state == "elsewhere" and code > 0
         if item.deadline is not None:
             item.state = "stopped" if item.stop else "waiting"
-        elif item.standing.state in ("done", "not sent"):
+        elif item.status.state in ("done", "not sent"):
             item.state = "done"
-            item.failure = "" if item.standing.state == "done" else f"done, but not sent: {reason}"
-            best = (
-                ""
-                if item.standing.best is None
-                else f", best {item.run.monitor} {measures.shown(item.standing.best, item.run.monitor_unit)}"
-            )
-            best += f"; there {item.standing.tests}" if item.standing.tests else ""
-            self.report.say(f"{item.run.name} done in {seconds:.0f} s{best}{'; not sent' if item.failure else ''}")
+            item.failure = "" if item.status.state == "done" else f"done, but not sent: {reason}"
+            self.report.say(_format_done(item, time.monotonic() - active.began))
         elif code == REFUSED or item.starts > self.retries + is_held:
             item.state, item.failure = "failed", reason
             self.report.say(f"{item.run.name} failed: {reason}")
-        elif item.standing.state == "elsewhere":
+        elif item.status.state == "elsewhere":
             item.starts -= is_held
             self._leave(item)
         else:
@@ -296,31 +296,42 @@ class Runner:
             self.queue.append(item)
             self.report.say(f"{item.run.name} failed ({reason}); attempt {item.starts + 1} follows")
 
-    def _end(self, item: Item, active: Active) -> None:
-        """Ask its training to end."""
+    def _ask_to_end(self, item: Item, active: Active) -> None:
         item.deadline = time.monotonic() + GRACE
         active.training.stop()
 
     def _release(self, item: Item, code: int) -> None:
         assert item.active is not None
-        attempts.end(item.active.folder, code)
+        ledger.note_end(item.active.folder, code)
         item.active.claim.close()
         item.active = None
 
     def _look(self, item: Item) -> None:
-        """At a running training's journal."""
-        if item.look_again <= time.monotonic():
-            item.standing, item.look_again = standing(item.run, {}), time.monotonic() + LOOK
+        """Read a running training's journal, if it is time."""
+        if item.next_look <= time.monotonic():
+            item.status, item.next_look = read_status(item.run, {}), time.monotonic() + LOOK
+
+
+def _format_done(item: Item, seconds: float) -> str:
+    run, status = item.run, item.status
+    parts = [f"{run.name} done in {seconds:.0f} s"]
+    if status.best is not None:
+        parts.append(f", best {run.monitor} {measures.shown(status.best, run.monitor_unit)}")
+    if status.tests:
+        parts.append(f"; there {status.tests}")
+    if item.failure:
+        parts.append("; not sent")
+    return "".join(parts)
 
 
 def _reason(active: Active, code: int) -> str:
-    """Why a training ended: its own last word, else the signal or the exit code."""
-    path = attempts.log_file(active.folder)
+    """Return why a training ended: its own last message, else the signal or the exit code."""
+    path = ledger.log_file(active.folder)
     text = path.read_bytes()[active.log_start :].decode(errors="replace") if path.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line.removeprefix("biasbed: ") for line in lines if line.startswith("biasbed: ")]
-    if said:
-        return said[-1]
+    messages = [line.removeprefix("biasbed: ") for line in lines if line.startswith("biasbed: ")]
+    if messages:
+        return messages[-1]
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}" + (f", after: {lines[-1][:200]}" if lines else "")

@@ -1,4 +1,4 @@
-"""The best parameters of each method, in each cell, as the table of a study that trains them with fresh seeds."""
+"""Winners of a sweep: the best settings of each method in each cell, as the table of a study with fresh seeds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from biasbed import algorithms, record, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
-from biasbed.studies.table import StudyTable, Words, read_table
+from biasbed.studies.table import Overrides, StudyTable, read_table
 from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.finding import find_runs
@@ -20,67 +20,69 @@ from biasbed.tracking.server import guarded, resolve_uri, writer
 NUM_SEEDS = 3  # that winners are trained with unless `seeds=` says otherwise
 
 
-def table(
+def make_table(
     sweep: str,
     suite: str,
-    best: Mapping[str, Mapping[str, Words]],
+    best: Mapping[str, Mapping[str, Overrides]],
     seeds: Sequence[int],
-    settings: Words,
-    origin: Words,
+    settings: Overrides,
+    origin: Overrides,
 ) -> dict[str, Any]:
-    """The table. best: of each method, and in each of its cells, the settings of its best trial.
+    """Return the table as plain values. best: method -> cell -> settings of the best trial.
 
-    seeds: that the sweep used. A sweep without cells has one that has no name.
+    seeds: those that the sweep used. A sweep without cells has one cell with an empty name.
     """
     fresh = max(seeds) + 1
-    own = {name: dict(cells.get("", {})) for name, cells in best.items()}
-    chosen = {
-        algorithms.identifier(name): {cell: dict(words) for cell, words in cells.items()}
-        for name, cells in best.items()
-        if "" not in cells
-    }
-    return {
+    methods = {name: dict(cells.get("", {})) for name, cells in best.items()}
+    chosen: dict[str, dict[str, dict[str, str]]] = {}
+    for name, cells in best.items():
+        if "" not in cells:
+            chosen[algorithms.identifier(name)] = {cell: dict(overrides) for cell, overrides in cells.items()}
+    table: dict[str, Any] = {
         "suite": suite,
         "study": f"{sweep}_winners",
-        "algorithms": own,
+        "algorithms": methods,
         "seeds": list(range(fresh, fresh + NUM_SEEDS)),
         "settings": dict(settings),
-        **({"chosen": chosen} if chosen else {}),
-        "chosen_by": {"study": sweep, **origin, "seeds": list(seeds)},
     }
+    if chosen:
+        table["chosen"] = chosen
+    table["chosen_by"] = {"study": sweep, **origin, "seeds": list(seeds)}
+    return table
 
 
-def fetch(sweep: str, suite: str) -> StudyTable:
-    """The table of winners of a sweep on the server, of this suite or of whichever (`auto`).
+def fetch_table(sweep: str, suite: str) -> StudyTable:
+    """Fetch the table of winners of a sweep on the server. suite: `auto` for any.
 
-    Raises UsageError where there is no such sweep or several, Failure where it has not finished or has no winner.
+    Raises UsageError if there is no such sweep or several, Failure if it has not finished or has no winner.
     """
     uri = resolve_uri()
     studies = [run for run in find_runs(uri, kind="study") if notes.PARENT not in run.data.tags]
     if suite != "auto":
         studies = [run for run in studies if run.data.tags.get(record.SUITE) == suites.identifier(suite)]
-    found = [run for run in studies if run.data.tags.get(record.STUDY) == sweep]
+    matching = [run for run in studies if run.data.tags.get(record.STUDY) == sweep]
     where = f"on {places.public_uri(uri)}"
-    if not found:
-        known = sorted({run.data.tags.get(record.STUDY, "") for run in studies})
-        raise UsageError(f"from_study={sweep}: there is no such study {where}{nearest(sweep, known) if known else ''}")
-    if len(found) > 1:
-        listed = ", ".join(run.info.run_id for run in found)
-        raise UsageError(f"from_study={sweep}: several studies {where} are called so ({listed}): delete all but one")
-    if (status := found[0].info.status) != "FINISHED":
+    if not matching:
+        names = sorted({run.data.tags.get(record.STUDY, "") for run in studies})
+        raise UsageError(f"from_study={sweep}: there is no such study {where}{nearest(sweep, names) if names else ''}")
+    if len(matching) > 1:
+        ids = ", ".join(run.info.run_id for run in matching)
+        raise UsageError(f"from_study={sweep}: several studies {where} have this name ({ids}): delete all but one")
+    status = matching[0].info.status
+    if status != "FINISHED":
         raise Failure(
-            f"the study '{sweep}' is {status}, so its best trials may not be the last word: call the same `sweep` "
-            f"again until it is FINISHED, or take those of now with table=<its folder>/{WINNERS}"
+            f"the study '{sweep}' is {status}, so better trials may follow: call the same `sweep` again until it is "
+            f"FINISHED, or take the best so far with table=<its folder>/{WINNERS}"
         )
-    return _read(uri, found[0].info.run_id, sweep)
+    return _download(uri, matching[0].info.run_id, sweep)
 
 
-def _read(uri: str, run_id: str, sweep: str) -> StudyTable:
+def _download(uri: str, run_id: str, sweep: str) -> StudyTable:
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
         client = writer(uri)
         if WINNERS not in [file.path for file in client.list_artifacts(run_id)]:
             raise Failure(f"the study '{sweep}' has no {WINNERS}: it is no sweep, or no trial is complete yet")
-        found = read_table(str(Path(client.download_artifacts(run_id, WINNERS, folder))))
-    if not found.chosen_by:
-        raise Failure(f"the {WINNERS} of the study '{sweep}' was not written by a sweep: it does not say what chose it")
-    return found
+        table = read_table(str(Path(client.download_artifacts(run_id, WINNERS, folder))))
+    if not table.chosen_by:
+        raise Failure(f"the {WINNERS} of the study '{sweep}' was not written by a sweep: it has no 'chosen_by'")
+    return table

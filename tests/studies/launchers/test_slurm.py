@@ -142,7 +142,7 @@ def test_a_job_that_leaves_the_queue_without_a_word_has_failed(cluster: Path, tm
     training.stop()
     wait_for(lambda: training.poll() is not None)
     assert training.poll() == 1
-    assert "biasbed: job 100 ended without a word" in (tmp_path / "suite" / "a" / "train.log").read_text()
+    assert "biasbed: job 100 ended without an exit code" in (tmp_path / "suite" / "a" / "train.log").read_text()
 
 
 def test_what_slurm_refuses_is_said_in_a_line(cluster: Path, tmp_path: Path) -> None:
@@ -216,11 +216,11 @@ def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Ca
 
 def test_each_node_starts_torchrun_s_processes_of_its_own(tmp_path: Path) -> None:
     job = SlurmJob(["train", "--seed", "1"], {}, tmp_path / "log", slurm.Slurm(nodes=2), 8)
-    words = job.words("12_3", ["a", "b"])
+    words = job.command_line("12_3", ["a", "b"])
     assert words[words.index("--nproc-per-node") + 1] == "4"
     assert words[words.index("--rdzv-endpoint") + 1] == "a:20123"
     assert words[-4:] == ["biasbed", "train", "--seed", "1"]
-    assert SlurmJob(["train"], {}, tmp_path / "log", slurm.Slurm(), 4).words("1", ["a"])[1:] == [
+    assert SlurmJob(["train"], {}, tmp_path / "log", slurm.Slurm(), 4).command_line("1", ["a"])[1:] == [
         "-m",
         "biasbed",
         "train",

@@ -39,12 +39,12 @@ def test_a_search_per_cell_and_repeat_at_equal_draws(bed: Bed, settings: dict[st
     assert set(launcher.started) == places
     assert len(launcher.started) == len(places) + 1
     assert len({command.log.parent for command in launcher.commands}) == len(places)
-    drawn = [[trial.params["optim.lr"] for trial in one.outcomes.values()] for one in feed.found()]
+    drawn = [[trial.params["optim.lr"] for trial in one.outcomes.values()] for one in feed.states()]
     assert drawn[0] == drawn[2] != drawn[1] == drawn[3]
     tags = {command.name: json.loads(command.environment[record.GIVEN_TAGS]) for command in launcher.commands}
     assert {name: own[record.REPEAT] for name, own in tags.items()} == {name: name[-3] for name in places}
     assert len({own[record.SPACE] for own in tags.values()}) == 1
-    assert {command.words["test_domains"] for command in launcher.commands} == {"art", "photo"}
+    assert {command.overrides["test_domains"] for command in launcher.commands} == {"art", "photo"}
 
 
 def test_what_is_searched_and_how_has_a_hash(bed: Bed, settings: dict[str, str]) -> None:
@@ -75,7 +75,7 @@ def test_from_start_to_winners(
 ) -> None:
     """Each cell has its own best settings, and `benchmark` trains each where it won."""
     launcher = FakeTrials(value=lambda words: 0.5 + (0.1 if words["test_domains"] == "art" else -0.1) * rate(words))
-    monkeypatch.setattr("biasbed.studies.search.plots.write", lambda folder, found: [])
+    monkeypatch.setattr("biasbed.studies.search.plots.write_plots", lambda folder, found: [])
     flags = {**settings, "suite": "domains", "trials": "3", "study": "mine"}
     assert bed.run(launcher, monkeypatch, **flags) == 0
     printed = capsys.readouterr()
@@ -91,7 +91,7 @@ def test_from_start_to_winners(
         "photo": min(rows[3:], key=lambda row: float(row["optim.lr"]))["optim.lr"],
     }
     assert table.chosen == {"erm": {cell: {"optim.lr": lr} for cell, lr in best.items()}}
-    trained = {run.cell: run.words["optim.lr"] for run in make_plan(table, FakeTrials(), "auto").runs}
+    trained = {run.cell: run.overrides["optim.lr"] for run in make_plan(table, FakeTrials(), "auto").runs}
     assert trained == {f"pacs-{cell}": lr for cell, lr in best.items()}
 
     words = ["benchmark", "--table", str(folder / "winners.yaml"), "--dry_run", "yes", "--device", "cpu"]

@@ -18,7 +18,7 @@ from biasbed import record
 from biasbed.errors import Failure
 from biasbed.studies import runner
 from biasbed.studies.search import feed as feeds
-from biasbed.studies.search import runs, samplers, trials
+from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState, ledger_lines
 from biasbed.system.processes import Interrupted
@@ -32,7 +32,7 @@ OTHER = "another-boot another-namespace 1 1"  # a command on another machine
 
 
 def found(feed: TrialFeed) -> SearchState:
-    return feed.found()[0]
+    return feed.states()[0]
 
 
 def rates(feed: TrialFeed) -> list[float]:
@@ -47,7 +47,7 @@ def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
     assert one.default is not None
     assert (one.default.number, one.default.params) == (0, {"optim.lr": 0.1})
     assert one.best is not None
-    assert one.best.value == max(score(command.words) * (1 - 0.5**4) for command in launcher.commands)
+    assert one.best.value == max(score(command.overrides) * (1 - 0.5**4) for command in launcher.commands)
     assert len({command.log.parent for command in launcher.commands}) == 6
     again = FakeTrials()
     bed.work(again)
@@ -70,7 +70,7 @@ def test_two_commands_train_each_place_once(bed: Bed) -> None:
     expected = {f"{name}-trial{place}" for name in ("erm", "infodrop") for place in range(6)}
     started = [name for launcher in launchers for name in launcher.started]
     assert Counter(started) == dict.fromkeys(expected, 1)
-    every = [trial for one in feed_of(commands[0]).found() for trial in one.every]
+    every = [trial for one in feed_of(commands[0]).states() for trial in one.all_trials]
     assert sum(trial.state.name == "COMPLETE" for trial in every) == 12
     assert {command.slot for launcher in launchers for command in launcher.commands} == {0, 1}
     for command in commands:
@@ -82,10 +82,10 @@ def test_the_last_place_is_taken_by_one_of_two(bed: Bed) -> None:
     launcher = FakeTrials()
     done = bed.work(launcher, trials=2)
     search, study = done.studies[0]
-    assert done._asked(search, study) is None
+    assert done._ask(search, study) is None
     assert len(launcher.started) == len(found(done).outcomes) == 2
     assert len(study.trials) == 3
-    assert trials.taken(study.trials) == 2
+    assert trials.count_positions(study.trials) == 2
 
 
 def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
@@ -103,7 +103,7 @@ def test_a_search_that_was_cut_goes_on_as_it_would_have(bed: Bed) -> None:
     folders = {command.name: command.log.parent for command in launcher.commands}
     assert len(set(folders.values())) == 8
     assert {trial.state.name for trial in found(last).outcomes.values()} == {"COMPLETE"}
-    assert trials.attempts(found(last).every, 3) == 2
+    assert trials.count_attempts(found(last).all_trials, 3) == 2
 
 
 def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -> None:
@@ -120,11 +120,11 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
     for _ in range(3):  # retries=2
         trial = study.ask()
         trial.set_user_attr(trials.COMMAND, name)
-        trial.set_user_attr(trials.PLACE, 0)
+        trial.set_user_attr(trials.POSITION, 0)
         trials.release_dead(study, limit=2)
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
     assert trials.outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
-    assert trials.queue_failed(study, 2) == 1
+    assert trials.retry_failed(study, 2) == 1
     done = found(finish(command))
     assert done.outcomes[0].params == {"optim.lr": 0.1}
     assert done.outcomes[0].user_attrs[trials.DEFAULT]
@@ -139,11 +139,11 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     study = feed.studies[0][1]
     silent, unknown = study.ask(), study.ask()
     silent.set_user_attr(trials.COMMAND, OTHER)
-    feed.life.storage.record_heartbeat(silent._trial_id)
+    feed.heartbeats.storage.record_heartbeat(silent._trial_id)
     assert trials.release_dead(study, 2) == []
     done = found(finish(command))
     assert trials.counts(done.outcomes)["complete"] == 6
-    again = {t.user_attrs[trials.AGAIN] for t in done.every if trials.AGAIN in t.user_attrs}
+    again = {t.user_attrs[trials.AGAIN] for t in done.all_trials if trials.AGAIN in t.user_attrs}
     assert again == {silent.number, unknown.number}
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
 
@@ -159,7 +159,7 @@ def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
     time.sleep(3.5)
     fail_stale_trials(study)
     assert study.trials[0].state.name == "RUNNING"
-    feed.life.end()
+    feed.heartbeats.end()
     time.sleep(3.5)
     fail_stale_trials(study)
     assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
@@ -167,14 +167,14 @@ def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
 
 def once_before_a_look(feed: TrialFeed, happens: Callable[[], bool]) -> None:
     """Before the command looks at its own trials, until `happens` says that it was time."""
-    looked, monkeypatch = feed._look_at_own, pytest.MonkeyPatch()
+    looked, monkeypatch = feed._look_at_items, pytest.MonkeyPatch()
 
     def look() -> None:
         if happens():
             monkeypatch.undo()
         looked()
 
-    monkeypatch.setattr(feed, "_look_at_own", look)
+    monkeypatch.setattr(feed, "_look_at_items", look)
 
 
 def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
@@ -184,7 +184,7 @@ def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
     feed, study = feed_of(command), feed_of(command).studies[0][1]
 
     def asleep() -> bool:
-        is_time = len(launcher.started) == 2 and trials.taken(study.trials) == 2
+        is_time = len(launcher.started) == 2 and trials.count_positions(study.trials) == 2
         if is_time:
             trials.give_up(study, study.trials[1], 2)
         return is_time
@@ -227,9 +227,9 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
     study.ask()
     study.ask()
     for _ in range(4):  # retries=2
-        trials.release_unstamped(study, 0.0, limit=2)
+        trials.release_unsigned(study, 0.0, limit=2)
         assert trials.counts(trials.outcomes(study.trials))["waiting"] == 2
-        assert {trials.place(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
+        assert {trials.position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
 STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value", "record_heartbeat")
@@ -244,7 +244,7 @@ def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
 
     launcher = FakeTrials()
     command = bed.begin(launcher, heartbeat=1)
-    storage = feed_of(command).life.storage
+    storage = feed_of(command).heartbeats.storage
     answer, calls = getattr(storage, call), Counter[str]()
 
     def away(*arguments: Any, **named: Any) -> Any:
@@ -274,7 +274,7 @@ def test_a_storage_that_stays_away_ends_the_command_in_one_line(bed: Bed, monkey
 
     monkeypatch.setattr(feeds, "PATIENCE", 0.2)
     with monkeypatch.context() as patched:
-        patched.setattr(feed_of(command).life.storage, "set_trial_state_values", away)
+        patched.setattr(feed_of(command).heartbeats.storage, "set_trial_state_values", away)
         with pytest.raises(Failure, match=r"^the storage sqlite:///.* can't be used: connection refused") as caught:
             command.run()
     assert "\n" not in str(caught.value)
@@ -309,14 +309,14 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
         tracker = Tracker(folder)
         tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         if end == "failed":
-            runs.settle(run, folder, "failed", "killed by SIGKILL", print)  # type: ignore[arg-type]
+            feeds.settle(run, folder, "failed", "killed by SIGKILL", print)  # type: ignore[arg-type]
             assert client.get_run(tracker.run_id).data.tags[NOTE] == "killed by SIGKILL"
             tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         elif end == "aborted":
             tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended by SIGTERM")
         else:
             client.set_tag(tracker.run_id, NOTE, "my own words")
-        runs.settle(run, folder, "complete", "", print)  # type: ignore[arg-type]
+        feeds.settle(run, folder, "complete", "", print)  # type: ignore[arg-type]
         tags = client.get_run(tracker.run_id).data.tags
         assert tags.get(NOTE) == (None if end else "my own words")
         for known in (tags, folder.read_state()["tags"]):
@@ -382,7 +382,7 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     study = feed_of(bed.begin(FakeTrials())).studies[0][1]
     assert study.trials[-1].state.name == "WAITING"  # the next command's
     joined = study.ask()  # another command is at work
-    assert trials.queue_failed(study, 2) == 0
+    assert trials.retry_failed(study, 2) == 0
     study.tell(joined, state=TrialState.FAIL)
     again = FakeTrials()
     assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.studies import attempts
+from biasbed.studies import ledger
 from biasbed.studies.search import storage as storages
 from biasbed.studies.search import trials
 from biasbed.tracking.folder import LOCK, RunFolder
@@ -113,7 +113,7 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     _wait(running, process, running.running)
     folder = folder_of(running.running()[0])
     os.kill(running.training_of(running.running()[0]), signal.SIGKILL)
-    _wait(running, process, lambda: len(attempts.read(folder)) == 2)
+    _wait(running, process, lambda: len(ledger.read_attempts(folder)) == 2)
 
     # The command: its trainings end in good order, and the next one takes their trials at once.
     _wait(running, process, running.running)
@@ -124,9 +124,9 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     process = running.start()
     assert process.wait(400) == 0, running.log.read_text()
     running.check(tracking)
-    place = trials.place(victim, running.trials())
-    assert trials.attempts(running.trials(), place) >= 2
-    again = [t for t in running.trials() if trials.place(t, running.trials()) == place]
+    place = trials.position(victim, running.trials())
+    assert trials.count_attempts(running.trials(), place) >= 2
+    again = [t for t in running.trials() if trials.position(t, running.trials()) == place]
     assert {folder_of(trial).path for trial in again} == {folder_of(victim).path}
     assert running.start().wait(300) == 0
     assert "nothing is left to train" in running.log.read_text()

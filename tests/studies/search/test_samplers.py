@@ -10,13 +10,13 @@ import pytest
 from biasbed.options import SweepOptions
 from biasbed.studies.search import trials
 from biasbed.studies.search.feed import TrialFeed
-from biasbed.studies.search.results import SearchState, summary
+from biasbed.studies.search.results import SearchState, format_summary
 from biasbed.system.processes import Interrupted
 from helpers.fake_trials import Bed, FakeTrials, score
 
 
 def found(feed: TrialFeed) -> SearchState:
-    return feed.found()[0]
+    return feed.states()[0]
 
 
 def rates(feed: TrialFeed) -> list[float]:
@@ -63,7 +63,7 @@ def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space
     assert done.default is done.outcomes[0]
     assert done.outcomes[0].params == {}
     assert done.settings(done.outcomes[0]) == given
-    assert {"optim.lr": "0.1"}.items() <= launcher.commands[1].words.items()
+    assert {"optim.lr": "0.1"}.items() <= launcher.commands[1].overrides.items()
     assert [name for name, count in Counter(launcher.started).items() if count > 1] == ["erm-trial0"]
     assert len(done.outcomes) == 7  # and six points
     if sampler == "brute_force":
@@ -72,7 +72,9 @@ def test_the_first_trial_has_the_default_also_where_it_lies_outside_of_the_space
         assert bool(study.ask().relative_params) == (sampler != "random")
     for trial in list(done.outcomes.values())[1:]:
         assert trial.params["optim.lr"] >= 0.2
-    assert f"default  {100 * score(given) * (1 - 0.5**4):.2f} (trial 0); the best is" in "\n".join(summary([done]))
+    assert f"default  {100 * score(given) * (1 - 0.5**4):.2f} (trial 0); the best is" in "\n".join(
+        format_summary([done])
+    )
 
 
 def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
@@ -104,7 +106,7 @@ def test_domainbed_s_search_is_random_and_repeated_with_new_seeds(bed: Bed) -> N
     assert [search.name for search, _ in done.studies] == [f"sweep/erm/r{repeat}" for repeat in range(3)]
     assert {(search.sampler, search.pruner) for search, _ in done.studies} == {("random", "none")}
     assert [search.seed for search, _ in done.studies] == [5, 6, 7]
-    assert {command.words["seed"] for command in launcher.commands} == {"5", "6", "7"}
+    assert {command.overrides["seed"] for command in launcher.commands} == {"5", "6", "7"}
     drawn = [{t.params["optim.lr"] for t in study.trials} for _, study in done.studies]
     assert len(set.union(*drawn)) == 3 * 3 + 1
     assert "erm-trialr2-3" in launcher.started

@@ -15,7 +15,8 @@ from biasbed import algorithms, config, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import specs
-from biasbed.studies.search import files, samplers
+from biasbed.studies.search import samplers
+from biasbed.studies.search import space as spaces
 from biasbed.studies.search.space import Dimension, Space, read_space
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
@@ -49,9 +50,9 @@ def test_every_space_holds_and_has_the_default(path: Path) -> None:
     space = read_space("auto", own)
     default = space.default(resolve(own))
     assert default.is_inside
-    assert tuple(default.words) == tuple(default.parameters) == space.names
+    assert tuple(default.overrides) == tuple(default.parameters) == space.names
     suggested = space.suggest(optuna.trial.FixedTrial(dict(default.parameters)))  # type: ignore[arg-type]
-    assert suggested == default.words
+    assert suggested == default.overrides
     assert config.plain(resolve({**own, **suggested})) == config.plain(resolve(own))
 
 
@@ -60,7 +61,7 @@ def test_every_method_has_a_space() -> None:
 
 
 def test_the_space_of_suite_and_data_set_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SPACES", tmp_path)
+    monkeypatch.setattr(spaces, "SPACES", tmp_path)
     for folder, low in (("", 0.01), ("domains", 0.02), ("domains/pacs", 0.03)):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "erm.yaml").write_text(f"optim.lr: {{distribution: uniform, low: {low}, high: 1}}\n")
@@ -144,10 +145,10 @@ def test_a_default_outside_of_the_space_is_words_alone(line: str, outside: str, 
     momentum = "optim.momentum: {distribution: uniform, low: 0.5, high: 0.9}\n"
     space = read_space(write(tmp_path, momentum + line), words("erm"))
     default = space.default(resolve(words("erm")))
-    assert default.words == {"optim.momentum": "0.9", line.partition(":")[0]: outside}
+    assert default.overrides == {"optim.momentum": "0.9", line.partition(":")[0]: outside}
     assert default.parameters == {"optim.momentum": 0.9}
     assert not default.is_inside
-    assert config.plain(resolve({**words("erm"), **default.words})) == config.plain(resolve(words("erm")))
+    assert config.plain(resolve({**words("erm"), **default.overrides})) == config.plain(resolve(words("erm")))
 
 
 @pytest.mark.parametrize(("low", "high", "base"), [(0, 3, 2), (3, 5.5, 2), (0, 4, 10)])
@@ -157,21 +158,21 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
     smallest, largest = map(int, one.extremes)
     assert smallest == base**low
     assert largest == math.ceil(base**high) - 1
-    sampler = samplers.by_name("random", 3, False, lambda trial: trial.number)
+    sampler = samplers.make_keyed_sampler("random", 3, False, lambda trial: trial.number)
     study = optuna.create_study(sampler=sampler)
-    drawn = [int(one.in_words(one.suggest(study.ask()))) for _ in range(1000)]
+    drawn = [int(one.format(one.suggest(study.ask()))) for _ in range(1000)]
     for n in (smallest, smallest + 1, smallest + 4):
         chance = math.log(min(n + 1, base**high) / n, base) / (high - low)
         assert abs(drawn.count(n) / 1000 - chance) < 4 * math.sqrt(chance / 1000)
     spec = specs(Config)["batch_size"]
     for n in range(smallest, min(largest, 600) + 1):  # each as a default
-        exponent = one.holds(n, spec)
+        exponent = one.find_value(n, spec)
         assert exponent is not None
         assert low <= exponent <= high
-        assert one.in_words(exponent) == str(n)
-    assert one.holds(smallest - 1, spec) is None
-    assert one.holds(largest + 1, spec) is None
-    assert one.in_words(high) == str(largest)  # a model of the exponents may come to the bound itself
+        assert one.format(exponent) == str(n)
+    assert one.find_value(smallest - 1, spec) is None
+    assert one.find_value(largest + 1, spec) is None
+    assert one.format(high) == str(largest)  # a model of the exponents may come to the bound itself
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
         ("{}", "the space is empty"),
         ("- optim.lr", "an entry per setting"),
         ("optim.lr: [", "can't be read as YAML"),
-        ("optim.rl: {distribution: uniform, low: 0.1, high: 1}", "unknown setting 'optim.rl'; did you mean 'optim.lr'"),
+        ("optim.momentm: {distribution: uniform, low: 0.1, high: 1}", "unknown setting 'optim.momentm'; did you mean 'optim.momentum'"),
         ("hparams.dropout: {distribution: uniform, low: 0, high: 1}", "unknown setting 'hparams.dropout'"),
         ("workers: {distribution: int, low: 1, high: 2}", "workers can't be searched over"),
         ("seed: {distribution: int, low: 1, high: 2}", "seed can't be searched over"),
@@ -208,7 +209,7 @@ def test_a_floor_power_is_its_law(low: float, high: float, base: int) -> None:
         ("hparams.layers: {distribution: floor_power, low: 0, high: 3}", "hparams.layers=7: input should be less"),
         ("batch_size: {distribution: floor_power, low: 3, high: 5, step: 1}", "floor_power has no 'step'"),
         ("batch_size: {distribution: floor_power, low: 3, high: 5, base: 1}", "base=1: should be above 1"),
-        ("batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers come to 8"),
+        ("batch_size: {distribution: floor_power, low: 3, high: 3.1}", "all its powers are 8"),
         ("batch_size: {distribution: floor_power, low: 3, high: 5000}", "2 to the power of it is too large"),
         ("optim.lr: {distribution: int, low: 1, high: 2, base: 2}", "int has no 'base'"),
         ("hparams.layers: {distribution: int, low: 0, high: 5}", "hparams.layers=5: input should be less"),
@@ -277,5 +278,5 @@ def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> 
     trial = study.ask()
     suggested = space.suggest(trial)
     study.tell(trial, 0.0)
-    assert space.words(study.trials[0].params) == suggested
+    assert space.format(study.trials[0].params) == suggested
     assert float(suggested["optim.lr"]) == study.trials[0].params["optim.lr"]

@@ -12,10 +12,10 @@ import pytest
 
 from biasbed import cli, record
 from biasbed.options import SweepOptions
-from biasbed.studies.search import turns
+from biasbed.studies.search import stage_schedule
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
-from biasbed.studies.search.stages import given_to
+from biasbed.studies.search.stages import read_fixed
 from biasbed.studies.table import read_table
 from biasbed.system.processes import Interrupted
 from helpers.commands import command_environment
@@ -43,7 +43,7 @@ def staged(bed: Bed) -> Bed:
 
 
 def found(feed: TrialFeed) -> SearchState:
-    return feed.found()[0]
+    return feed.states()[0]
 
 
 def settings(one: SearchState) -> list[tuple[str, str]]:
@@ -62,7 +62,7 @@ def test_the_rate_first_then_the_others_at_the_best_rate(staged: Bed) -> None:
     # What won the first stage is a point of the second: it is not trained twice.
     assert launcher.started == [f"infodrop-trial{place}" for place in (0, 1, 2, 4, 5)]
     assert len({command.log.parent for command in launcher.commands}) == 5
-    assert {"optim.lr": "1.0", "hparams.layers": "2"}.items() <= launcher.commands[-1].words.items()
+    assert {"optim.lr": "1.0", "hparams.layers": "2"}.items() <= launcher.commands[-1].overrides.items()
 
 
 def test_what_is_equal_goes_to_the_earlier(staged: Bed) -> None:
@@ -97,7 +97,7 @@ def test_cut_off_anywhere_it_ends_as_if_it_had_not_been(staged: Bed, place: int)
 def test_ended_between_the_stages(staged: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = FakeTrials(value=worth)
     with monkeypatch.context() as patched:
-        patched.setattr(turns, "opened", lambda search, every: search.stages[0].end)
+        patched.setattr(stage_schedule, "count_open", lambda search, all_trials: search.stages[0].end)
         assert len(found(staged.work(launcher, **TWO)).outcomes) == 3
     one = found(staged.work(launcher, **TWO))
     assert settings(one)[3:] == [("1.0", "0"), ("1.0", "1"), ("1.0", "2")]
@@ -141,7 +141,7 @@ def test_an_infinite_stage_is_drawn_as_often_as_asked(staged: Bed) -> None:
         launcher = FakeTrials(value=lambda words: float(words.get("optim.lr", "0.1")) / 2)
         done = found(one.work(launcher, **{**TWO, "trials": 6, "sampler": sampler}))
         assert done.search.trials == 9
-        assert [given_to(trial).words for trial in done.outcomes.values()][3:] == [{"optim.lr": "1.0"}] * 6
+        assert [read_fixed(trial).overrides for trial in done.outcomes.values()][3:] == [{"optim.lr": "1.0"}] * 6
         drawn.append([trial.params for trial in done.outcomes.values()][3:])
     assert len({str(params) for params in drawn[0]}) == 6
     assert all(set(params) == {"hparams.layers", "optim.momentum"} for params in drawn[0] + drawn[1])

@@ -38,11 +38,11 @@ def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv(storages.VARIABLE, given)
     url = storages.storage_url("auto", tmp_path)
     assert url.startswith("postgresql+psycopg://someone:")
-    assert storages.shown(url) == "postgresql://127.0.0.1:1/trials"
+    assert storages.public_url(url) == "postgresql://127.0.0.1:1/trials"
     monkeypatch.setattr(storages.time, "sleep", lambda seconds: None)
     with (
         pytest.raises(Failure, match=r"postgresql://127.*/trials can't be") as caught,
-        storages.answering(url),
+        storages.storage_failures(url),
     ):
         storages.open_storage(url, 1, 1)
     assert "cret" not in str(caught.value)
@@ -83,7 +83,7 @@ def test_tables_of_another_version_of_optuna_are_one_line(tmp_path: Path) -> Non
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
         connection.commit()
     assert storages.exists(url)
-    with pytest.raises(Failure, match=r"the storage sqlite:.* can't be used: .*optuna"), storages.answering(url):
+    with pytest.raises(Failure, match=r"the storage sqlite:.* can't be used: .*optuna"), storages.storage_failures(url):
         storages.open_storage(url, 60, 2)
 
 

@@ -22,7 +22,7 @@ from biasbed.studies import benchmark, winners
 from biasbed.studies import study as tracked
 from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
-from biasbed.studies.search import runs, samplers, storage
+from biasbed.studies.search import feed, samplers, storage
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import finished_runs
 from biasbed.studies.table import read_table, refuse_seen
@@ -110,7 +110,7 @@ def test_a_sweep_from_start_to_winners(
     best = max((row for row in rows if row["algorithm"] == "erm"), key=lambda row: float(row["value"] or 0))
 
     # Winners: a table with fresh seeds, found through the server.
-    table = winners.fetch("mine", "auto")
+    table = winners.fetch_table("mine", "auto")
     assert (table.study, table.seeds) == ("mine_winners", (1, 2, 3))
     assert table.rows["erm"] == {"algorithm": "erm", "optim.lr": best["optim.lr"]}
     assert table.settings["epochs"] == "4"
@@ -170,7 +170,7 @@ def test_a_trial_that_could_not_be_sent_is_named_and_sent_later(
         raise Failure(f"{folder.path.name}: the server does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs, "send_unless_sent", refuse)
+        patched.setattr(feed, "send_unless_sent", refuse)
         assert bed.run(launcher, monkeypatch, **flags) == 1
     printed = capsys.readouterr()
     assert "erm: 3 trials: 3 complete" in printed.out
@@ -194,27 +194,27 @@ def test_winners_that_can_t_be_had(tracking: str, tmp_path: Path) -> None:
 
     client = MlflowClient(tracking)
     with pytest.raises(UsageError, match="there is no such study on sqlite"):
-        winners.fetch("mine", "auto")
+        winners.fetch_table("mine", "auto")
     for _ in range(2):
         client.create_run("0", tags={record.KIND: "study", record.STUDY: "mine", record.SUITE: "demo"})
     with pytest.raises(UsageError, match=r"there is no such study.*did you mean 'mine'?"):
-        winners.fetch("mien", "auto")
+        winners.fetch_table("mien", "auto")
     with pytest.raises(UsageError, match="several studies"):
-        winners.fetch("mine", "demo")
+        winners.fetch_table("mine", "demo")
     one = client.create_run("0", tags={record.KIND: "study", record.STUDY: "other", record.SUITE: "demo"})
     for status in ("RUNNING", "KILLED", "FAILED"):
         client.update_run(one.info.run_id, status=status)
         with pytest.raises(Failure, match=f"'other' is {status}.*call the same `sweep` again"):
-            winners.fetch("other", "auto")
+            winners.fetch_table("other", "auto")
     client.update_run(one.info.run_id, status="FINISHED")
     with pytest.raises(Failure, match="no trial is complete yet"):
-        winners.fetch("other", "auto")
-    content = winners.table(
+        winners.fetch_table("other", "auto")
+    content = winners.make_table(
         "other", "demo", {"erm": {"": {"optim.lr": "0.123"}}}, [0, 1], {}, {"objective": "m", "oracle": "false"}
     )
     (tmp_path / tracked.WINNERS).write_text(yaml.safe_dump(content))
     client.log_artifact(one.info.run_id, str(tmp_path / tracked.WINNERS))
-    assert winners.fetch("other", "auto").seeds == (2, 3, 4)
+    assert winners.fetch_table("other", "auto").seeds == (2, 3, 4)
     assert cli.main(["benchmark", "--from_study", "other", "--seeds", "1,2", "--dry_run", "yes"]) == 2
     assert cli.main(["benchmark", "--from_study", "other", "--table", "main"]) == 2
 
@@ -242,8 +242,8 @@ def test_an_objective_on_test_sets_is_marked_everywhere(
     (parent,) = all_runs(tracking, kind="study")
     assert parent.data.tags[record.ORACLE] == "test/accuracy/ink"
     assert f'"{record.ORACLE}": "test/accuracy/ink"' in launcher.commands[0].environment[record.GIVEN_TAGS]
-    table = winners.fetch("peek", "auto")
-    assert benchmark._origin(table) == {record.SWEEP: "peek", record.ORACLE: "test/accuracy/ink"}
+    table = winners.fetch_table("peek", "auto")
+    assert benchmark._origin_tags(table) == {record.SWEEP: "peek", record.ORACLE: "test/accuracy/ink"}
     for name, value in {"algorithms": "infodrop", "optim.lr": "0.5"}.items():
         assert cli.main(["benchmark", "--from_study", "peek", f"--{name}", value, "--dry_run", "yes"]) == 2
     refused = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Launchers: where a study's trainings run. A launcher starts training commands; all else is the runner's."""
+"""Launchers: where the trainings of a study run. A launcher starts training commands; the runner does the rest."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ S = TypeVar("S", bound=StudyOptions)
 
 @dataclass(frozen=True)
 class TrainCommand:
-    """One training to be started, or one test of a model that is trained already."""
+    """A training to be started, or a test of a model that is trained already."""
 
     name: str
-    words: Mapping[str, str]  # the settings of the command
-    environment: Mapping[str, str]  # to be set besides the launcher's own: tracking server, parent run
-    log: Path  # what the training prints is appended to this file
-    slot: int  # which of the trainings at a time this is, from 0
-    slots: int  # how many there are at a time
-    processes: int  # that it trains with
+    overrides: Mapping[str, str]  # settings of the command
+    environment: Mapping[str, str]  # added to the launcher's own: tracking server, parent run
+    log: Path  # the training's output is appended to this file
+    slot: int  # number among the trainings at a time, from 0
+    slots: int  # number of trainings at a time
+    processes: int  # of this training
     kind: str = "train"  # the command: train or evaluate
 
     @property
     def folder(self) -> Path:
-        """Where it trains."""
+        """Folder of the run."""
         return self.log.parent
 
     @property
     def home(self) -> Path:
-        """The folder of all runs."""
+        """Folder of all runs."""
         return self.folder.parents[1]
 
     @property
     def arguments(self) -> list[str]:
-        """The words after `biasbed`."""
-        return [self.kind, *as_flags(self.words)]
+        """Arguments after `biasbed`."""
+        return [self.kind, *as_flags(self.overrides)]
 
 
 class StartedTraining(Protocol):
-    """A training that was started."""
+    """Handle of a started training."""
 
     def poll(self) -> int | None:
-        """Its exit code, minus the signal that killed it, or None while it runs."""
+        """Return its exit code, minus the signal that killed it, or None while it runs."""
 
     def stop(self) -> None:
         """Ask it to end in good order, as SIGTERM does; returns at once."""
@@ -64,36 +64,36 @@ class StartedTraining(Protocol):
 
 
 class Launcher:
-    """A way to run trainings.
+    """Way to run trainings.
 
-    They end when this process does, however that ends; or, where they are `detached`, go on and are found again.
-    Settings: a subclass of `StudyOptions` with what this launcher alone can be told.
+    Trainings end with this process, however that ends. If the launcher is `detached`, they go on and are found again.
+    Settings: a subclass of `StudyOptions` with this launcher's additional settings.
     """
 
     Settings: ClassVar[type[StudyOptions]] = StudyOptions
     detached: bool = False
 
     def __init__(self, options: Any) -> None:
-        """options: of `Settings`. UsageError where it can't work here."""
+        """options: an instance of `Settings`. Raises UsageError if the launcher cannot work here."""
         self.options = options
 
     def settle(self, config: Config) -> Config:
-        """The config with the device and the number of processes that it has where it runs.
+        """Return the config with the device and the number of processes of the place where it runs.
 
-        They are part of a run's identity, so that planning must know them. UsageError where they can't be had.
+        They are part of a run's identity, so planning needs them. Raises UsageError if they are not available there.
         """
         raise NotImplementedError
 
     def capacity(self, config: Config) -> int:
-        """How many trainings like this one fit at a time, for `workers=auto`."""
+        """Return how many trainings with this config fit at a time, for `workers=auto`."""
         raise NotImplementedError
 
     def start(self, command: TrainCommand) -> StartedTraining:
-        """Start a training. Failure where that can't be done, here or at its first `poll`: a failed attempt."""
+        """Start a training. Raises Failure if that is impossible, here or at its first `poll`: a failed attempt."""
         raise NotImplementedError
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
-        """The training in this folder that an earlier process started and that is still to run, runs, or just ended."""
+        """Return the training in this folder that an earlier process started, if it waits, runs or has just ended."""
         return None
 
 
@@ -109,21 +109,21 @@ REGISTRY = Registry(
 
 
 def load(name: str) -> type[Launcher]:
-    """The class of a launcher, imported only now; UsageError where there is none of that name."""
-    found: type[Launcher] = REGISTRY.load(name)
-    return found
+    """Import and return the class of a launcher; UsageError if there is none with this name."""
+    launcher: type[Launcher] = REGISTRY.load(name)
+    return launcher
 
 
 def read_options(cls: type[S], flags: Mapping[str, str]) -> tuple[S, dict[str, str]]:
-    """(the options of a command that trains; the flags that are none of them)."""
+    """Read the options of a command that trains, its launcher's included; also returns the remaining flags."""
     cls = extended(cls, load(flags.get("launcher", StudyOptions.launcher)).Settings)
-    known = specs(cls)
-    options = build(cls, {name: value for name, value in flags.items() if name in known})
-    return options, {name: value for name, value in flags.items() if name not in known}
+    names = specs(cls)
+    options = build(cls, {name: value for name, value in flags.items() if name in names})
+    return options, {name: value for name, value in flags.items() if name not in names}
 
 
 def open_launcher(options: StudyOptions) -> Launcher:
-    """The launcher that a study asks for. UsageError where it can't work here."""
+    """Make the launcher of a study. Raises UsageError if it cannot work here."""
     return load(options.launcher)(options)
 
 
@@ -131,7 +131,7 @@ def open_launcher(options: StudyOptions) -> Launcher:
 
 
 def with_device(config: Config, device: Device, processes: int) -> Config:
-    """The config with what was settled; UsageError where the batch can't be shared out among the processes."""
+    """Return the config with device and processes; UsageError if the batch cannot be split among the processes."""
     try:
         return dataclasses.replace(config, device=device, nproc=processes)
     except ValueError as error:
@@ -139,9 +139,9 @@ def with_device(config: Config, device: Device, processes: int) -> Config:
 
 
 def require_server(config: Config, where: str, remedy: str | None) -> None:
-    """UsageError where trainings in another place can't write to the runs' tracking store.
+    """Raise UsageError if trainings elsewhere cannot write to the runs' tracking store.
 
-    where: that place. remedy: what makes a server on this machine reachable from there; None where it is.
+    where: the place of the trainings. remedy: what makes a server on this machine reachable from there; None if it is.
     """
     if config.tracking != "on":
         return
@@ -155,6 +155,8 @@ def require_server(config: Config, where: str, remedy: str | None) -> None:
         raise UsageError(f"{where} don't reach a server at {places.public_uri(uri)}: {remedy}")
 
 
-def share(places: Sequence[str], slot: int, count: int) -> list[str]:
-    """The places of a slot's training, one per process; slots share them where there are fewer."""
-    return [places[(slot * count + number) % len(places)] for number in range(count)] if places else []
+def assign_devices(devices: Sequence[str], slot: int, count: int) -> list[str]:
+    """Return the devices of a slot's training, one per process; slots share them if there are too few."""
+    if not devices:
+        return []
+    return [devices[(slot * count + number) % len(devices)] for number in range(count)]

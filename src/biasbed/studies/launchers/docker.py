@@ -1,8 +1,8 @@
-"""Trainings in containers of the image (Dockerfile), by the Docker API.
+"""Launcher `docker`: trainings in containers of the image (Dockerfile), by the Docker API.
 
 The folders that a training needs are mounted under the paths that they have here, so that its run folder, its lock and
-the words of its command are the same inside and outside. It ends with this process: we hold its standard input, which
-the engine closes when our connection to it ends (`StdinOnce`), and a training with `LIFELINE` ends in good order then.
+its command line are the same inside and outside. A training ends with this process: we hold its standard input, which
+the engine closes when our connection ends (`StdinOnce`), and a training with `LIFELINE` then ends in good order.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import settled
 from biasbed.settings import setting
-from biasbed.studies.launchers import Launcher, TrainCommand, require_server, share, with_device
+from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, require_server, with_device
 from biasbed.system import code
 from biasbed.system.processes import LIFELINE
 
 
 @dataclass(frozen=True)
 class Docker:
-    """Trainings in containers (launcher=docker)."""
+    """Settings of launcher=docker."""
 
     image: str = setting("biasbed", "image to train in; docker/README.md builds it")
     gpus: int | Auto = setting("auto", "GPUs of the engine to be used, 0: none (auto: all)")
@@ -48,18 +48,18 @@ class Docker:
 
 @dataclass(frozen=True)
 class DockerOptions(StudyOptions):
-    """How the trainings of a study are carried out in containers."""
+    """Options of a study whose trainings run in containers."""
 
     docker: Docker = Docker()
 
 
-OWN = ("algorithm", "suite")  # settings that may name a user's file
-READ = ("data_dir", "init", "model", "weights", "label_map")  # settings that may name what is read
+CODE_SETTINGS = ("algorithm", "suite")  # may name a user's Python file
+READ_SETTINGS = ("data_dir", "init", "model", "weights", "label_map")  # may name a file or folder that is read
 KILLED = 137  # exit code of a container whose process was ended by SIGKILL
 
 
 class DockerTraining:
-    """A container: made, watched and written down by two threads, removed by the engine when it ends."""
+    """Container of a training. Two threads write its log and wait for its end; the engine then removes it."""
 
     def __init__(self, container: Any, log: Path) -> None:
         self.container, self.log = container, log
@@ -98,7 +98,7 @@ class DockerTraining:
                 log.write(text)
 
     def _wait(self) -> None:
-        """Until the container is removed; asked for before it starts, so that its end can't be missed."""
+        """Wait until the container is removed. Requested before the container starts, so that no end is missed."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
@@ -144,11 +144,11 @@ class DockerLauncher(Launcher):
         )
 
     def capacity(self, config: Config) -> int:
-        places = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
-        return max(1, places // int(config.nproc))
+        devices = len(self._gpus()) if config.device == "cuda" else int(self.info["NCPU"])
+        return max(1, devices // int(config.nproc))
 
     def start(self, command: TrainCommand) -> DockerTraining:
-        """Raises Failure where the engine refuses it, or does not answer."""
+        """Start a container. Raises Failure if the engine refuses it, or does not answer."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
@@ -165,9 +165,12 @@ class DockerLauncher(Launcher):
     def _create(self, command: TrainCommand) -> Any:
         from docker.types import DeviceRequest
 
-        command = dataclasses.replace(command, words=_absolute(command))
-        names = share(self._gpus(), command.slot, command.processes) if command.words.get("device") == "cuda" else []
-        how = {"driver": "cdi"} if names and "=" in names[0] else {"capabilities": [["gpu"]]}
+        command = dataclasses.replace(command, overrides=_with_absolute_paths(command))
+        gpus: list[str] = []
+        if command.overrides.get("device") == "cuda":
+            gpus = assign_devices(self._gpus(), command.slot, command.processes)
+        is_cdi = bool(gpus) and "=" in gpus[0]
+        access: dict[str, Any] = {"driver": "cdi"} if is_cdi else {"capabilities": [["gpu"]]}
         return self.client.containers.create(
             self.image,
             command.arguments,
@@ -177,62 +180,68 @@ class DockerLauncher(Launcher):
             user=f"{os.getuid()}:{os.getgid()}",
             environment=self._environment(command),
             mounts=self._mounts(command),
-            device_requests=[DeviceRequest(device_ids=names, **how)] if names else [],
+            device_requests=[DeviceRequest(device_ids=gpus, **access)] if gpus else [],
             shm_size=self.options.shm_size,
             network_mode=self.options.network,
-            labels={"biasbed.study": command.words.get("study", record.ADHOC), "biasbed.run": command.name},
+            labels={"biasbed.study": command.overrides.get("study", record.ADHOC), "biasbed.run": command.name},
         )
 
     def _environment(self, command: TrainCommand) -> dict[str, str]:
-        """What MLflow is told here, the training is, too."""
-        own = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
+        """Return the training's variables: MLflow's as they are here, threads, and the command's own."""
+        environment = {name: value for name, value in os.environ.items() if name.startswith("MLFLOW_")}
         threads = max(1, int(self.info["NCPU"]) // (command.slots * command.processes))
-        own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
-        return {**own, **command.environment, LIFELINE: "stdin"}
+        environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(threads))
+        return {**environment, **command.environment, LIFELINE: "stdin"}
 
     def _mounts(self, command: TrainCommand) -> list[Any]:
         from docker.types import Mount
 
-        words = command.words
-        read = [words[name] for name in ("prepared_dir", *READ) if name in words]
-        read += [str(Path(words[name].rpartition(":")[0]).parent) for name in OWN if ".py:" in words.get(name, "")]
-        there = dict.fromkeys(path for path in (*read, *self.mounts) if os.path.isabs(path) and os.path.exists(path))
-        writable = Mount(str(command.home), str(command.home), type="bind")
-        return [writable, *(Mount(path, path, type="bind", read_only=True) for path in there)]
+        overrides = command.overrides
+        paths = [overrides[name] for name in ("prepared_dir", *READ_SETTINGS) if name in overrides]
+        for name in CODE_SETTINGS:
+            if ".py:" in overrides.get(name, ""):
+                paths.append(str(Path(overrides[name].rpartition(":")[0]).parent))
+        mounts = [Mount(str(command.home), str(command.home), type="bind")]
+        for path in dict.fromkeys([*paths, *self.mounts]):
+            if os.path.isabs(path) and os.path.exists(path):
+                mounts.append(Mount(path, path, type="bind", read_only=True))
+        return mounts
 
     def _gpus(self) -> list[str]:
-        """Those that trainings may use, as the engine calls them: its own list, or numbers where it keeps none."""
+        """Return the GPUs for trainings by the engine's names, or by numbers if the engine does not list them."""
         devices = [device.get("ID", "") for device in self.info.get("DiscoveredDevices") or ()]
-        found = [name for name in devices if re.fullmatch(r"nvidia\.com/gpu=\d+", name)]
+        gpus = [name for name in devices if re.fullmatch(r"nvidia\.com/gpu=\d+", name)]
         if self.options.gpus != "auto":
-            return found[: int(self.options.gpus)] or [str(number) for number in range(int(self.options.gpus))]
-        if not found and "nvidia" in (self.info.get("Runtimes") or {}):
+            return gpus[: int(self.options.gpus)] or [str(number) for number in range(int(self.options.gpus))]
+        if not gpus and "nvidia" in (self.info.get("Runtimes") or {}):
             import torch
 
             return [str(number) for number in range(torch.cuda.device_count())]
-        return found
+        return gpus
 
     def _compare_code(self) -> None:
-        """A warning where the image holds other code than this checkout."""
-        there = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
-        here, is_dirty = code.git_state()
-        if here and (there != here or is_dirty == "true"):
-            own = f"this checkout's ({here[:12]}{' with changes' if is_dirty == 'true' else ''})"
-            print(f"warning: trainings run the image's code (commit {there[:12]}), not {own}", file=sys.stderr)
+        """Warn if the image's code differs from this checkout."""
+        image_commit = (self.image.labels or {}).get("org.opencontainers.image.revision", "unknown")
+        commit, is_dirty = code.git_state()
+        if commit and (image_commit != commit or is_dirty == "true"):
+            ours = f"this checkout's ({commit[:12]}{' with changes' if is_dirty == 'true' else ''})"
+            print(f"warning: trainings run the image's code (commit {image_commit[:12]}), not {ours}", file=sys.stderr)
 
 
-def _absolute(command: TrainCommand) -> dict[str, str]:
-    """The words with whole paths: the container's folder and home are others."""
-    words = dict(command.words)
-    words["output_dir"] = str(command.home)
-    words["prepared_dir"] = str(prepared.base(words.get("prepared_dir", "auto")))
-    for name in READ:
-        if name in words and os.path.exists(path := os.path.expanduser(words[name])):
-            words[name] = os.path.abspath(path)
-    return words | {name: settled(words[name]) for name in OWN if name in words}
+def _with_absolute_paths(command: TrainCommand) -> dict[str, str]:
+    """Return the command's overrides with absolute paths: working directory and home differ in the container."""
+    overrides = dict(command.overrides)
+    overrides["output_dir"] = str(command.home)
+    overrides["prepared_dir"] = str(prepared.base(overrides.get("prepared_dir", "auto")))
+    for name in READ_SETTINGS:
+        if name in overrides:
+            path = os.path.expanduser(overrides[name])
+            if os.path.exists(path):
+                overrides[name] = os.path.abspath(path)
+    return overrides | {name: settled(overrides[name]) for name in CODE_SETTINGS if name in overrides}
 
 
 def _reason(error: Exception) -> str:
-    """Its first line; of the engine's own answers, what it said."""
+    """Return the first line of the engine's explanation, or of the error."""
     text = str(getattr(error, "explanation", None) or error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__

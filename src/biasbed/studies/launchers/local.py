@@ -1,4 +1,4 @@
-"""Trainings as processes of this machine."""
+"""Launcher `local`: trainings as processes of this machine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 
 from biasbed.compute.device import settle_device
 from biasbed.config import Config
-from biasbed.studies.launchers import Launcher, TrainCommand, share, with_device
+from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, with_device
 from biasbed.system.processes import PARENT_PROCESS
 
 
 class LocalTraining:
-    """A `biasbed train` in a session of its own: a terminal's Ctrl-C reaches it through the launcher alone."""
+    """`biasbed train` in a session of its own: a terminal's Ctrl-C reaches it through the launcher alone."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -38,15 +38,16 @@ class LocalLauncher(Launcher):
         return with_device(config, *settle_device(config.device, config.nproc))
 
     def capacity(self, config: Config) -> int:
-        places = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
-        return max(1, places // int(config.nproc))
+        devices = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)
+        return max(1, devices // int(config.nproc))
 
     def start(self, command: TrainCommand) -> LocalTraining:
         environment = {**os.environ, **command.environment, PARENT_PROCESS: str(os.getpid())}
         threads = (os.cpu_count() or 1) // (command.slots * command.processes)
         environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))
-        if command.words.get("device") == "cuda":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(share(_gpus(), command.slot, command.processes))
+        if command.overrides.get("device") == "cuda":
+            gpus = assign_devices(_gpus(), command.slot, command.processes)
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         with command.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "biasbed", *command.arguments],

@@ -1,4 +1,4 @@
-"""Trainings as jobs of a Slurm cluster, by submitit. They outlive this process, which finds them again by their ids."""
+"""Launcher `slurm`: trainings as jobs of a cluster, by submitit. They outlive this process; job ids find them again."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from submitit import AutoExecutor, JobEnvironment
     from submitit.helpers import DelayedSubmission
 
-STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: which job trains there; how a job ended
-ASK = 10.0  # seconds between questions to the queue
-GONE = 30.0  # seconds after which a job that is not in the queue is believed to have ended without a word
+STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: the job that trains there; how a job ended
+ASK = 10.0  # seconds between calls of squeue
+GONE = 30.0  # seconds after which a job that is missing in the queue counts as ended without an exit code
 LINGER = 60.0  # seconds that a job whose training was asked to end waits for Slurm
 
 
 @dataclass(frozen=True)
 class Slurm:
-    """Trainings as jobs of a cluster (launcher=slurm)."""
+    """Settings of launcher=slurm."""
 
-    partition: str | None = setting(None, "partition (none: the cluster's usual one; so for the next two)")
+    partition: str | None = setting(None, "partition (none: the cluster's default; likewise for account and qos)")
     account: str | None = setting(None, "account that is charged")
     qos: str | None = setting(None, "quality of service")
     minutes: int = setting(720, "time limit of a job; a training that needs longer is queued again and goes on", ge=1)
@@ -65,7 +65,7 @@ class Slurm:
 
 @dataclass(frozen=True)
 class SlurmOptions(StudyOptions):
-    """How the trainings of a study are carried out as jobs."""
+    """Options of a study whose trainings are Slurm jobs."""
 
     slurm: Slurm = Slurm()
 
@@ -75,9 +75,9 @@ class SlurmOptions(StudyOptions):
 
 @dataclass
 class SlurmJob:
-    """What a job does: one training, on each of its nodes. submitit calls it, and `checkpoint` at Slurm's warning."""
+    """Work of a job on each of its nodes: a training. submitit calls it, and `checkpoint` at Slurm's warning."""
 
-    arguments: Sequence[str]  # the words after `biasbed`
+    arguments: Sequence[str]  # after `biasbed`
     environment: Mapping[str, str]
     log: Path
     options: Slurm
@@ -87,7 +87,7 @@ class SlurmJob:
     is_asked: bool = field(default=False, init=False)  # to end
 
     def __call__(self) -> int:
-        """Train; the exit code, also left in the run folder."""
+        """Train and return the exit code, which is also written into the run folder."""
         from submitit import JobEnvironment
         from submitit.core.utils import UncompletedJobError
 
@@ -96,11 +96,12 @@ class SlurmJob:
         if self.options.cluster == "local":
             die_with_parent(signal.SIGKILL)
         with self.log.open("ab") as log:
-            if message := self._lacking():
+            message = self._find_missing_secret()
+            if message:
                 log.write(f"biasbed: {message}\n".encode())
-                return self._ended(job, UsageError.exit_code)
+                return self._finish(job, UsageError.exit_code)
             self.process = subprocess.Popen(
-                self.words(job.job_id, job.hostnames),
+                self.command_line(job.job_id, job.hostnames),
                 env=self.variables(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -110,36 +111,36 @@ class SlurmJob:
             signal.signal(signal.SIGTERM, lambda number, frame: self._ask_to_end())
             try:
                 code = self._wait()
-            except UncompletedJobError as error:  # of submitit's handler, which won't queue the job once more
+            except UncompletedJobError as error:  # from submitit's handler, which will not queue the job again
                 log.write(f"biasbed: {error} (slurm.minutes, slurm.timeouts)\n".encode())
                 code = 1
-        return self._ended(job, code)
+        return self._finish(job, code)
 
-    def _ended(self, job: JobEnvironment, code: int) -> int:
-        """Leave the exit code in the run folder, and return it."""
+    def _finish(self, job: JobEnvironment, code: int) -> int:
+        """Write the exit code into the run folder, and return it."""
         if job.global_rank == 0:
             write_whole(self.log.with_name(END), json.dumps({"job": job.job_id, "code": code}))
         return code
 
-    def _lacking(self) -> str:
-        """Say which variable with a secret has not come to this job by Slurm; empty if all have."""
-        here = {name: places.public_uri(os.environ.get(name, "")) for name in self.inherited}
-        lost = [name for name, value in self.inherited.items() if here[name] != value]
-        advice = "has a password, which no job file keeps: let sbatch export it (no --export=NONE)"
-        return f"{lost[0]} {advice}" if lost else ""
+    def _find_missing_secret(self) -> str:
+        """Return a message if Slurm did not pass a variable with a secret to this job; empty if it passed all."""
+        for name, value in self.inherited.items():
+            if places.public_uri(os.environ.get(name, "")) != value:
+                return f"{name} has a password, which no job file keeps: let sbatch export it (no --export=NONE)"
+        return ""
 
     def checkpoint(self) -> DelayedSubmission:
-        """End the training, which saves its state, so that the job can be queued again and goes on from there."""
+        """End the training, which saves its state, and return the job that continues it."""
         from submitit.helpers import DelayedSubmission
 
         self._ask_to_end()
         if self.process is not None:
-            with contextlib.suppress(ChildProcessError):  # waitpid would need a lock that what we interrupt may hold
+            with contextlib.suppress(ChildProcessError):  # the interrupted code may hold the lock of waitpid
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(dataclasses.replace(self))  # without the process
 
-    def words(self, job_id: str, hosts: Sequence[str]) -> list[str]:
-        """The command line on each node; on several, torchrun's processes meet on the first."""
+    def command_line(self, job_id: str, hosts: Sequence[str]) -> list[str]:
+        """Return the command line of a node; on several nodes, torchrun's processes meet on the first."""
         if self.options.nodes == 1:
             return [sys.executable, "-m", "biasbed", *self.arguments]
         port = 20000 + int("".join(filter(str.isdigit, job_id))) % 20000
@@ -151,9 +152,11 @@ class SlurmJob:
 
     def variables(self) -> dict[str, str]:
         threads = max(1, self.options.cpus_per_task // self._per_node)
-        usual = {"OMP_NUM_THREADS": str(threads), SHUTDOWN: str(self.options.warning)}
-        found = {**usual, **os.environ, **self.environment}
-        return found | ({PARENT_PROCESS: str(os.getpid())} if self.options.nodes == 1 else {})
+        defaults = {"OMP_NUM_THREADS": str(threads), SHUTDOWN: str(self.options.warning)}
+        variables = {**defaults, **os.environ, **self.environment}
+        if self.options.nodes == 1:
+            variables[PARENT_PROCESS] = str(os.getpid())
+        return variables
 
     @property
     def _per_node(self) -> int:
@@ -164,7 +167,7 @@ class SlurmJob:
         while (code := self.process.poll()) is None:
             time.sleep(0.2)
         if self.options.cluster == "slurm" and (self.is_asked or code in [128 + number for number in ENDING]):
-            time.sleep(LINGER)  # what asked it to end will end the job, too, or queue it again
+            time.sleep(LINGER)  # Slurm, which asked the training to end, ends the job or queues it again
         return code
 
     def _ask_to_end(self) -> None:
@@ -178,62 +181,65 @@ class SlurmJob:
 
 
 class Queue:
-    """Which jobs wait or run, asked now and then for all of the user's together."""
+    """Jobs of the user that wait or run, as squeue last listed them."""
 
     def __init__(self, options: Slurm) -> None:
         self.options = options
         self.jobs: set[str] = set()
-        self.asked = float("-inf")
+        self.updated = float("-inf")
 
     def has(self, job_id: str) -> bool:
-        """Whether a job waits or runs, as far as is known."""
+        """Return True if a job waits or runs, by the last answer of squeue."""
         if self.options.cluster == "local":
             with contextlib.suppress(OSError):
                 return b"submitit" in Path(f"/proc/{job_id}/cmdline").read_bytes()
             return False
-        if time.monotonic() - self.asked > ASK:
-            self._ask()
+        if time.monotonic() - self.updated > ASK:
+            self._refresh()
         return job_id in self.jobs
 
     def require(self) -> None:
-        """Failure where it has never answered: what is submitted could not be watched."""
-        if self.options.cluster == "slurm" and self.asked == float("-inf"):
-            self._ask()
+        """Raise Failure if squeue has never answered: submitted jobs could not be watched."""
+        if self.options.cluster == "slurm" and self.updated == float("-inf"):
+            self._refresh()
 
     def add(self, job_id: str) -> None:
         self.jobs.add(job_id)
 
-    def _ask(self) -> None:
-        """squeue needs no accounting. If it does not answer now, all stays as it was; Failure if it never has."""
-        words = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i"]
+    def _refresh(self) -> None:
+        """List the jobs by squeue, which needs no accounting.
+
+        Keeps the last list if squeue does not answer; raises Failure if it has never answered.
+        """
+        command = ["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i"]
         try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-            self.jobs, self.asked = set(done.stdout.split()), time.monotonic()
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            self.jobs, self.updated = set(done.stdout.split()), time.monotonic()
         except (OSError, subprocess.SubprocessError) as error:
-            if self.asked == float("-inf"):
-                said = str(getattr(error, "stderr", None) or error).strip()
-                raise Failure(f"squeue does not answer, so nothing is submitted: {said}") from None
+            if self.updated == float("-inf"):
+                reason = str(getattr(error, "stderr", None) or error).strip()
+                raise Failure(f"squeue does not answer, so nothing is submitted: {reason}") from None
 
     def signal(self, job_id: str, number: signal.Signals | None) -> None:
-        """Cancel a job: with SIGTERM and, half a minute later, SIGKILL (None), or with this signal."""
+        """Cancel a job with this signal; None: with SIGTERM and, half a minute later, SIGKILL."""
         if self.options.cluster == "local":
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(job_id), number or signal.SIGTERM)
         else:
-            how = [] if number is None else ["--signal", number.name.removeprefix("SIG"), "--full"]
-            subprocess.run(["scancel", *how, job_id], capture_output=True, check=False)
+            options = [] if number is None else ["--signal", number.name.removeprefix("SIG"), "--full"]
+            subprocess.run(["scancel", *options, job_id], capture_output=True, check=False)
 
 
 # --- at the launcher --------------------------------------------------------------------------------------------------
 
 
 class SlurmTraining:
-    """A training whose job is submitted at the first look, with all others that were started by then."""
+    """Training as a job, submitted at its first poll together with all others that were started by then."""
 
     def __init__(self, launcher: SlurmLauncher, folder: Path, job_id: str | None = None) -> None:
         self.launcher, self.folder, self.job_id = launcher, folder, job_id
-        self.refusal = ""  # why there is no job, and won't be
-        self.missed: float | None = None  # since when the queue does not know it
+        self.refusal = ""  # why the job was never submitted
+        self.missed: float | None = None  # when the queue first lacked it
 
     def poll(self) -> int | None:
         if self.job_id is None and not self.refusal:
@@ -241,7 +247,8 @@ class SlurmTraining:
         if self.refusal:
             raise Failure(self.refusal)
         assert self.job_id is not None
-        if (code := _code(self.folder, self.job_id)) is not None:
+        code = _read_exit_code(self.folder, self.job_id)
+        if code is not None:
             return code
         if self.launcher.queue.has(self.job_id):
             self.missed = None
@@ -251,7 +258,7 @@ class SlurmTraining:
             return None
         with (self.folder / "train.log").open("a") as log:
             log.write(
-                f"biasbed: job {self.job_id} ended without a word: cancelled, out of memory, or its node failed\n"
+                f"biasbed: job {self.job_id} ended without an exit code: cancelled, out of memory, or its node failed\n"
             )
         return 1
 
@@ -269,7 +276,7 @@ class SlurmTraining:
 
 
 class SlurmLauncher(Launcher):
-    """Submits what the runner starts together as one array. Planning needs no GPU, and no node."""
+    """Submits the trainings that the runner starts together as one array. Planning needs neither GPU nor node."""
 
     Settings = SlurmOptions
     detached = True
@@ -299,7 +306,7 @@ class SlurmLauncher(Launcher):
         return with_device(config, device, count)
 
     def capacity(self, config: Config) -> int:
-        """All: the cluster's queue knows better how many fit."""
+        """Return no limit: the cluster's queue decides how many run at a time."""
         return sys.maxsize
 
     def start(self, command: TrainCommand) -> SlurmTraining:
@@ -308,17 +315,17 @@ class SlurmLauncher(Launcher):
         return training
 
     def ongoing(self, folder: Path) -> StartedTraining | None:
-        found = _read(folder / STATE)
-        if found.get("cluster") != self.options.cluster or _code(folder, found["job"]) is not None:
+        state = _read_json(folder / STATE)
+        if state.get("cluster") != self.options.cluster or _read_exit_code(folder, state["job"]) is not None:
             return None
-        return SlurmTraining(self, folder, found["job"]) if self.queue.has(found["job"]) else None
+        return SlurmTraining(self, folder, state["job"]) if self.queue.has(state["job"]) else None
 
     def submit(self) -> None:
-        """Submit what was started since the last time, as one array, or tell each why it was refused."""
+        """Submit the trainings started since the last call as one array; if that fails, note the refusal in each."""
         waiting, self.unsubmitted = self.unsubmitted, []
         try:
             self.queue.require()
-            jobs = self._submitted([command for command, _ in waiting])
+            jobs = self._submit([command for command, _ in waiting])
         except Failure as failure:
             for _, training in waiting:
                 training.refusal = str(failure)
@@ -330,71 +337,76 @@ class SlurmLauncher(Launcher):
             write_whole(training.folder / STATE, json.dumps(state))
 
     def withdraw(self, training: SlurmTraining) -> None:
-        """Don't submit what was started."""
-        self.unsubmitted = [(command, other) for command, other in self.unsubmitted if other is not training]
+        """Remove a training that is still to be submitted."""
+        self.unsubmitted = [pair for pair in self.unsubmitted if pair[1] is not training]
         training.refusal = training.refusal or "stopped before its job was submitted"
 
-    def _submitted(self, commands: Sequence[TrainCommand]) -> list[str]:
-        """The ids of their jobs. Failure where Slurm refuses them."""
-        words = commands[0].words
-        folder = private_folder(commands[0].home / "slurm")
-        executor = self._executor(folder, f"biasbed-{record.slug(words.get('study', 'study'))}")
+    def _submit(self, commands: Sequence[TrainCommand]) -> list[str]:
+        """Submit the commands and return their job ids. Raises Failure if Slurm refuses them."""
+        study = commands[0].overrides.get("study", "study")
+        executor = self._make_executor(private_folder(commands[0].home / "slurm"), f"biasbed-{record.slug(study)}")
         try:
             with executor.batch():
-                jobs = [executor.submit(self._job(command)) for command in commands]
-        except Exception as error:  # submitit's and subprocess's, several kinds
+                jobs = [executor.submit(self._make_job(command)) for command in commands]
+        except Exception as error:  # several kinds, by submitit and subprocess
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise Failure(f"Slurm refuses the job: {reason[-1]}") from None
         return [str(job.job_id) for job in jobs]
 
-    def _job(self, command: TrainCommand) -> SlurmJob:
+    def _make_job(self, command: TrainCommand) -> SlurmJob:
         variables, secrets = parted(command.environment)
         os.environ.update(secrets)  # sbatch exports them
         hidden = {name: places.public_uri(value) for name, value in secrets.items()}
         return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)
 
-    def _executor(self, folder: Path, name: str) -> AutoExecutor:
+    def _make_executor(self, folder: Path, name: str) -> AutoExecutor:
         from submitit import AutoExecutor
 
-        own = self.options
-        timeouts = {f"{own.cluster}_max_num_timeout": own.timeouts}
-        executor = AutoExecutor(folder=folder, cluster=own.cluster, **timeouts)
+        options = self.options
+        timeouts = {f"{options.cluster}_max_num_timeout": options.timeouts}
+        executor = AutoExecutor(folder=folder, cluster=options.cluster, **timeouts)
         source = Path(__file__).resolve().parents[3]  # the job unpickles our classes, and runs this very checkout
-        setup = [f'export PYTHONPATH={shlex.quote(str(source))}:"$PYTHONPATH"', *([own.setup] if own.setup else [])]
+        setup = [f'export PYTHONPATH={shlex.quote(str(source))}:"$PYTHONPATH"']
+        if options.setup:
+            setup.append(options.setup)
         executor.update_parameters(
             name=name,
-            timeout_min=own.minutes,
-            nodes=own.nodes,
+            timeout_min=options.minutes,
+            nodes=options.nodes,
             tasks_per_node=1,
-            gpus_per_node=own.gpus_per_node or None,
-            cpus_per_task=own.cpus_per_task,
-            mem_gb=own.mem_gb,
-            slurm_partition=own.partition,
-            slurm_account=own.account,
-            slurm_qos=own.qos,
-            slurm_array_parallelism=own.array_parallelism,
-            slurm_signal_delay_s=own.warning,
+            gpus_per_node=options.gpus_per_node or None,
+            cpus_per_task=options.cpus_per_task,
+            mem_gb=options.mem_gb,
+            slurm_partition=options.partition,
+            slurm_account=options.account,
+            slurm_qos=options.qos,
+            slurm_array_parallelism=options.array_parallelism,
+            slurm_signal_delay_s=options.warning,
             slurm_setup=setup,
-            slurm_additional_parameters={"requeue": True, **_options(own.parameters or ())},
+            slurm_additional_parameters={"requeue": True, **_parse_parameters(options.parameters or ())},
         )
         return executor
 
 
-def _options(words: Sequence[str]) -> dict[str, Any]:
-    """`gres=gpu:2` and `exclusive` as sbatch's options."""
-    pairs = [word.partition("=") for word in words]
-    return {name.lstrip("-"): value if joined else True for name, joined, value in pairs}
+def _parse_parameters(parameters: Sequence[str]) -> dict[str, Any]:
+    """Parse options of sbatch such as `gres=gpu:2` and `exclusive`."""
+    options: dict[str, Any] = {}
+    for parameter in parameters:
+        name, separator, value = parameter.partition("=")
+        options[name.lstrip("-")] = value if separator else True
+    return options
 
 
-def _code(folder: Path, job_id: str) -> int | None:
-    """The exit code that this job left, None before."""
-    found = _read(folder / END)
-    return int(found["code"]) if found.get("job") == job_id else None
+def _read_exit_code(folder: Path, job_id: str) -> int | None:
+    """Return the exit code that this job left; None before it ends."""
+    end = _read_json(folder / END)
+    return int(end["code"]) if end.get("job") == job_id else None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file; empty if it is missing or cut off."""
     try:
-        found: dict[str, Any] = parse_json(path.read_text())
+        content: dict[str, Any] = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return content

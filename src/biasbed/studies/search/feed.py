@@ -1,32 +1,38 @@
-"""Trials as runs of a study: asked of Optuna when one can be trained, and told to it evaluation by evaluation."""
+"""Feed of trials: each is asked of Optuna, trained as a run of the study, and told to Optuna evaluation by evaluation.
+
+A trial's run on the server and its folder say how the trial ended.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.options import SweepOptions
 from biasbed.studies.display import Display
 from biasbed.studies.launchers import Launcher
+from biasbed.studies.plan import PlannedRun
 from biasbed.studies.runner import Item
-from biasbed.studies.search import runs, trials, turns
+from biasbed.studies.search import stage_schedule, trials
 from biasbed.studies.search import storage as storages
-from biasbed.studies.search.liveness import SignsOfLife
-from biasbed.studies.search.results import SearchState
+from biasbed.studies.search.progress import TrialNews, make_table
+from biasbed.studies.search.results import SearchState, find_trainings
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.stages import NOTHING
-from biasbed.studies.search.table import TrialNews, table
-from biasbed.studies.standing import standing
-from biasbed.studies.table import Words
+from biasbed.studies.status import read_status
+from biasbed.studies.table import Overrides
 from biasbed.system.signature import signature
-from biasbed.tracking.folder import evaluations
+from biasbed.tracking.folder import RunFolder, evaluations
+from biasbed.tracking.notes import NOTE
+from biasbed.tracking.server import find_run, guarded, resolve_uri, writer
+from biasbed.training.sync import send_unless_sent
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -34,10 +40,26 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 LOOK = 1.0  # seconds between looks at the searches
-SHARE = 10  # times as long as a look takes is the least until the next: hundreds of searches take their time
+SHARE = 10  # the time between two looks is at least this many times what a look takes: hundreds of searches are slow
 STALE = 5.0  # seconds between looks for trials whose command is gone
 PATIENCE = 600.0  # seconds that the storage may be away
-LOG = "runner.log"  # in the sweep's folder: what the runner says
+LOG = "runner.log"  # messages of the runner, in the sweep's folder
+# Status of a trial's run on the server, by how the trial ended; a complete one finishes itself.
+STATUS = {"pruned": "KILLED", "superseded": "KILLED", "failed": "FAILED"}
+
+
+class Ending(NamedTuple):
+    """How a trial has ended: Optuna's state and value."""
+
+    state: str
+    value: float | None = None
+
+
+class SearchStudy(NamedTuple):
+    """A search and its Optuna study."""
+
+    search: Search
+    study: Study
 
 
 @dataclass(kw_only=True)
@@ -46,14 +68,14 @@ class TrialItem(Item):
 
     search: Search
     trial: Trial
-    seen: int = 0  # epoch or step that Optuna has heard of
-    values: dict[int, float] = field(default_factory=dict)  # of the objective
-    ending: tuple[str, float | None] | None = None  # state and value, once they are known
+    seen: int = 0  # last epoch or step reported to Optuna
+    values: dict[int, float] = field(default_factory=dict)  # of the objective, by epoch or step
+    ending: Ending | None = None
 
     def report(self) -> None:
-        """Report evaluation by evaluation, so that a decision does not depend on when we look."""
-        for entry in evaluations(self.run.folder().read_journal()):
-            step, value = int(entry["step"]), entry["metrics"].get(self.search.metric)
+        """Report evaluation by evaluation, so that pruning does not depend on when we look."""
+        for evaluation in evaluations(self.run.folder().read_journal()):
+            step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
             if step <= self.seen:
                 continue
             if value is not None and record.is_finite(value):
@@ -66,16 +88,16 @@ class TrialItem(Item):
                 return
 
     def note_run(self) -> None:
-        """Store its run, so that whoever takes the trial over can end it."""
+        """Store its run id, so that another command that takes the trial over can end the run."""
         run_id = self.run.folder().read_state().get("run_id")
         if run_id and self.trial.user_attrs.get(trials.RUN_ID) != run_id:
             self.trial.set_user_attr(trials.RUN_ID, run_id)
 
 
 class TrialFeed:
-    """Feeds the runner with trials, and is what it reports to.
+    """Feeds the runner with trials, and receives the runner's reports.
 
-    A storage that is away costs no training: what it missed is told when it is back.
+    While the storage is away trainings go on; what it missed is told when it is back.
     """
 
     is_open = True
@@ -83,40 +105,43 @@ class TrialFeed:
     def __init__(
         self, plan: Sweep, storage: RDBStorage, options: SweepOptions, launcher: Launcher, display: Display
     ) -> None:
-        """Join the searches, and queue again what was cut off. UsageError where others of their names are there."""
+        """Join the searches, and queue interrupted trials again. Raises UsageError if a search's name is taken."""
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.plan, self.url, self.options, self.launcher, self.display = plan, storage.url, options, launcher, display
-        self.name, self.life = signature(), SignsOfLife(storage, options.heartbeat)
-        self.items: list[TrialItem] = []  # that this command has
-        self.studies: list[tuple[Search, Study]] = []
-        self.look_again = self.search_again = self.ask_again = 0.0  # when: for news, for dead commands, for a trial
-        self.away: dict[str, float] = {}  # since when the storage does not answer, by what was asked
-        with storages.answering(self.url):
+        self.name, self.heartbeats = signature(), storages.Heartbeats(storage, options.heartbeat)
+        self.items: list[TrialItem] = []  # trials that this command has
+        self.studies: list[SearchStudy] = []
+        self.next_look = self.next_dead_look = self.next_ask = 0.0  # times
+        self.away: dict[str, float] = {}  # work -> when the storage stopped answering it
+        with storages.storage_failures(self.url):
             for search in plan.searches:
                 study = storages.join(storage, search)
 
-                def place(trial: FrozenTrial, study: Study = study) -> int:
-                    return trials.place(trial, study.get_trials(deepcopy=False))
+                def position(trial: FrozenTrial, study: Study = study) -> int:
+                    return trials.position(trial, study.get_trials(deepcopy=False))
 
-                study.sampler = make_sampler(search, place)
+                study.sampler = make_sampler(search, position)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
-                self.studies.append((search, study))
+                self.studies.append(SearchStudy(search, study))
                 trials.release_dead(study, options.retries)
-                trials.queue_failed(study, options.retries)
-        self.news = TrialNews(self.found())
-        self.life.start()
+                trials.retry_failed(study, options.retries)
+        self.news = TrialNews(self.states())
+        self.heartbeats.start()
 
-    def found(self) -> list[SearchState]:
-        """How the searches stand."""
-        with storages.answering(self.url):
+    def states(self) -> list[SearchState]:
+        """Return the present state of every search."""
+        with storages.storage_failures(self.url):
             return [SearchState(search, study.get_trials(deepcopy=False)) for search, study in self.studies]
 
     @contextlib.contextmanager
     def _patiently(self, work: str) -> Iterator[None]:
-        """Bear a storage that is away, for a while. work: by which it is seen that it is back: reading may go on."""
+        """Tolerate a storage that is away, for a while.
+
+        work: name of the block. The storage is back when the same work succeeds: reading may go on without writing.
+        """
         try:
-            with storages.answering(self.url):
+            with storages.storage_failures(self.url):
                 yield
         except storages.Away as away:
             if not self.away:
@@ -130,87 +155,95 @@ class TrialFeed:
     # --- a trial begins ----------------------------------------------------------------------------------------------
 
     def next(self) -> TrialItem | None:
-        """A trial of the search that has the fewest, if there is one to be had."""
+        """Return a trial of the search that has the fewest, if one can be had now."""
         from optuna.exceptions import UpdateFinishedTrialError
 
-        if time.monotonic() < self.ask_again:
+        if time.monotonic() < self.next_ask:
             return None
-        self.ask_again = time.monotonic() + LOOK
+        self.next_ask = time.monotonic() + LOOK
         with self._patiently("ask"):
-            self._look_at_own()  # what has ended is what the sampler learns from
-            while (entry := self._with_work()) is not None:
+            self._look_at_items()  # the sampler learns from what has ended
+            while True:
+                smallest = self._find_smallest()
+                if smallest is None:
+                    break
+                item = None
                 with contextlib.suppress(UpdateFinishedTrialError):  # another command took it meanwhile
-                    if (item := self._asked(*entry)) is not None:
-                        self.items.append(item)
-                        self.ask_again = 0.0
-                        return item
+                    item = self._ask(*smallest)
+                if item is not None:
+                    self.items.append(item)
+                    self.next_ask = 0.0
+                    return item
         return None
 
-    def _with_work(self) -> tuple[Search, Study] | None:
-        """Of the searches that have a trial to be trained the one that has the fewest."""
-        free, self.is_open = [], False
+    def _find_smallest(self) -> SearchStudy | None:
+        """Return the search with the fewest trials among those that have a trial to train; updates `is_open`."""
+        fewest, smallest, self.is_open = 0, None, False
         for search, study in self.studies:
-            every = study.get_trials(deepcopy=False)
-            states, taken = {trial.state.name for trial in every}, trials.taken(every)
-            if "WAITING" in states or taken < turns.opened(search, every):
-                free.append((taken, search, study))
-            self.is_open |= "RUNNING" in states  # whoever has it may die
-        self.is_open |= bool(free)
-        return min(free, key=lambda entry: entry[0])[1:] if free else None
+            all_trials = study.get_trials(deepcopy=False)
+            states, count = {trial.state.name for trial in all_trials}, trials.count_positions(all_trials)
+            if "WAITING" in states or count < stage_schedule.count_open(search, all_trials):
+                self.is_open = True
+                if smallest is None or count < fewest:
+                    fewest, smallest = count, SearchStudy(search, study)
+            self.is_open |= "RUNNING" in states  # the command that has it may die
+        return smallest
 
-    def _asked(self, search: Search, study: Study) -> TrialItem | None:
-        """A trial to be trained; None where it is told at once what it comes to."""
+    def _ask(self, search: Search, study: Study) -> TrialItem | None:
+        """Ask Optuna for a trial to train; None if it is told at once how it ends."""
         trial = study.ask()
-        self.life.add(trial._trial_id)
+        self.heartbeats.add(trial._trial_id)
         trial.set_user_attr(trials.COMMAND, self.name)
         trial.set_user_attr(trials.HOST, socket.gethostname())
-        every = study.get_trials(deepcopy=False)
-        place = trials.place(every[trial.number], every)
-        if trials.AGAIN not in trial.user_attrs and place >= turns.opened(search, every):
-            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last place, of all or of a stage
-            self._tell(trial, "FAIL")
+        all_trials = study.get_trials(deepcopy=False)
+        position = trials.position(all_trials[trial.number], all_trials)
+        if trials.AGAIN not in trial.user_attrs and position >= stage_schedule.count_open(search, all_trials):
+            trial.set_user_attr(trials.SURPLUS, True)  # another command took the last position of search or stage
+            self._tell(trial, Ending("FAIL"))
             return None
-        trial.set_user_attr(trials.PLACE, place)
-        words = self._words(search, trial, place, every)
-        earlier = next((t for t in trials.ended_well(every) if search.settings(t) == words), None)
-        if earlier is not None:
-            self._as_before(trial, earlier)
-            return None
+        trial.set_user_attr(trials.POSITION, position)
+        settings = self._draw_settings(search, trial, position, all_trials)
+        for earlier in trials.ended_well(all_trials):
+            if search.settings(earlier) == settings:
+                self._repeat_ending(trial, earlier)
+                return None
         try:
-            run = search.planned(words, place, self.launcher)
+            run = search.plan_trial(settings, position, self.launcher)
         except (UsageError, Failure) as error:
             trial.set_user_attr(trials.ERROR, str(error)[:1000])
-            self._tell(trial, "FAIL")
+            self._tell(trial, Ending("FAIL"))
             return None
         trial.set_user_attr(trials.FOLDER, str(run.base))
-        again = trial.user_attrs.get(trials.AGAIN)
-        run_id = None if again is None else every[again].user_attrs.get(trials.RUN_ID)
+        retried = trial.user_attrs.get(trials.AGAIN)
+        run_id = None if retried is None else all_trials[retried].user_attrs.get(trials.RUN_ID)
         if run_id is not None:
-            runs.end_open(run_id, run, self.say)
-        return TrialItem(run=run, standing=standing(run, {}), search=search, trial=trial)
+            end_open_run(run_id, run, self.say)
+        return TrialItem(run=run, status=read_status(run, {}), search=search, trial=trial)
 
-    def _words(self, search: Search, trial: Trial, place: int, every: list[FrozenTrial]) -> Words:
-        """A trial's settings, of those that are searched over."""
-        if trials.DEFAULT in trial.user_attrs:  # also where it lies outside of the space
-            if search.default.is_inside:
+    def _draw_settings(
+        self, search: Search, trial: Trial, position: int, all_trials: Sequence[FrozenTrial]
+    ) -> Overrides:
+        """Return a trial's settings, of those that are searched; Optuna draws those of its stage."""
+        if trials.DEFAULT in trial.user_attrs:
+            if search.default.is_inside:  # else Optuna accepts no parameters of it
                 search.space.suggest(trial)
-            return search.default.words
-        stage = turns.stage_at(search, place)
-        if trials.GIVEN not in trial.user_attrs and len(search.stages) > 1:
-            given = turns.given(search, stage, every) or NOTHING
-            trial.set_user_attr(trials.GIVEN, given.plain())
-        own = stage.space.suggest(trial)
-        return search.in_order({**trial.user_attrs.get(trials.GIVEN, {}).get("words", {}), **own})
+            return search.default.overrides
+        stage = stage_schedule.stage_at(search, position)
+        if trials.FIXED not in trial.user_attrs and len(search.stages) > 1:
+            fixed = stage_schedule.fix_settings(search, stage, all_trials) or NOTHING
+            trial.set_user_attr(trials.FIXED, fixed.plain())
+        drawn = stage.space.suggest(trial)
+        return search.in_order({**trial.user_attrs.get(trials.FIXED, {}).get("words", {}), **drawn})
 
-    def _as_before(self, trial: Trial, earlier: FrozenTrial) -> None:
-        """What an earlier trial with equal parameters came to: nothing is trained twice."""
+    def _repeat_ending(self, trial: Trial, earlier: FrozenTrial) -> None:
+        """Tell Optuna the result of an earlier trial with equal settings: nothing is trained twice."""
         trial.set_user_attr(trials.EQUAL, earlier.number)
         for name in (trials.FOLDER, trials.RUN_ID):
             if name in earlier.user_attrs:
                 trial.set_user_attr(name, earlier.user_attrs[name])
         for step, value in sorted(earlier.intermediate_values.items()):
             trial.report(value, step)
-        self._tell(trial, earlier.state.name, earlier.value if earlier.state.name == "COMPLETE" else None)
+        self._tell(trial, Ending(earlier.state.name, earlier.value if earlier.state.name == "COMPLETE" else None))
 
     # --- a trial goes on, and ends -----------------------------------------------------------------------------------
 
@@ -223,99 +256,185 @@ class TrialFeed:
             log.write(f"{text}\n")
 
     def update(self, items: list[Item]) -> None:
-        """Tell Optuna what this command's trials have come to, and the terminal how the searches stand."""
+        """Tell Optuna the results of this command's trials, and show the progress of the searches."""
         with self._patiently("update"):
-            self._look_at_own()
+            self._look_at_items()
             self._look_for_dead()
-            if (began := time.monotonic()) > self.look_again:
-                found = self.tell_news()
-                self.display.show(lambda: table(self.plan.study, found, self.plan.workers))
-                self.look_again = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
+            began = time.monotonic()
+            if began > self.next_look:
+                states = self.tell_news()
+                self.display.show(lambda: make_table(self.plan.study, states, self.plan.workers))
+                self.next_look = time.monotonic() + max(LOOK, SHARE * (time.monotonic() - began))
 
     def tell_news(self) -> list[SearchState]:
-        """How the searches stand; what is new is said on the terminal."""
-        found = self.found()
-        for line in self.news.since(found):
+        """Print what is new, and return the state of every search."""
+        states = self.states()
+        for line in self.news.since(states):
             self.display.say(line)
-        return found
+        return states
 
     def release(self) -> None:
-        """Queue again what this command still has: it was asked to end."""
-        self.life.end()
-        with storages.answering(self.url):
-            self._look_at_own()
+        """Queue this command's trials again: it was asked to end."""
+        self.heartbeats.end()
+        with storages.storage_failures(self.url):
+            self._look_at_items()
             for _, study in self.studies:
                 trials.release_own(study, self.name, self.options.retries)
 
-    def _look_at_own(self) -> None:
-        """At the trials of this command: their evaluations, and their ends."""
+    def _look_at_items(self) -> None:
+        """Report the evaluations and the ends of this command's trials."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         for item in list(self.items):
             try:
                 if item.has_ended:
-                    item.ending = item.ending or self._ending(item)
-                    self._tell(item.trial, *item.ending)
+                    item.ending = item.ending or self._finish(item)
+                    self._tell(item.trial, item.ending)
                     self.items.remove(item)
-                elif item.standing.reached > item.seen and not item.stop:
+                elif item.status.reached > item.seen and not item.stop:
                     item.note_run()
                     item.report()
             except UpdateFinishedTrialError:
                 self._leave(item)
 
     def _leave(self, item: TrialItem) -> None:
-        """To another command: this one's training ends, and if it has ended, it is no trial any more."""
+        """Leave a trial to another command: stop its training here, or mark the training as superseded."""
         reason = "was given to another command, as this one gave no sign of life"
         self.say(f"{item.run.name} {reason}")
         item.stop = True
         self.items.remove(item)
-        every = next(study for search, study in self.studies if search is item.search).get_trials(deepcopy=False)
-        heirs = [trial.user_attrs for trial in every if trial.user_attrs.get(trials.AGAIN) == item.trial.number]
-        folders = {heir[trials.FOLDER] for heir in heirs if trials.FOLDER in heir}
-        done = item.has_ended and item.run.folder().is_done
-        if done and folders - {str(item.run.base)}:  # in the same one, the other goes on with this very training
-            runs.settle(item.run, item.run.folder(), "superseded", reason, self.say)
+        study = next(study for search, study in self.studies if search is item.search)
+        folders = set()
+        for trial in study.get_trials(deepcopy=False):
+            if trial.user_attrs.get(trials.AGAIN) == item.trial.number and trials.FOLDER in trial.user_attrs:
+                folders.add(trial.user_attrs[trials.FOLDER])
+        is_done = item.has_ended and item.run.folder().is_done
+        if is_done and folders - {str(item.run.base)}:  # in the same folder the other command continues this training
+            settle(item.run, item.run.folder(), "superseded", reason, self.say)
 
-    def _ending(self, item: TrialItem) -> tuple[str, float | None]:
-        """The state and value of a trial whose training has ended, noted in its run."""
+    def _finish(self, item: TrialItem) -> Ending:
+        """Return the ending of a trial whose training has ended, and note it in its run."""
         run, folder, search = item.run, item.run.folder(), item.search
         item.note_run()
-        if folder.is_done:  # also where the end came before the order to stop
+        if folder.is_done:  # even if it was asked to stop just before
             item.report()
         elif item.state == "stopped":
-            runs.settle(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
-            return "PRUNED", None
+            settle(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
+            return Ending("PRUNED")
         if not item.values or not folder.is_done:
             reason = item.failure or f"it has no value of {search.metric}"
             item.trial.set_user_attr(trials.ERROR, reason[:1000])
-            runs.settle(run, folder, "failed", reason, self.say)
-            return "FAIL", None
-        runs.settle(run, folder, "complete", "", self.say)
-        return "COMPLETE", (max if search.maximize else min)(item.values.values())
+            settle(run, folder, "failed", reason, self.say)
+            return Ending("FAIL")
+        settle(run, folder, "complete", "", self.say)
+        values = item.values.values()
+        return Ending("COMPLETE", max(values) if search.maximize else min(values))
 
-    def _tell(self, trial: Trial, state: str, value: float | None = None) -> None:
-        """Store how a trial has ended. UpdateFinishedTrialError where another command has given it up."""
+    def _tell(self, trial: Trial, ending: Ending) -> None:
+        """Store a trial's ending. Raises UpdateFinishedTrialError if another command has given it up."""
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
-        told = trial.study.tell(trial, value, TrialState[state], skip_if_finished=True)
-        self.life.trials.discard(trial._trial_id)
-        if told.state.name != state:
+        stored = trial.study.tell(trial, ending.value, TrialState[ending.state], skip_if_finished=True)
+        self.heartbeats.trials.discard(trial._trial_id)
+        if stored.state.name != ending.state:
             raise UpdateFinishedTrialError
 
     def _look_for_dead(self) -> None:
-        """For trials whose command is gone; and for own ones that were lost as the storage went away."""
+        """Release trials whose command is gone, and own ones that were lost when the storage went away."""
         from optuna.storages import fail_stale_trials
 
-        if time.monotonic() < self.search_again:
+        if time.monotonic() < self.next_dead_look:
             return
-        self.search_again, limit = time.monotonic() + STALE, self.options.retries
-        self.life.give()  # before others are looked for: the storage may just be back
+        self.next_dead_look, limit = time.monotonic() + STALE, self.options.retries
+        self.heartbeats.record()  # first: the storage may just be back, and our own heartbeats be old
         for search, study in self.studies:
             if not trials.running(study):
                 continue
             fail_stale_trials(study)
             trials.release_dead(study, limit)
-            trials.release_unstamped(study, 2.0 * self.options.heartbeat, limit)
-            own = [item.trial.number for item in self.items if item.search is search]
-            trials.release_own(study, self.name, limit, known=own)
+            trials.release_unsigned(study, 2.0 * self.options.heartbeat, limit)
+            numbers = [item.trial.number for item in self.items if item.search is search]
+            trials.release_own(study, self.name, limit, keep=numbers)
+
+
+# --- runs of trials on the server and in their folders ----------------------------------------------------------------
+
+
+def end_open_run(run_id: str, run: PlannedRun, say: Callable[[str], None]) -> None:
+    """End a run that a lost machine left open: without its folder the training opens a new run."""
+    if not run.tracked or run_id == run.folder().read_state().get("run_id"):
+        return
+    uri = resolve_uri()
+    try:
+        open_run = find_run(uri, run_id)
+        if open_run is not None and open_run.info.status == "RUNNING":
+            with guarded(uri):
+                writer(uri).set_terminated(run_id, "KILLED")
+    except Failure as failure:
+        say(f"warning: {failure}; the run {run_id} of the attempt before stays open")
+
+
+def settle(run: PlannedRun, folder: RunFolder, state: str, note: str, say: Callable[[str], None]) -> None:
+    """Note in folder and run how the trial ended. If the server is away, its run lacks the note."""
+    stored = folder.read_state()
+    if not stored:
+        return
+    tags = {record.TRIAL_STATE: state}
+    if note:
+        tags[NOTE] = note
+    kept = dict(stored.get("tags", {}))
+    if state == "complete":
+        for name in _outdated_tags(kept):
+            del kept[name]
+    folder.write_state({**stored, "tags": {**kept, **tags}})
+    if not run.tracked or "run_id" not in stored:
+        return
+    uri, run_id = resolve_uri(), stored["run_id"]
+    try:
+        with guarded(uri):
+            if state == "complete":
+                for name in _outdated_tags(writer(uri).get_run(run_id).data.tags):
+                    writer(uri).delete_tag(run_id, name)
+            for name, value in tags.items():
+                writer(uri).set_tag(run_id, name, value)
+            if state in STATUS:
+                writer(uri).set_terminated(run_id, STATUS[state])
+    except Failure as failure:
+        say(f"warning: {failure}; its run does not say that it is {state}")
+
+
+def _outdated_tags(tags: Mapping[str, str]) -> set[str]:
+    """Return the tags of a complete run that an attempt which ended early has left."""
+    errors = {record.ENDED_BY, record.ERROR} & set(tags)
+    if errors or tags.get(record.TRIAL_STATE) in STATUS:
+        return errors | ({NOTE} & set(tags))
+    return errors
+
+
+def send_unsent(states: Sequence[SearchState], say: Callable[[str], None]) -> list[str]:
+    """Send complete trials of this machine that the server lacks: it was away, or the training ended while it sent.
+
+    Returns the names of the runs that could not be sent.
+    """
+    unsent = []
+    for run, trial in find_trainings(states):
+        folder = run.folder()
+        state = folder.read_state()
+        is_owed = trial.state.name == "COMPLETE" and bool(state) and not state.get("sent")
+        if run.tracked and is_owed and folder.holder() is None:  # else another command is just sending it
+            try:
+                send_unless_sent(folder, named=run.overrides["algorithm"])
+            except Failure as failure:
+                unsent.append(run.name)
+                say(f"{run.name} is done, but not sent: {failure}")
+    return unsent
+
+
+def refuse_unsent(names: Sequence[str]) -> None:
+    """Raise Failure that names the runs that the server lacks."""
+    if names:
+        raise Failure(
+            f"trained, but not sent to the server: {', '.join(names)}. The same command sends them and trains nothing "
+            "again, and `biasbed sync` does it, too"
+        )

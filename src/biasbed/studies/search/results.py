@@ -1,4 +1,4 @@
-"""What came out of a sweep: its trials as a table, and per method and cell the best against the default."""
+"""Results of a sweep: its trials as a table, and the best trial of each method and cell against the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import measures
 from biasbed.errors import Failure, listed
@@ -15,10 +15,9 @@ from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
-from biasbed.studies.table import Words
+from biasbed.studies.table import Overrides
 from biasbed.system.files import write_whole
 from biasbed.system.tables import write_rows
-from biasbed.tracking.folder import RunFolder
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -29,14 +28,15 @@ TAIL = ("seconds", "run_id", "host", "error")
 
 @dataclass(frozen=True)
 class SearchState:
-    """A search as it stands: all that Optuna has, and of each place the trial that counts."""
+    """Present state of a search: Optuna's trials, and those that count."""
 
     search: Search
-    every: Sequence[FrozenTrial]
+    all_trials: Sequence[FrozenTrial]
 
     @property
     def outcomes(self) -> dict[int, FrozenTrial]:
-        return trials.outcomes(self.every)
+        """Trial that counts at each position."""
+        return trials.outcomes(self.all_trials)
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -44,87 +44,121 @@ class SearchState:
 
     @property
     def default(self) -> FrozenTrial | None:
-        """The trial with the method's own parameters."""
+        """Trial with the method's default parameters."""
         return next((t for t in self.outcomes.values() if t.user_attrs.get(trials.DEFAULT)), None)
 
-    def settings(self, trial: FrozenTrial) -> Words:
+    def settings(self, trial: FrozenTrial) -> Overrides:
         return self.search.settings(trial)
 
-
-def by_subject(found: Sequence[SearchState]) -> dict[str, list[SearchState]]:
-    """The repeats of each method in each cell, by what both are called."""
-    grouped: dict[str, list[SearchState]] = {}
-    for one in found:
-        grouped.setdefault(one.search.subject, []).append(one)
-    return grouped
+    def position(self, trial: FrozenTrial) -> int:
+        """Return the position of one of the `outcomes`."""
+        return next(position for position, outcome in self.outcomes.items() if outcome.number == trial.number)
 
 
-def winner(repeats: Sequence[SearchState]) -> tuple[SearchState, FrozenTrial] | None:
-    """The best complete trial of all repeats of a method in a cell."""
+def by_subject(states: Sequence[SearchState]) -> dict[str, list[SearchState]]:
+    """Group the repeats of each method in each cell, keyed by their common name."""
+    groups: dict[str, list[SearchState]] = {}
+    for state in states:
+        groups.setdefault(state.search.subject, []).append(state)
+    return groups
+
+
+class Winner(NamedTuple):
+    """Best complete trial of a method in a cell, and its repeat."""
+
+    state: SearchState
+    trial: FrozenTrial
+
+
+def find_winner(repeats: Sequence[SearchState]) -> Winner | None:
+    """Find the best complete trial of all repeats of a method in a cell; None if none is complete."""
     sign = 1 if repeats[0].search.maximize else -1
-    complete = [(one, one.best) for one in repeats if one.best is not None]
-    return max(complete, key=lambda pair: sign * (pair[1].value or 0.0), default=None)
+    complete = []
+    for state in repeats:
+        best = state.best
+        if best is not None:
+            complete.append(Winner(state, best))
+    return max(complete, key=lambda winner: sign * (winner.trial.value or 0.0), default=None)
 
 
-def winners(found: Sequence[SearchState]) -> dict[str, dict[str, Words]]:
-    """Of each method the settings of its best trial in each cell; of methods that have one in every of their cells.
+def winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overrides]]:
+    """Return the settings of the best trials: method -> cell -> settings. Omits methods without one in every cell.
 
-    Methods by the name that `train` takes, cells as `cells.expand` calls them.
+    Methods are named as `train` takes them, cells as `cells.expand` names them.
     """
-    best: dict[str, dict[str, Words | None]] = {}
-    for repeats in by_subject(found).values():
-        search, pair = repeats[0].search, winner(repeats)
-        own = best.setdefault(search.words["algorithm"], {})
-        own[search.expanded] = None if pair is None else pair[0].settings(pair[1])
-    whole = {name: {cell: words for cell, words in own.items() if words is not None} for name, own in best.items()}
-    return {name: own for name, own in whole.items() if len(own) == len(best[name])}
+    best: dict[str, dict[str, Overrides]] = {}
+    incomplete = set()
+    for repeats in by_subject(states).values():
+        search, winner = repeats[0].search, find_winner(repeats)
+        method = search.overrides["algorithm"]
+        if winner is None:
+            incomplete.add(method)
+        else:
+            best.setdefault(method, {})[search.cell_name] = winner.state.settings(winner.trial)
+    return {method: cells for method, cells in best.items() if method not in incomplete}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def summary(found: Sequence[SearchState]) -> list[str]:
-    """Per method and cell: how its trials ended, and the best value against that of the default."""
+def format_summary(states: Sequence[SearchState]) -> list[str]:
+    """Format, per method and cell, how its trials ended, and the best value against that of the default."""
     lines = []
-    for subject, repeats in by_subject(found).items():
-        metric = repeats[0].search.metric
-        counted = [trials.counts(one.outcomes) for one in repeats]
-        total = {name: sum(each[name] for each in counted) for name in counted[0]}
-        states = ", ".join(f"{number} {name}" for name, number in total.items() if number)
-        mark = " (ORACLE: on test images)" if repeats[0].search.is_oracle else ""
-        lines.append(f"{subject}: {sum(total.values())} trials: {states}; {metric}{mark}")
-        lines += _best_lines(repeats)
-        failed = [
-            f"{one.search.trial(where)} ({trial.user_attrs.get(trials.ERROR, 'its command died')})"
-            for one in repeats
-            for where, trial in one.outcomes.items()
-            if trial.state.name == "FAIL"
-        ]
-        lines += [f"  failed: {'; '.join(failed[:5])}{'; ...' if len(failed) > 5 else ''}"] if failed else []
+    for subject, repeats in by_subject(states).items():
+        search, counts = repeats[0].search, sum_states(repeats)
+        text = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+        mark = " (ORACLE: on test images)" if search.is_oracle else ""
+        lines.append(f"{subject}: {sum(counts.values())} trials: {text}; {search.metric}{mark}")
+        lines += _format_best(repeats)
+        failed = _list_failed(repeats)
+        if failed:
+            lines.append(f"  failed: {'; '.join(failed[:5])}{'; ...' if len(failed) > 5 else ''}")
     return lines
 
 
-def _best_lines(repeats: Sequence[SearchState]) -> list[str]:
-    won, unit = winner(repeats), repeats[0].search.unit
-    if won is None:
+def sum_states(states: Sequence[SearchState]) -> dict[str, int]:
+    """Return the number of trials in each state over all searches."""
+    counts: dict[str, int] = {}
+    for state in states:
+        for name, number in trials.count_states(state.outcomes).items():
+            counts[name] = counts.get(name, 0) + number
+    return counts
+
+
+def _list_failed(repeats: Sequence[SearchState]) -> list[str]:
+    failed = []
+    for state in repeats:
+        for position, trial in state.outcomes.items():
+            if trial.state.name == "FAIL":
+                error = trial.user_attrs.get(trials.ERROR, "its command died")
+                failed.append(f"{state.search.trial_name(position)} ({error})")
+    return failed
+
+
+def _format_best(repeats: Sequence[SearchState]) -> list[str]:
+    winner, unit = find_winner(repeats), repeats[0].search.unit
+    if winner is None:
         return ["  no trial is complete"]
-    one, best = won
-    number = next(where for where, trial in one.outcomes.items() if trial.number == best.number)
-    settings = " ".join(f"{name}={value}" for name, value in one.settings(best).items())
-    lines = [f"  best     {measures.shown(best.value, unit)} (trial {one.search.trial(number)}): {settings}"]
-    if one.default is not None:
-        value = one.default.value if one.default.state.name == "COMPLETE" else None
-        state = "" if value is not None else f" ({one.default.state.name.lower()})"
-        trial = f"{measures.shown(value, unit)}{state} (trial {one.search.trial(0)})"
-        lines.append(f"  default  {trial}{_gain(unit, best, value)}")
-    values = [each.best.value for each in repeats if each.best is not None and each.best.value is not None]
-    if len(repeats) > 1 and len(values) > 1:
-        mean, spread = (measures.shown(of(values), unit) for of in (statistics.mean, statistics.stdev))
-        lines.append(f"  over {len(values)} repeats: {mean}, standard deviation {spread}")
+    state, best = winner
+    settings = " ".join(f"{name}={value}" for name, value in state.settings(best).items())
+    name = state.search.trial_name(state.position(best))
+    lines = [f"  best     {measures.shown(best.value, unit)} (trial {name}): {settings}"]
+    default = state.default
+    if default is not None:
+        value = default.value if default.state.name == "COMPLETE" else None
+        ending = "" if value is not None else f" ({default.state.name.lower()})"
+        text = f"{measures.shown(value, unit)}{ending} (trial {state.search.trial_name(0)})"
+        lines.append(f"  default  {text}{_format_gain(unit, best, value)}")
+    values = [each.best.value for each in repeats if each.best is not None]
+    numbers = [value for value in values if value is not None]
+    if len(repeats) > 1 and len(numbers) > 1:
+        mean, spread = statistics.mean(numbers), statistics.stdev(numbers)
+        text = f"{measures.shown(mean, unit)}, standard deviation {measures.shown(spread, unit)}"
+        lines.append(f"  over {len(numbers)} repeats: {text}")
     return lines
 
 
-def _gain(unit: str, best: FrozenTrial, default: float | None) -> str:
+def _format_gain(unit: str, best: FrozenTrial, default: float | None) -> str:
     if default is None or best.value is None:
         return ""
     if best.value == default:
@@ -135,30 +169,32 @@ def _gain(unit: str, best: FrozenTrial, default: float | None) -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def write_trials(path: Path, found: Sequence[SearchState]) -> None:
-    """Every trial that counts, a row each, with a column per setting."""
-    names = list(dict.fromkeys(name for one in found for name in one.search.space.names))
+def write_trials(path: Path, states: Sequence[SearchState]) -> None:
+    """Write every trial that counts as CSV, a row each, with a column per setting."""
+    names: dict[str, None] = {}
+    rows: list[Mapping[str, object]] = []
+    for state in states:
+        names |= dict.fromkeys(state.search.space.names)
+        for position, trial in state.outcomes.items():
+            rows.append({**_make_row(state, position, trial), **state.settings(trial)})
     file = io.StringIO(newline="")
-    rows = (
-        {**_row(one, where, trial), **one.settings(trial)} for one in found for where, trial in one.outcomes.items()
-    )
     write_rows(file, [*HEADER, *names, *TAIL], rows)
     write_whole(path, file.getvalue())
 
 
-def _row(one: SearchState, where: int, trial: FrozenTrial) -> Mapping[str, object]:
+def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[str, object]:
     attributes = trial.user_attrs
     seconds = trial.duration.total_seconds() if trial.duration else None
     return {
-        "algorithm": one.search.algorithm,
-        "cell": one.search.cell,
-        "trial": one.search.trial(where),
-        "seed": one.search.seed,
+        "algorithm": state.search.algorithm,
+        "cell": state.search.cell,
+        "trial": state.search.trial_name(position),
+        "seed": state.search.seed,
         "state": trial.state.name.lower(),
         "value": "" if trial.value is None else repr(trial.value),
         "reached": trial.last_step or 0,
         "default": "yes" if attributes.get(trials.DEFAULT) else "",
-        "attempts": trials.attempts(one.every, where),
+        "attempts": trials.count_attempts(state.all_trials, position),
         "equal_to": attributes.get(trials.EQUAL, ""),
         "seconds": "" if seconds is None else f"{seconds:.1f}",
         "run_id": attributes.get(trials.RUN_ID, ""),
@@ -167,42 +203,32 @@ def _row(one: SearchState, where: int, trial: FrozenTrial) -> Mapping[str, objec
     }
 
 
-def trained(found: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
-    """The trainings whose folders are on this machine, or shared with it; each once, also where trials share one."""
+def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, FrozenTrial]]:
+    """Yield the trainings whose folders this machine can see; a training that trials share is yielded once."""
     seen = set()
-    for one in found:
-        for where, trial in one.outcomes.items():
+    for state in states:
+        for position, trial in state.outcomes.items():
             base = trial.user_attrs.get(trials.FOLDER)
             if base is None or trials.EQUAL in trial.user_attrs or base in seen:
                 continue
-            run = one.search.in_folder(base, where)
+            run = state.search.find_training(base, position)
             if run.folder().path.exists():
                 seen.add(base)
                 yield run, trial
 
 
-def ledger_lines(found: Sequence[SearchState]) -> list[ledger.Line]:
-    """What each training has cost, as far as its folder can be seen from this machine."""
+def ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
+    """Return the cost of each training whose folder this machine can see."""
     lines = []
-    for run, trial in trained(found):
+    for run, trial in find_trainings(states):
         records = run.folder().read_journal()
         reached = run.reached(records) or trial.last_step or 0
-        lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.cost(run, records)))
+        lines.append(ledger.Line(run, trial.state.name.lower(), reached, ledger.compute_cost(run, records)))
     return lines
 
 
-def refuse_nothing(found: Sequence[SearchState]) -> None:
-    """Failure where a method has no complete trial, in some cell."""
-    without = [subject for subject, repeats in by_subject(found).items() if winner(repeats) is None]
+def refuse_incomplete(states: Sequence[SearchState]) -> None:
+    """Raise Failure if a method has no complete trial in some cell."""
+    without = [subject for subject, repeats in by_subject(states).items() if find_winner(repeats) is None]
     if without:
         raise Failure(f"no trial of {listed(without)} is complete; the same command tries those that failed again")
-
-
-def progress_of(trial: FrozenTrial, search: Search) -> str:
-    """Where a running trial is: `epoch 3/10, 71.20`."""
-    base = trial.user_attrs.get(trials.FOLDER)
-    step = trial.last_step
-    if step is None:
-        return "starting" if base is None or not RunFolder(Path(base)).journal.exists() else "in its first epoch"
-    value = measures.shown(trial.intermediate_values[step], search.unit)
-    return f"{search.run.unit} {step}/{search.run.total}, {value}"

@@ -1,4 +1,4 @@
-"""Samplers and pruners by name. Draws are keyed by a trial's place, so that a search that was cut goes on the same."""
+"""Samplers and pruners by name. Draws are keyed by a trial's position, so that a resumed search draws the same."""
 
 from __future__ import annotations
 
@@ -19,44 +19,57 @@ if TYPE_CHECKING:
 
     from biasbed.studies.search.search import Search
 
-STARTUP = 10  # trials that are drawn at random before a model of the others is worth anything
+    PositionOf = Callable[[FrozenTrial], int]  # of a trial in its search
+
+STARTUP = 10  # random trials before a model of the others is fitted
 PRUNE_AFTER = 5  # trials that end by themselves before any is pruned (Optuna's default)
 
 
-class Keyed(BaseSampler):
-    """A sampler made anew for each trial, with a seed of the search's seed and the trial's place.
+class DelegatingSampler(BaseSampler):
+    """Sampler that draws by `inner`, which sees the trials that `visible` leaves."""
 
-    Optuna's samplers draw from one stream, which a resumed search would begin again, with the same parameters.
-    """
+    inner: BaseSampler
 
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int, place: Callable[[FrozenTrial], int]) -> None:
-        """place: of a trial in its search."""
-        self.make, self.seed, self.place = make, seed, place
-        self.inner = make(seed)
-
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self.inner = self.make(_key(self.seed, self.place(trial)))
-        self.inner.before_trial(drawn(study), trial)
+    def visible(self, study: Study) -> Study:
+        raise NotImplementedError
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(drawn(study), trial)
+        return self.inner.infer_relative_search_space(self.visible(study), trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self.inner.sample_relative(drawn(study), trial, search_space)
+        return self.inner.sample_relative(self.visible(study), trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self.inner.sample_independent(drawn(study), trial, param_name, param_distribution)
+        return self.inner.sample_independent(self.visible(study), trial, param_name, param_distribution)
 
 
-class ByName(samplers.RandomSampler):
-    """Draws every parameter with a seed of its own, of a trial's seed and its name.
+class KeyedSampler(DelegatingSampler):
+    """Sampler made anew for each trial, with a seed made of the search's seed and the trial's position.
 
-    So searches with one seed have equal draws of what they share, whatever else is in their spaces and in any order:
-    common random numbers for what is compared, methods and cells.
+    Optuna's samplers draw from one stream, which a resumed search would begin again, with the same parameters.
+    """
+
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int, position: PositionOf) -> None:
+        self.make, self.seed, self.position = make, seed, position
+        self.inner = make(seed)
+
+    def visible(self, study: Study) -> Study:
+        return hide_undrawn(study)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self.inner = self.make(_key(self.seed, self.position(trial)))
+        self.inner.before_trial(self.visible(study), trial)
+
+
+class NamedRandomSampler(samplers.RandomSampler):
+    """Random sampler that seeds every parameter by the trial's seed and the parameter's name.
+
+    Searches with the same seed draw equal values of the parameters they share, whatever else their spaces hold and in
+    any order: common random numbers for the methods and cells that are compared.
     """
 
     def __init__(self, seed: int) -> None:
@@ -66,98 +79,85 @@ class ByName(samplers.RandomSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        own = samplers.RandomSampler(_key(self.seed, param_name))
-        return own.sample_independent(study, trial, param_name, param_distribution)
+        sampler = samplers.RandomSampler(_key(self.seed, param_name))
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
 
 
 def _key(*parts: int | str) -> int:
-    """A seed that depends on all of these."""
+    """Return a seed that depends on all parts."""
     return int(record.digest(list(parts)), 16) % 2**32
 
 
-class _Seen:
-    """A study, or its storage, with some of its trials alone."""
+class _FilteredStudy:
+    """Proxy of a study, or of its storage, that shows only some of its trials."""
 
-    def __init__(self, whole: Any, keep: Callable[[FrozenTrial], bool]) -> None:
-        self.whole, self.keep = whole, keep
+    def __init__(self, target: Any, keep: Callable[[FrozenTrial], bool]) -> None:
+        self.target, self.keep = target, keep
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.whole, name)
+        attribute = getattr(self.target, name)
         if name in ("get_trials", "_get_trials", "get_all_trials"):
-            return lambda *given, **named: list(filter(self.keep, found(*given, **named)))
-        return _Seen(found, self.keep) if name == "_storage" else found
+            return lambda *args, **kwargs: list(filter(self.keep, attribute(*args, **kwargs)))
+        return _FilteredStudy(attribute, self.keep) if name == "_storage" else attribute
 
 
-def drawn(study: Study) -> Study:
-    """The study as samplers see it: what was not drawn, as a default that lies outside of the space, is not there.
+def hide_undrawn(study: Study) -> Study:
+    """Hide finished trials without parameters, such as a default that lies outside of the space.
 
-    From a trial without parameters Optuna's samplers conclude that the space is empty.
+    From such a trial Optuna's samplers conclude that the space is empty.
     """
-    return cast("Study", _Seen(study, lambda trial: bool(trial.params) or not trial.state.is_finished()))
+    return cast("Study", _FilteredStudy(study, lambda trial: bool(trial.params) or not trial.state.is_finished()))
 
 
-class Staged(BaseSampler):
-    """Draws the trials of each stage of a search by a sampler that sees no others: they have other parameters."""
+class StagedSampler(DelegatingSampler):
+    """Sampler of a search in stages. A stage's sampler sees that stage's trials only: others differ in parameters."""
 
-    def __init__(self, parts: Sequence[tuple[SearchStage, BaseSampler]], place: Callable[[FrozenTrial], int]) -> None:
-        """parts: the stages in order, and what draws them. place: of a trial in its search."""
-        self.parts, self.place = parts, place
+    def __init__(self, parts: Sequence[tuple[SearchStage, BaseSampler]], position: PositionOf) -> None:
+        """parts: the stages in order, each with its sampler."""
+        self.parts, self.position = parts, position
         self.stage, self.inner = parts[0]
 
-    def _seen(self, study: Study) -> Study:
-        """The stage's trials. Those that are running have a place, but perhaps none that is noted."""
-        here = range(self.stage.first, self.stage.end)
-        return cast("Study", _Seen(study, lambda trial: self.place(trial) in here))
+    def visible(self, study: Study) -> Study:
+        # A running trial has a position, but it may not be noted yet.
+        positions = range(self.stage.first, self.stage.end)
+        return cast("Study", _FilteredStudy(study, lambda trial: self.position(trial) in positions))
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        place = self.place(trial)
-        self.stage, self.inner = next((part for part in self.parts if place < part[0].end), self.parts[-1])
-        self.inner.before_trial(self._seen(study), trial)
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self.inner.infer_relative_search_space(self._seen(study), trial)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self.inner.sample_relative(self._seen(study), trial, search_space)
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self.inner.sample_independent(self._seen(study), trial, param_name, param_distribution)
+        position = self.position(trial)
+        self.stage, self.inner = next((part for part in self.parts if position < part[0].end), self.parts[-1])
+        self.inner.before_trial(self.visible(study), trial)
 
 
-class PointByPoint(samplers.RandomSampler):
-    """Takes the points of a stage as they stand; of several commands none takes another's.
+class PointSampler(samplers.RandomSampler):
+    """Sampler that takes the points of a stage in order; of several commands none takes another's point.
 
-    Optuna's own for finite spaces may draw a point that another trial is just training, and leave one out for that.
+    Optuna's sampler for finite spaces may draw a point that another trial is just training, and leave one out for that.
     """
 
-    def __init__(self, stage: SearchStage, place: Callable[[FrozenTrial], int]) -> None:
+    def __init__(self, stage: SearchStage, position: PositionOf) -> None:
         super().__init__(seed=0)
-        self.stage, self.place = stage, place
+        self.stage, self.position = stage, position
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        return self.stage.point(self.place(trial))[param_name]
+        return self.stage.point(self.position(trial))[param_name]
 
 
-def make_sampler(search: Search, place: Callable[[FrozenTrial], int]) -> BaseSampler:
-    """What draws the trials of a search. place: of a trial in it."""
-
-    def of(stage: SearchStage) -> BaseSampler:
+def make_sampler(search: Search, position: PositionOf) -> BaseSampler:
+    """Make the sampler of a search."""
+    parts: list[tuple[SearchStage, BaseSampler]] = []
+    for stage in search.stages:
         if stage.sampler == IN_ORDER:
-            return PointByPoint(stage, place)
-        return by_name(stage.sampler, search.seed, stage.space.is_conditional, place)
+            parts.append((stage, PointSampler(stage, position)))
+        else:
+            sampler = make_keyed_sampler(stage.sampler, search.seed, stage.space.is_conditional, position)
+            parts.append((stage, sampler))
+    return parts[0][1] if len(parts) == 1 else StagedSampler(parts, position)
 
-    parts = [(stage, of(stage)) for stage in search.stages]
-    return parts[0][1] if len(parts) == 1 else Staged(parts, place)
 
-
-def by_name(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenTrial], int]) -> BaseSampler:
-    """The sampler of this name."""
+def make_keyed_sampler(name: str, seed: int, is_conditional: bool, position: PositionOf) -> BaseSampler:
+    """Make the sampler with this name, keyed by positions."""
 
     def make(key: int) -> BaseSampler:
         if name == "tpe":
@@ -174,13 +174,13 @@ def by_name(name: str, seed: int, is_conditional: bool, place: Callable[[FrozenT
             )
         if name == "brute_force":
             return samplers.BruteForceSampler(seed=key, avoid_premature_stop=True)
-        return ByName(key)
+        return NamedRandomSampler(key)
 
-    return Keyed(make, seed, place)
+    return KeyedSampler(make, seed, position)
 
 
 def make_pruner(name: str, total: int, cadence: int) -> BasePruner:
-    """The pruner of this name, for trainings of `total` epochs (or steps) that are evaluated every `cadence`."""
+    """Make the pruner with this name, for trainings of `total` epochs (or steps) evaluated every `cadence`."""
     if name == "median":
         return pruners.MedianPruner(n_startup_trials=PRUNE_AFTER, n_warmup_steps=total // 5, interval_steps=cadence)
     if name == "hyperband":

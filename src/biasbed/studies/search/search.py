@@ -1,25 +1,25 @@
-"""What a sweep consists of: a search per method, cell and repeat, checked before anything is started."""
+"""Plan of a sweep: a search per method, cell and repeat, checked before anything is started."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.options import SEARCHES, SweepOptions
 from biasbed.settings import nearest
-from biasbed.studies.cells import expand
+from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.plan import PlannedRun, runs_of
+from biasbed.studies.plan import PlannedRun, plan_trainings
 from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
-from biasbed.studies.table import Words, methods
+from biasbed.studies.table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
     from biasbed.training.job import Job
 
-WAITING_TRIALS = 8  # at a time, that `auto` means where a cluster's queue takes any number of trainings
+QUEUED_TRIALS = 8  # at a time for `workers=auto`, if a cluster's queue takes any number of trainings
 
 
 @dataclass(frozen=True)
 class Search:
-    """The trials of one method in one cell with one seed: one Optuna study."""
+    """Trials of a method in a cell with one seed: an Optuna study."""
 
     sweep: str  # the biasbed study that it belongs to
-    name: str  # the Optuna study's
-    words: Words  # settings of `train` that all trials share
+    name: str  # of the Optuna study
+    overrides: Overrides  # settings of `train` that all trials share
     space: Space
     run: PlannedRun  # with the default parameters
-    expanded: str  # what `cells.expand` calls its cell
-    repeat: int | None  # number of the repeat, where there are several
+    cell_name: str  # from `cells.expand`
+    repeat: int | None  # number of the repeat, if there are several
     metric: str
     unit: str  # of the metric
     maximize: bool
-    is_oracle: bool  # the metric is one of test sets
+    is_oracle: bool  # the metric is measured on test sets
     stages: tuple[stages.SearchStage, ...]  # one after the other
     sampler: str
     pruner: str
-    default: Default  # the method's own settings
+    default: Default  # the method's default settings
     description: Mapping[str, Any]  # what must be equal for a command to join the search
 
     @property
@@ -61,17 +61,17 @@ class Search:
 
     @property
     def trials(self) -> int:
-        """How many it has."""
+        """Number of trials."""
         return self.stages[-1].end
 
     @property
     def cell(self) -> str:
-        """What its trials train on, where several such things are told apart."""
+        """Cell that its trials train on, if the sweep has several."""
         return self.run.cell
 
     @property
     def subject(self) -> str:
-        """What is searched: a method in a cell. All repeats have it."""
+        """Name of the method in the cell, shared by all repeats."""
         return " in ".join(filter(None, (self.algorithm, self.cell)))
 
     @property
@@ -80,171 +80,213 @@ class Search:
 
     @property
     def space_hash(self) -> str:
-        """Of what is searched and how: the same in all repeats, and in all cells of one data set."""
-        aside = ("sweep", "cell", "seed", "heartbeat")
-        said = {name: value for name, value in self.description.items() if name not in aside}
-        if [stage.sampler for stage in self.stages] == [self.sampler]:  # as it was before there were stages
-            said.pop("stages", None)
-        return record.digest(said)
+        """Hash of the space and of how it is searched: equal in all repeats, and in all cells of a data set."""
+        excluded = {"sweep", "cell", "seed", "heartbeat"}
+        if [stage.sampler for stage in self.stages] == [self.sampler]:  # a single stage: space and sampler say all
+            excluded.add("stages")
+        return record.digest({name: value for name, value in self.description.items() if name not in excluded})
 
-    def trial(self, place: int) -> str:
-        """What a trial is called among those of its method in its cell: `3`, or `r1-3` in repeat 1."""
-        return str(place) if self.repeat is None else f"r{self.repeat}-{place}"
+    def trial_name(self, position: int) -> str:
+        """Return a trial's name among those of its method in its cell: `3`, or `r1-3` in repeat 1."""
+        return str(position) if self.repeat is None else f"r{self.repeat}-{position}"
 
-    def settings(self, trial: FrozenTrial) -> Words:
-        """Its settings, of those that are searched over, as the words of a command line."""
+    def settings(self, trial: FrozenTrial) -> Overrides:
+        """Return a trial's settings, of those that are searched, as on a command line."""
         if trials.DEFAULT in trial.user_attrs:
-            return self.default.words
-        return self.in_order({**stages.given_to(trial).words, **self.space.words(trial.params)})
+            return self.default.overrides
+        return self.in_order({**stages.read_fixed(trial).overrides, **self.space.format(trial.params)})
 
     def parameters(self, trial: FrozenTrial) -> Parameters:
-        """The same as Optuna has them, so far as they lie in the space."""
+        """Return Optuna's values of the trial's settings, as far as they lie inside the space."""
         if trials.DEFAULT in trial.user_attrs:
             return self.default.parameters
-        return {**stages.given_to(trial).parameters, **trial.params}
+        return {**stages.read_fixed(trial).parameters, **trial.params}
 
-    def in_order(self, words: Words) -> Words:
-        """These settings as the space has them in order."""
-        return {name: words[name] for name in self.space.names if name in words}
+    def in_order(self, overrides: Overrides) -> Overrides:
+        """Return the settings in the order of the space."""
+        return {name: overrides[name] for name in self.space.names if name in overrides}
 
-    def planned(self, words: Words, place: int, launcher: Launcher) -> PlannedRun:
-        """The training of a trial. words: its own settings. UsageError where they don't fit together."""
-        (run,) = runs_of({**self.words, **words}, [self.seed], launcher)[1]
-        tags = {record.KIND: "trial", record.TRIAL: self.trial(place), record.REPEAT: str(self.repeat or 0)}
-        tags |= {record.SPACE: self.space_hash, **({record.ORACLE: self.metric} if self.is_oracle else {})}
-        return dataclasses.replace(run, label=self._label(place), environment={record.GIVEN_TAGS: json.dumps(tags)})
+    def plan_trial(self, overrides: Overrides, position: int, launcher: Launcher) -> PlannedRun:
+        """Plan the training of a trial. overrides: its searched settings. UsageError if they do not fit together."""
+        (run,) = plan_trainings({**self.overrides, **overrides}, [self.seed], launcher)[1]
+        tags = {record.KIND: "trial", record.TRIAL: self.trial_name(position), record.REPEAT: str(self.repeat or 0)}
+        tags[record.SPACE] = self.space_hash
+        if self.is_oracle:
+            tags[record.ORACLE] = self.metric
+        return dataclasses.replace(run, label=self._label(position), environment={record.GIVEN_TAGS: json.dumps(tags)})
 
-    def in_folder(self, base: str, place: int) -> PlannedRun:
-        """The same training, found again by its folder."""
-        return dataclasses.replace(self.run, base=Path(base), label=self._label(place))
+    def find_training(self, base: str, position: int) -> PlannedRun:
+        """Return the training of a trial by its folder."""
+        return dataclasses.replace(self.run, base=Path(base), label=self._label(position))
 
-    def _label(self, place: int) -> str:
-        return f"{self.run.place}-trial{self.trial(place)}"
+    def _label(self, position: int) -> str:
+        return f"{self.run.group}-trial{self.trial_name(position)}"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All searches, checked: every one could start."""
+    """Checked searches: every one could start."""
 
     study: str
     suite: str
     searches: tuple[Search, ...]
-    settings: Words  # of all trials of all methods
+    settings: Overrides  # of all trials of all methods
     config: Config  # of one of its trainings
     workers: int
     messages: tuple[str, ...]
-    lacking: Mapping[str, Mapping[str, Sequence[str]]]  # method -> cell without searches -> what is not there
+    lacking: Mapping[str, Mapping[str, Sequence[str]]]  # method -> cell -> what the data lack
 
     @property
     def folder(self) -> Path:
-        """Of what is kept about the sweep as a whole."""
+        """Folder of the sweep's own files."""
         return run_folder.home(self.config) / "studies" / record.slug(self.study)
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of all trainings."""
+        """Seeds of all trainings."""
         return tuple(sorted({search.seed for search in self.searches}))
 
     @property
     def oracle(self) -> str:
-        """The objective, where it is one of test sets."""
+        """Objective if it is measured on test sets, else empty."""
         return next((search.metric for search in self.searches if search.is_oracle), "")
 
 
-def make_sweep(options: SweepOptions, settings: Words, launcher: Launcher) -> Sweep:
-    """The searches that the options ask for. Raises UsageError where one could not start."""
-    searches: list[Search] = []
-    configs: list[Config] = []
-    messages: list[str] = []
-    lacking: dict[str, dict[str, Sequence[str]]] = {}
+@dataclass
+class _Planned:
+    """Searches of a sweep as they are planned, method by method."""
+
+    searches: list[Search] = field(default_factory=list)
+    configs: list[Config] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    lacking: dict[str, dict[str, Sequence[str]]] = field(default_factory=dict)  # method -> cell name -> needs
+
+    def lacking_by_name(self) -> dict[str, dict[str, Sequence[str]]]:
+        """Return `lacking` with the names that cells have in runs. A cell without any search has no column either."""
+        names = {search.cell_name: search.cell for search in self.searches}
+        by_name: dict[str, dict[str, Sequence[str]]] = {}
+        for method, needs in self.lacking.items():
+            by_name[method] = {names[cell]: need for cell, need in needs.items() if cell in names}
+        return by_name
+
+
+def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -> Sweep:
+    """Plan the searches that the options ask for. Raises UsageError if one could not start."""
+    from biasbed.data.folders import opened_once
+
     general = {**SEARCHES[options.search].settings, **settings}
     general |= {"suite": registry.settled(options.suite), "study": options.study}
     cells = expand(general, {})
-    from biasbed.data.folders import opened_once
-
+    planned = _Planned()
     with opened_once():
-        for algorithm in methods(options.algorithms):
-            refusals: list[str] = []
-            for cell in cells:
-                where = " in ".join(filter(None, (algorithm, cell.name)))
-                words = {**general, **cell.words, "algorithm": registry.settled(algorithm)}
-                try:
-                    config, own, said = _searches_of(options, words, cell.name, launcher)
-                except NotApplicable as error:
-                    refusals.append(f"{where}: {error}")
-                    lacking.setdefault(algorithms.identifier(algorithm), {})[cell.name] = error.lacking
-                    continue
-                except UsageError as error:
-                    raise type(error)(f"{where}: {error}") from None
-                searches += own
-                configs.append(config)
-                messages += [f"{own[0].subject}: {line}" for line in said]
-            if len(refusals) == len(cells):
-                raise UsageError(refusals[0])
-            messages += [f"not applicable: {reason}" for reason in refusals]
-    workers = min(_workers(options, launcher, configs), sum(search.trials for search in searches))
-    suite = suites.identifier(options.suite)
-    named = {search.expanded: search.cell for search in searches}
-    by_name = {row: {named[cell]: what for cell, what in own.items() if cell in named} for row, own in lacking.items()}
-    return Sweep(options.study, suite, tuple(searches), settings, configs[0], workers, tuple(messages), by_name)
+        for algorithm in check_methods(options.algorithms):
+            _plan_method(planned, options, algorithm, general, cells, launcher)
+    workers = _count_workers(options, launcher, planned.configs)
+    return Sweep(
+        study=options.study,
+        suite=suites.identifier(options.suite),
+        searches=tuple(planned.searches),
+        settings=settings,
+        config=planned.configs[0],
+        workers=min(workers, sum(search.trials for search in planned.searches)),
+        messages=tuple(planned.messages),
+        lacking=planned.lacking_by_name(),
+    )
 
 
-def _workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
-    """Sampler and pruner learn from trials that have ended only: so few at a time where a queue takes any number."""
+def _plan_method(
+    planned: _Planned,
+    options: SweepOptions,
+    algorithm: str,
+    general: Overrides,
+    cells: Sequence[StudyCell],
+    launcher: Launcher,
+) -> None:
+    """Add a method's searches. Raises UsageError if there is none in any cell."""
+    refusals: list[str] = []
+    for cell in cells:
+        where = " in ".join(filter(None, (algorithm, cell.name)))
+        overrides = {**general, **cell.overrides, "algorithm": registry.settled(algorithm)}
+        try:
+            config, searches, messages = _plan_searches(options, overrides, cell.name, launcher)
+        except NotApplicable as error:
+            refusals.append(f"{where}: {error}")
+            planned.lacking.setdefault(algorithms.identifier(algorithm), {})[cell.name] = error.lacking
+            continue
+        except UsageError as error:
+            raise type(error)(f"{where}: {error}") from None
+        planned.searches += searches
+        planned.configs.append(config)
+        planned.messages += [f"{searches[0].subject}: {message}" for message in messages]
+    if len(refusals) == len(cells):
+        raise UsageError(refusals[0])
+    planned.messages += [f"not applicable: {reason}" for reason in refusals]
+
+
+def _count_workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
+    """Return the number of trials at a time.
+
+    It is small for a queue that takes any number: sampler and pruner learn only from trials that have ended.
+    """
     if options.workers != "auto":
         return int(options.workers)
     fitting = min(map(launcher.capacity, configs))
-    return min(fitting, WAITING_TRIALS) if launcher.detached else fitting
+    return min(fitting, QUEUED_TRIALS) if launcher.detached else fitting
 
 
-def _searches_of(
-    options: SweepOptions, words: Words, expanded: str, launcher: Launcher
-) -> tuple[Config, list[Search], list[str]]:
-    """The searches of one method in one cell, a repeat each, and what a user should know of them."""
-    space = read_space(options.space, {name: value for name, value in words.items() if value != "auto"})
+class PlannedSearches(NamedTuple):
+    """Searches of a method in a cell, a repeat each, and messages about them for the user."""
+
+    config: Config
+    searches: list[Search]
+    messages: list[str]
+
+
+def _plan_searches(options: SweepOptions, overrides: Overrides, cell_name: str, launcher: Launcher) -> PlannedSearches:
+    space = read_space(options.space, {name: value for name, value in overrides.items() if value != "auto"})
     repeats = int(options.settled("repeats"))
-    job, runs = runs_of(words, range(options.seed, options.seed + repeats), launcher)
-    metric, maximize = choose_objective(options.objective, objectives(job), job.protocol.monitor, options.oracle)
+    job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
+    objective = choose_objective(options.objective, objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    sampler, asked = str(options.settled("sampler")), int(options.settled("trials"))
+    sampler, num_trials = str(options.settled("sampler")), int(options.settled("trials"))
     if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
     try:
-        planned, messages = stages.planned(space, default, SEARCHES[options.search].stages, sampler, asked)
+        planned = stages.plan_stages(space, default, SEARCHES[options.search].stages, sampler, num_trials)
     except UsageError as error:
         raise UsageError(f"search={options.search}: {error}") from None
-    found = []
+    searches = []
     for repeat, run in enumerate(runs):
         parts = (options.study, job.algorithm, job.cell, f"r{repeat}" if repeats > 1 else "")
         search = Search(
             sweep=options.study,
             name="/".join(filter(None, parts)),
-            words={**run.words, "seed": str(run.seed)},
+            overrides={**run.overrides, "seed": str(run.seed)},
             space=space,
             run=run,
-            expanded=expanded,
+            cell_name=cell_name,
             repeat=repeat if repeats > 1 else None,
-            metric=metric,
-            unit=measures.described(job.protocol, metric).unit,
-            maximize=maximize,
-            is_oracle=metric.startswith("test/"),
-            stages=planned,
+            metric=objective.metric,
+            unit=measures.described(job.protocol, objective.metric).unit,
+            maximize=objective.maximize,
+            is_oracle=objective.metric.startswith("test/"),
+            stages=planned.stages,
             sampler=sampler,
             pruner=str(options.settled("pruner")),
             default=default,
             description={},
         )
-        found.append(dataclasses.replace(search, description=_description(search, job, options.heartbeat)))
-    return job.config, found, messages
+        searches.append(dataclasses.replace(search, description=_describe(search, job, options.heartbeat)))
+    return PlannedSearches(job.config, searches, planned.messages)
 
 
-def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
-    """As JSON gives it back. Commands with unlike heartbeats would take trials from one another."""
+def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
+    """Describe a search as JSON gives it back. Commands with different heartbeats would take each other's trials."""
     config, values = job.config, plain(job.config)
     settings = {name: values[name] for name in config.what() if name not in search.space.names}
-    settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # wherever a user's files lie
+    settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # without the place of the user's files
     cell = {name: values[name] for name in config.variant() if name != "seed"}
-    described = {
+    description = {
         "sweep": search.sweep,
         "suite": job.suite.name,
         "objective": search.metric,
@@ -255,32 +297,45 @@ def _description(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
         "stages": "; then ".join(stage.title for stage in search.stages),
         "seed": search.seed,
         "heartbeat": heartbeat,
-        **({"cell": cell} if cell else {}),
     }
-    found: Mapping[str, Any] = json.loads(json.dumps(described))
-    return found
+    if cell:
+        description["cell"] = cell
+    parsed: Mapping[str, Any] = json.loads(json.dumps(description))
+    return parsed
+
+
+class Objective(NamedTuple):
+    """Metric that a search optimizes, and whether more is better."""
+
+    metric: str
+    maximize: bool
 
 
 def objectives(job: Job) -> dict[str, bool]:
-    """Metric -> whether more is better, of all that trials in this cell are measured by."""
+    """Return the metrics that measure trials in this cell: metric -> True if more is better."""
     suite, protocol = job.suite, job.protocol
-    names = [f"val/{measure}/{entry.name}" for entry in suite.validating for measure in entry.measured]
-    names += [f"test/{measure}/{entry.name}" for entry in suite.testing for measure in entry.measured]
-    found = {name: measures.of(name).higher_is_better for name in names}
-    for entry in protocol.derived:
-        if set(entry.inputs_without(suite.test_domains)) <= set(found):
-            found[entry.metric] = entry.higher_is_better
-    return {**found, protocol.monitor: protocol.monitor_higher_is_better}
+    names = []
+    for phase, image_sets in (("val", suite.validating), ("test", suite.testing)):
+        for image_set in image_sets:
+            names += [f"{phase}/{measure}/{image_set.name}" for measure in image_set.measured]
+    metrics = {name: measures.of(name).higher_is_better for name in names}
+    for derived in protocol.derived:
+        if set(derived.inputs_without(suite.test_domains)) <= set(metrics):
+            metrics[derived.metric] = derived.higher_is_better
+    return {**metrics, protocol.monitor: protocol.monitor_higher_is_better}
 
 
-def choose_objective(given: str, known: Mapping[str, bool], monitor: str, oracle: bool) -> tuple[str, bool]:
-    """(metric, whether more is better). UsageError for one that is not known, or is of test sets unasked."""
-    name = monitor if given == "auto" else given
-    if name not in known:
-        raise UsageError(f"objective={given}: the suite measures no such thing here{nearest(given, known)}")
-    if given.startswith("test/") and not oracle:
+def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, oracle: bool) -> Objective:
+    """Choose the objective; `auto` is the monitor. metrics: from `objectives`.
+
+    Raises UsageError for an unknown metric, and for a metric of test sets without `oracle`.
+    """
+    metric = monitor if objective == "auto" else objective
+    if metric not in metrics:
+        raise UsageError(f"objective={objective}: the suite does not measure it here{nearest(objective, metrics)}")
+    if objective.startswith("test/") and not oracle:
         raise UsageError(
-            f"objective={given} would choose parameters on the test images, which no practice can: "
+            f"objective={objective} would choose parameters on the test images, which no practice can: "
             f"{monitor} is the suite's own; oracle=yes does it, and marks every number"
         )
-    return name, known[name]
+    return Objective(metric, metrics[metric])

@@ -1,4 +1,4 @@
-"""Search spaces: which settings of a method are searched over, and where; a YAML of `sweeps/spaces/`, or a user's.
+"""Search spaces: the settings of a method that a sweep searches, and their ranges, from a YAML of `sweeps/spaces/`.
 
 ```yaml
 optim.lr: {distribution: loguniform, low: 0.01, high: 1.0}
@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from biasbed import algorithms, suites
+from biasbed import algorithms, record, suites
 from biasbed.config import Config
+from biasbed.datasets import domains as domain_data
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
-from biasbed.studies.search.files import OPTIMIZER, included, of_optimizer
-from biasbed.studies.table import Words
+from biasbed.studies.table import Overrides
 from biasbed.system import strict_yaml
 from biasbed.training.resolve import resolve
 
@@ -36,18 +36,22 @@ if TYPE_CHECKING:
 
 RANGES = {"uniform": ("low", "high", "step"), "loguniform": ("low", "high")}
 RANGES |= {"int": ("low", "high", "step"), "intlog": ("low", "high"), "categorical": ("choices",)}
-RANGES |= {"floor_power": ("low", "high", "base")}  # the law of Gulrajani & Lopez-Paz (2021, table 8) for whole numbers
-# Not searched over, as trials would not be comparable or it is the sweep's own to set: another task (so also what the
-# suite alone can be told), another place, or (durations) another budget, which pruners take for equal.
+RANGES |= {"floor_power": ("low", "high", "base")}  # Gulrajani & Lopez-Paz (2021, table 8), for whole numbers
+# Settings that cannot be searched (nor can those of the suite): they would change the task or the place, or the
+# budget, which pruners assume to be equal.
 FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
 
+SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
+EVERY_METHOD = "every_method"  # a suite's file of settings that are searched for every method
+OPTIMIZER = "optimizer"  # a suite's file of settings of `optim` that replace those of the methods' own files
+
 Value = float | int | str
-Parameters = Mapping[str, Value]  # as Optuna has them; choices are words
+Parameters = Mapping[str, Value]  # Optuna's values; choices are strings
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One setting that is searched over."""
+    """Setting that is searched, with its range."""
 
     name: str
     distribution: str
@@ -55,41 +59,46 @@ class Dimension:
     high: float = 0.0
     step: float | None = None
     choices: tuple[str, ...] = ()
-    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # other setting -> words under which it exists
-    base: float | None = None  # floor_power: Optuna has the exponent, between low and high
+    when: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # other setting -> values for which this one exists
+    base: float | None = None  # floor_power: Optuna draws the exponent between low and high
 
     @property
     def is_int(self) -> bool:
         return self.distribution in ("int", "intlog")
 
-    def in_words(self, value: Value) -> str:
-        """The setting of a value as Optuna has it."""
+    def format(self, value: Value) -> str:
+        """Return the setting, as on a command line, for a value of Optuna's."""
         return word(value if self.base is None else self._power(self.base, float(value)))
 
     def _power(self, base: float, exponent: float) -> int:
-        """Rounded down; the upper bound itself is never drawn."""
+        """Return the power, rounded down; the upper bound itself is never drawn."""
         return int(base ** min(exponent, math.nextafter(self.high, self.low)))
 
     @property
     def extremes(self) -> tuple[str, ...]:
-        """The settings between which all others lie; of a categorical one all."""
-        return self.choices or tuple(self.in_words(_whole(value, self)) for value in (self.low, self.high))
+        """Lowest and highest setting; all choices of a categorical one."""
+        return self.choices or tuple(self.format(_to_type(value, self)) for value in (self.low, self.high))
 
     @property
     def size(self) -> int | None:
-        """How many values Optuna has of it, None for infinitely many."""
+        """Number of values that Optuna may draw, None if infinite."""
         if self.distribution == "categorical":
             return len(self.choices)
         step = self.step or (1 if self.is_int else None)
         return None if step is None else math.floor((self.high - self.low) / step + 1e-9) + 1
 
     def values(self) -> Iterator[str]:
-        """The words of a finite dimension's values."""
+        """Yield the settings of a finite dimension."""
+        if self.choices:
+            yield from self.choices
+            return
         for index in range(self.size or 0):
-            step = self.step or 1
-            yield self.choices[index] if self.choices else word(_whole(self.low + index * step, self))
+            yield word(_to_type(self.low + index * (self.step or 1), self))
 
     def suggest(self, trial: Trial) -> Value:
+        """Let Optuna draw a value for a trial."""
         if self.distribution == "categorical":
             return str(trial.suggest_categorical(self.name, self.choices))
         log = self.distribution in ("loguniform", "intlog")
@@ -97,8 +106,8 @@ class Dimension:
             return trial.suggest_int(self.name, int(self.low), int(self.high), step=int(self.step or 1), log=log)
         return trial.suggest_float(self.name, self.low, self.high, step=self.step, log=log)
 
-    def holds(self, value: Any, spec: Spec) -> Value | None:
-        """The setting's value as this dimension has it, None where it is not one of its values."""
+    def find_value(self, value: Any, spec: Spec) -> Value | None:
+        """Return Optuna's value for a value of the setting; None if it lies outside of the dimension."""
         if self.distribution == "categorical":
             return next((choice for choice in self.choices if check(spec, choice) == value), None)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -108,36 +117,37 @@ class Dimension:
             return exponent if self._power(self.base, exponent) == value else None
         if not self.low <= value <= self.high:
             return None
-        steps = (value - self.low) / (self.step or (1 if self.is_int else 0) or 1)
+        steps = (value - self.low) / (self.step or 1)
         on_grid = self.size is None or math.isclose(steps, round(steps), abs_tol=1e-9)
         return value if on_grid else None
 
     def plain(self) -> dict[str, Any]:
-        """As a JSON value, equal exactly where the dimension is."""
-        if self.distribution == "categorical":
-            found: dict[str, Any] = {"choices": list(self.choices)}
-        else:
-            found = {"low": self.low, "high": self.high, "step": self.step}
-            found |= {} if self.base is None else {"base": self.base}
-        return {"distribution": self.distribution, **found, "when": {k: list(v) for k, v in self.when.items()}}
+        """Return a JSON value that is equal only for equal dimensions."""
+        values: dict[str, Any] = {"choices": list(self.choices)}
+        if self.distribution != "categorical":
+            values = {"low": self.low, "high": self.high, "step": self.step}
+        if self.base is not None:
+            values["base"] = self.base
+        when = {name: list(settings) for name, settings in self.when.items()}
+        return {"distribution": self.distribution, **values, "when": when}
 
 
 @dataclass(frozen=True)
 class Default:
-    """A method's own settings, of those that are searched over."""
+    """The method's defaults of the settings that are searched."""
 
-    words: Words
-    parameters: Parameters  # as Optuna has them, of those that lie in the space
+    overrides: Overrides
+    parameters: Parameters  # Optuna's values, of the settings that lie inside the space
 
     @property
     def is_inside(self) -> bool:
-        """Whether all of them do."""
-        return len(self.parameters) == len(self.words)
+        """True if every parameter lies inside the search space."""
+        return len(self.parameters) == len(self.overrides)
 
 
 @dataclass(frozen=True)
 class Space:
-    """Where one method is searched."""
+    """Search space of a method."""
 
     algorithm: str
     dimensions: tuple[Dimension, ...]
@@ -155,43 +165,48 @@ class Space:
         return all(dimension.size is not None for dimension in self.dimensions)
 
     def suggest(self, trial: Trial) -> dict[str, str]:
-        """A trial's settings, as the words of a command line."""
-        words: dict[str, str] = {}
+        """Let Optuna draw the settings of a trial; returns them as on a command line."""
+        overrides: dict[str, str] = {}
         for dimension in self.dimensions:
-            if exists(dimension, words):
-                words[dimension.name] = dimension.in_words(dimension.suggest(trial))
-        return words
+            if exists(dimension, overrides):
+                overrides[dimension.name] = dimension.format(dimension.suggest(trial))
+        return overrides
 
-    def words(self, parameters: Parameters) -> dict[str, str]:
-        """The words of a finished trial's parameters."""
-        return {one.name: one.in_words(parameters[one.name]) for one in self.dimensions if one.name in parameters}
+    def format(self, parameters: Parameters) -> dict[str, str]:
+        """Return the settings, as on a command line, for a trial's parameters."""
+        return {d.name: d.format(parameters[d.name]) for d in self.dimensions if d.name in parameters}
 
     def default(self, config: Config) -> Default:
-        """What this config has of the settings that are searched over."""
-        values, known = flatten(config), specs(typing.cast(Any, type(config)))
-        words: dict[str, str] = {}
+        """Return the config's values of the settings that are searched."""
+        values, settings = flatten(config), specs(typing.cast(Any, type(config)))
+        overrides: dict[str, str] = {}
         inside: dict[str, Value] = {}
-        for one in self.dimensions:
-            if exists(one, words):
-                value = one.holds(values[one.name], known[one.name])
-                words[one.name] = word(values[one.name]) if value is None else one.in_words(value)
-                inside |= {} if value is None else {one.name: value}
-        return Default(words, inside)
+        for dimension in self.dimensions:
+            name = dimension.name
+            if not exists(dimension, overrides):
+                continue
+            value = dimension.find_value(values[name], settings[name])
+            if value is None:
+                overrides[name] = word(values[name])
+            else:
+                overrides[name] = dimension.format(value)
+                inside[name] = value
+        return Default(overrides, inside)
 
     def points(self, at_most: int) -> int:
-        """How many different parameters it has, counted up to a number."""
+        """Return the number of different points; `at_most` if there are more."""
         return at_most if not self.is_finite else min(at_most, self._count(0, {}, at_most))
 
-    def _count(self, index: int, words: dict[str, str], at_most: int) -> int:
-        """Of the dimensions from this one on, given the words of those before."""
+    def _count(self, index: int, overrides: dict[str, str], at_most: int) -> int:
+        """Count the points of the dimensions from this one on, given the settings of those before."""
         if index == len(self.dimensions):
             return 1
         dimension = self.dimensions[index]
-        if not exists(dimension, words):
-            return self._count(index + 1, words, at_most)
+        if not exists(dimension, overrides):
+            return self._count(index + 1, overrides, at_most)
         total = 0
         for value in dimension.values():
-            total += self._count(index + 1, {**words, dimension.name: value}, at_most)
+            total += self._count(index + 1, {**overrides, dimension.name: value}, at_most)
             if total >= at_most:
                 break
         return total
@@ -200,37 +215,75 @@ class Space:
         return {dimension.name: dimension.plain() for dimension in self.dimensions}
 
 
-def exists(dimension: Dimension, words: Words) -> bool:
-    """Whether a setting is one of a point that has these words of settings further up."""
-    return all(words.get(name) in allowed for name, allowed in dimension.when.items())
+def exists(dimension: Dimension, overrides: Overrides) -> bool:
+    """Return True if a dimension exists for a point with these settings of the dimensions above it."""
+    return all(overrides.get(name) in allowed for name, allowed in dimension.when.items())
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def find_space_files(overrides: Overrides) -> list[Path]:
+    """Return the space files that come with biasbed, or with a user's method; a later file overrides earlier ones.
+
+    A suite's file for every method comes first, then the suite's file for this method. If the suite has no file for
+    every method, the method's general file is used instead. A file for suite and data set wins over a file for the
+    suite. `<file>.py:<Class>` has its space beside its file, as `<class>.yaml`.
+    """
+    suite, algorithm = suites.identifier(overrides["suite"]), overrides["algorithm"]
+    suite_folders = [SPACES / suite / domain_data.DATA_SETS.identifier(overrides.get("train", "")), SPACES / suite]
+    shared = _first_file(EVERY_METHOD, suite_folders)
+    source, name = Path(algorithm.rpartition(":")[0]), algorithms.identifier(algorithm)
+    if algorithm in algorithms.REGISTRY:
+        folders = suite_folders if shared else [*suite_folders, SPACES]
+    else:
+        folders = [source.parent] if source.suffix == ".py" else []
+    files = shared + _first_file(name, folders)
+    if not files:
+        beside = f", or put {name}.yaml beside its file" if source.suffix == ".py" else ""
+        raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>{beside}")
+    return files
+
+
+def find_optimizer_files(overrides: Overrides, backbone: str) -> list[Path]:
+    """Return the suite's file for the optimizer if it has one; a file for this network comes before a general one."""
+    suite = SPACES / suites.identifier(overrides["suite"])
+    return _first_file(OPTIMIZER, [suite / record.slug(backbone), suite])
+
+
+def _first_file(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the first existing file with this name, as a list; empty if there is none."""
+    files = [folder / f"{name}.yaml" for folder in folders]
+    return [path for path in files if path.exists()][:1]
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_space(name: str, words: Words) -> Space:
-    """The space of a method: `auto` for biasbed's, or a file. words: settings of `train`, suite and method among them.
+def read_space(name: str, overrides: Overrides) -> Space:
+    """Read a method's space from a file, or biasbed's for `auto`. overrides: of `train`, suite and method included.
 
     Raises UsageError with one line for an empty space, an unknown or fixed setting, and a wrong range.
     """
-    paths = included(words) if name == "auto" else [Path(name).expanduser()]
-    base = resolve(words)
-    paths = [*of_optimizer(words, base.backbone), *paths] if name == "auto" else paths
-    entries: dict[Any, Any] = {}
+    paths = find_space_files(overrides) if name == "auto" else [Path(name).expanduser()]
+    base = resolve(overrides)
+    if name == "auto":
+        paths = [*find_optimizer_files(overrides, base.backbone), *paths]
+    dimensions: dict[Any, Any] = {}
     for path in paths:
         content = strict_yaml.read(path, "space")
         try:
-            found = _entries(content)
+            added = _check_content(content)
             if paths[0].stem == OPTIMIZER and path != paths[0]:
-                found = {key: entry for key, entry in found.items() if not str(key).startswith("optim.")}
-            entries |= found
-            space = _space(entries, base, words)
+                added = {key: value for key, value in added.items() if not str(key).startswith("optim.")}
+            dimensions |= added
+            space = _parse_space(dimensions, base, overrides)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
     return space
 
 
-def _entries(content: Any) -> dict[Any, Any]:
+def _check_content(content: Any) -> dict[Any, Any]:
     if not content:
         raise UsageError("the space is empty: name at least one setting to search over")
     if not isinstance(content, dict):
@@ -238,46 +291,46 @@ def _entries(content: Any) -> dict[Any, Any]:
     return content
 
 
-def _space(content: Mapping[Any, Any], base: Config, words: Words) -> Space:
-    known = specs(typing.cast(Any, type(base)))
+def _parse_space(content: Mapping[Any, Any], base: Config, overrides: Overrides) -> Space:
+    settings = specs(typing.cast(Any, type(base)))
     fixed = {*FIXED, *suites.REGISTRY.own_settings(base.suite)}
     dimensions: dict[str, Dimension] = {}
-    for name, entry in content.items():
-        _check_name(str(name), known, fixed, words)
-        dimensions[str(name)] = _dimension(str(name), entry, known[name], dimensions)
+    for name, value in content.items():
+        _check_name(str(name), settings, fixed, overrides)
+        dimensions[str(name)] = _parse_dimension(str(name), value, settings[name], dimensions)
     space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
-    for dimension in space.dimensions:  # what settings demand of each other
-        for value in dimension.extremes:
+    for dimension in space.dimensions:  # `resolve` refuses settings that do not fit together
+        for extreme in dimension.extremes:
             condition = {parent: allowed[0] for parent, allowed in dimension.when.items()}
-            resolve({**words, **condition, dimension.name: value})
+            resolve({**overrides, **condition, dimension.name: extreme})
     return space
 
 
-def _check_name(name: str, known: Mapping[str, Spec], fixed: Container[str], words: Words) -> None:
-    if name not in known:
-        raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
-    if name in fixed or not known[name].identity:
+def _check_name(name: str, settings: Mapping[str, Spec], fixed: Container[str], overrides: Overrides) -> None:
+    if name not in settings:
+        raise UsageError(f"unknown setting '{name}'{nearest(name, settings)}")
+    if name in fixed or not settings[name].identity:
         raise UsageError(f"{name} can't be searched over: give one value as a flag")
-    if name in words:
-        raise UsageError(f"{name} is searched over and given as {name}={words[name]}, too: leave one out")
+    if name in overrides:
+        raise UsageError(f"{name} is searched over and given as {name}={overrides[name]}, too: leave one out")
 
 
-def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
-    """One entry of the file, checked. above: those further up, which it may depend on."""
-    given = entry.get("distribution") if isinstance(entry, dict) else None
-    if str(given) not in RANGES:
-        raise UsageError(f"{name}: give its distribution{nearest(str(given), RANGES)}")
-    kind = str(given)
-    for key in entry:
-        if key not in (allowed := ("distribution", *RANGES[kind], "when")):
-            raise UsageError(f"{name}: {kind} has no '{key}'{nearest(str(key), allowed)}")
-    when = _condition(name, entry.get("when"), above)
+def _parse_dimension(name: str, content: Any, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
+    """Check and parse a setting of the file. above: the settings further up, on which it may depend."""
+    kind = str(content.get("distribution") if isinstance(content, dict) else None)
+    if kind not in RANGES:
+        raise UsageError(f"{name}: give its distribution{nearest(kind, RANGES)}")
+    keys = ("distribution", *RANGES[kind], "when")
+    for key in content:
+        if key not in keys:
+            raise UsageError(f"{name}: {kind} has no '{key}'{nearest(str(key), keys)}")
+    when = _parse_condition(name, content.get("when"), above)
     if kind == "categorical":
-        return Dimension(name, kind, choices=_choices(name, entry, spec), when=when)
+        return Dimension(name, kind, choices=_parse_choices(name, content, spec), when=when)
     _check_type(name, kind, spec)
-    low, high = (_number(name, key, entry) for key in ("low", "high"))
-    step = _number(name, "step", entry) if "step" in entry else None
-    base = _number(name, "base", {"base": 2, **entry}) if kind == "floor_power" else None
+    low, high = _parse_number(name, "low", content), _parse_number(name, "high", content)
+    step = _parse_number(name, "step", content) if "step" in content else None
+    base = _parse_number(name, "base", {"base": 2, **content}) if kind == "floor_power" else None
     dimension = Dimension(name, kind, low, high, step, when=when, base=base)
     if not low < high or (step is not None and not 0 < step <= high - low):
         raise UsageError(f"{name}: low={low:g}, high={high:g}: low should be below high, and a step fit between them")
@@ -287,32 +340,32 @@ def _dimension(name: str, entry: Any, spec: Spec, above: Mapping[str, Dimension]
         raise UsageError(f"{name}: low={low:g}: {kind} needs a low above 0")
     if dimension.is_int and any(number != int(number) for number in (low, high, step or 1)):
         raise UsageError(f"{name}: {kind} needs whole numbers")
-    for value in _extremes(dimension):
-        check(spec, value)
+    for extreme in _find_extremes(dimension):
+        check(spec, extreme)
     return dimension
 
 
-def _extremes(dimension: Dimension) -> tuple[str, ...]:
-    """UsageError where powers are one and the same, or none."""
+def _find_extremes(dimension: Dimension) -> tuple[str, ...]:
+    """Return the lowest and highest setting; UsageError if a floor_power has fewer than two values."""
     name, base = dimension.name, dimension.base
     if base is not None and base <= 1:
         raise UsageError(f"{name}: base={base:g}: should be above 1")
     try:
-        found = dimension.extremes
+        extremes = dimension.extremes
     except OverflowError:
         raise UsageError(f"{name}: high={dimension.high:g}: {base:g} to the power of it is too large") from None
-    if base is not None and found[0] == found[1]:
-        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers come to {found[0]}")
-    return found
+    if base is not None and extremes[0] == extremes[1]:
+        raise UsageError(f"{name}: low={dimension.low:g}, high={dimension.high:g}: all its powers are {extremes[0]}")
+    return extremes
 
 
-def _whole(value: Any, dimension: Dimension) -> Any:
+def _to_type(value: Any, dimension: Dimension) -> Any:
     return int(value) if dimension.is_int else value
 
 
-def _number(name: str, key: str, entry: Mapping[str, Any]) -> float:
-    """A bound; YAML reads 1e-3 as a word."""
-    value = entry.get(key)
+def _parse_number(name: str, key: str, content: Mapping[str, Any]) -> float:
+    """Parse a bound, which may be a string: YAML reads 1e-3 as one."""
+    value = content.get(key)
     try:
         number = float("nan") if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -322,39 +375,43 @@ def _number(name: str, key: str, entry: Mapping[str, Any]) -> float:
     return number
 
 
-def _choices(name: str, entry: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    found = entry.get("choices")
-    if not isinstance(found, list) or len(found) < 2:
+def _parse_choices(name: str, content: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
+    listed = content.get("choices")
+    if not isinstance(listed, list) or len(listed) < 2:
         raise UsageError(f"{name}: categorical needs at least two choices")
-    choices = tuple(word(choice) for choice in found)
-    values = [check(spec, choice) for choice in choices]
-    if any(value in values[:index] for index, value in enumerate(values)):
-        raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
+    choices = tuple(map(word, listed))
+    values: list[Any] = []
+    for choice in choices:
+        value = check(spec, choice)
+        if value in values:
+            raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
+        values.append(value)
     return choices
 
 
-def _condition(name: str, when: Any, above: Mapping[str, Dimension]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+def _parse_condition(name: str, when: Any, above: Mapping[str, Dimension]) -> dict[str, tuple[str, ...]]:
+    """Parse `when`: setting further up -> values for which `name` exists."""
+    condition: dict[str, tuple[str, ...]] = {}
     if when is not None and not (isinstance(when, dict) and when):
         raise UsageError(f"{name}: 'when' should be like {{optim.name: sgd}}")
     for parent, value in (when or {}).items():
         if parent not in above:
             raise UsageError(f"{name}: when {parent}: no setting of this name stands further up")
-        allowed = tuple(word(entry) for entry in (value if isinstance(value, list) else [value]))
-        other = above[parent]
-        if other.size is None or (not other.choices and not other.is_int):
+        allowed = tuple(map(word, value if isinstance(value, list) else [value]))
+        dimension = above[parent]
+        if dimension.size is None or (not dimension.choices and not dimension.is_int):
             raise UsageError(f"{name}: when {parent}: only a categorical or whole-numbered setting can decide")
-        values = list(other.values())
-        wrong = [entry for entry in allowed if entry not in values]
-        if wrong or not allowed:
-            never = ",".join(wrong)
+        values = list(dimension.values())
+        invalid = [setting for setting in allowed if setting not in values]
+        if invalid or not allowed:
+            never = ",".join(invalid)
             raise UsageError(f"{name}: when {parent} is {never}: it never is{nearest(never, values)}")
-        found[str(parent)] = allowed
-    return found
+        condition[str(parent)] = allowed
+    return condition
 
 
 def _check_type(name: str, kind: str, spec: Spec) -> None:
-    """That a setting with numbers has this kind of them."""
+    """Raise UsageError if a setting has no numbers, or whole numbers and a distribution of real ones."""
     members = typing.get_args(spec.type) if not isinstance(spec.type, type) else (spec.type,)
     if typing.get_origin(spec.type) in (tuple, typing.Literal):
         members = ()

@@ -1,7 +1,8 @@
-"""Trials of a search as Optuna stores them: their places in the search, and trials that are tried once more.
+"""Trials of a search in Optuna's storage: their positions in the search, and retries of trials that were given up.
 
-A search of n trials has the places 0..n-1. A trial that is given up (its command died, or was asked to end) stays in
-the storage as failed, and a new one with the same parameters takes its place: so n train, however often commands die.
+A search of n trials has the positions 0..n-1. A trial that is given up (its command died, or was asked to end) stays in
+the storage as failed, and a new trial with the same parameters takes its position: n positions are trained however
+often commands die.
 """
 
 from __future__ import annotations
@@ -18,90 +19,92 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 # User attributes of trials.
-PLACE = "place"  # in the search
-AGAIN = "again"  # number of the trial whose place it takes
+POSITION = "place"  # in the search
+AGAIN = "again"  # number of the trial whose position it takes
 DEATHS = "deaths"  # of commands that had it
 DEFAULT = "default"  # has the method's default parameters
-SURPLUS = "surplus"  # two commands took the last place: this one came second, and never trains
+SURPLUS = "surplus"  # two commands took the last position: this trial came second, and never trains
 COMMAND = "command"  # signature of the process that has it
 HOST = "host"
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
-GIVEN = "given"  # what it has of settings that its stage does not search
+FIXED = "given"  # settings that its stage does not search
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
 
-def place(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> int:
-    """Where a trial stands in its search: as many first attempts began before it."""
-    if PLACE in trial.user_attrs:
-        return int(trial.user_attrs[PLACE])
-    return sum(is_first(other) and other.number < trial.number for other in trials)
+def position(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> int:
+    """Return a trial's position in its search: the number of first attempts that began before it."""
+    if POSITION in trial.user_attrs:
+        return int(trial.user_attrs[POSITION])
+    return sum(is_first(earlier) and earlier.number < trial.number for earlier in trials)
 
 
 def is_first(trial: FrozenTrial) -> bool:
-    """Whether it took a new place."""
+    """Return True if the trial took a new position."""
     return AGAIN not in trial.user_attrs and SURPLUS not in trial.user_attrs
 
 
-def taken(trials: Iterable[FrozenTrial]) -> int:
-    """How many places are taken."""
+def count_positions(trials: Iterable[FrozenTrial]) -> int:
+    """Return the number of positions that are taken."""
     return sum(map(is_first, trials))
 
 
 def outcomes(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
-    """Of each place the trial that counts: one that ended well, else one that may yet, else the last that failed."""
+    """Return the trial that counts at each position: one that ended well, else one that may yet, else the last failed.
+
+    Sorted by position.
+    """
     order = ("FAIL", "WAITING", "RUNNING", "PRUNED", "COMPLETE")
-    found: dict[int, FrozenTrial] = {}
+    counting: dict[int, FrozenTrial] = {}
     for trial in trials:
-        if SURPLUS not in trial.user_attrs:
-            where = place(trial, trials)
-            known = found.get(where)
-            if known is None or order.index(trial.state.name) >= order.index(known.state.name):
-                found[where] = trial
-    return dict(sorted(found.items()))
+        if SURPLUS in trial.user_attrs:
+            continue
+        index = position(trial, trials)
+        best = counting.get(index)
+        if best is None or order.index(trial.state.name) >= order.index(best.state.name):
+            counting[index] = trial
+    return dict(sorted(counting.items()))
 
 
-def attempts(trials: Sequence[FrozenTrial], where: int) -> int:
-    """How many trials had this place."""
-    return sum(SURPLUS not in trial.user_attrs and place(trial, trials) == where for trial in trials)
+def count_attempts(trials: Sequence[FrozenTrial], index: int) -> int:
+    """Return how many trials had this position."""
+    return sum(SURPLUS not in trial.user_attrs and position(trial, trials) == index for trial in trials)
 
 
 def ended_well(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
-    """Those that were trained, whether to the end or until they were pruned."""
+    """Return the trials that were trained to the end or until they were pruned."""
     return [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
 def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
-    """The complete trial with the best value, of several the first of these, in the order of their places.
+    """Return the complete trial with the best value; of several the first, in the order of `trials`.
 
-    Not by Optuna's numbers: a trial that was cut off has a later one, and may not lose a tie by that.
+    Pass them in the order of positions, not of Optuna's numbers: a trial that was cut off and retried has a later
+    number, and would lose ties by that.
     """
     complete = [trial for trial in trials if trial.state.name == "COMPLETE" and trial.value is not None]
-    return max(complete, key=lambda t: (t.value or 0.0) * (1 if maximize else -1), default=None)
+    sign = 1 if maximize else -1
+    return max(complete, key=lambda trial: sign * (trial.value or 0.0), default=None)
 
 
 # --- once more --------------------------------------------------------------------------------------------------------
 
 
-def queue_again(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
-    """Let another trial take a failed one's place, unless its commands died too often; whether it was queued."""
+def retry(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
+    """Queue a trial for a failed one's position, unless its commands died too often; returns True if it was queued."""
     from optuna import create_trial
     from optuna.trial import TrialState
 
     if deaths > limit:
         return False
-    kept = {name: trial.user_attrs[name] for name in (DEFAULT, GIVEN) if name in trial.user_attrs}
+    kept = {name: trial.user_attrs[name] for name in (DEFAULT, FIXED) if name in trial.user_attrs}
+    index = position(trial, study.get_trials(deepcopy=False))
     study.add_trial(
         create_trial(
             state=TrialState.WAITING,
             params=trial.params,
             distributions=trial.distributions,
-            user_attrs={
-                **kept,
-                PLACE: place(trial, study.get_trials(deepcopy=False)),
-                AGAIN: trial.number,
-                DEATHS: deaths,
-            },
-            # What was fixed and not yet asked for when it ended.
+            user_attrs={**kept, POSITION: index, AGAIN: trial.number, DEATHS: deaths},
+            # Parameters that were fixed and not yet asked for when it ended.
             system_attrs={name: value for name, value in trial.system_attrs.items() if name == "fixed_params"},
         )
     )
@@ -109,59 +112,63 @@ def queue_again(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bo
 
 
 def give_up(study: Study, trial: FrozenTrial, limit: int, died: bool = True) -> bool:
-    """Fail a running trial and queue it again; False where somebody else was faster, or it was tried too often."""
+    """Fail a running trial and queue a retry; returns False if another command was faster, or it died too often."""
     from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
     with contextlib.suppress(ValueError, UpdateFinishedTrialError):
         study.tell(trial.number, state=TrialState.FAIL)
-        return queue_again(study, trial, trial.user_attrs.get(DEATHS, 0) + died, limit)
+        return retry(study, trial, trial.user_attrs.get(DEATHS, 0) + died, limit)
     return False
 
 
 def release_dead(study: Study, limit: int) -> list[int]:
-    """Give up the running trials whose command was on this machine and is gone; their numbers."""
-    found = [trial for trial in running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
-    return [trial.number for trial in found if give_up(study, trial, limit)]
+    """Give up the running trials whose command ran on this machine and is gone; returns the numbers of those queued."""
+    dead = [trial for trial in running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
+    return [trial.number for trial in dead if give_up(study, trial, limit)]
 
 
-def release_own(study: Study, command: str, limit: int, known: Sequence[int] = ()) -> None:
-    """Give up what this command has, but for the known, as it was asked to end: that counts as no death."""
+def release_own(study: Study, command: str, limit: int, keep: Sequence[int] = ()) -> None:
+    """Give up this command's trials, except `keep`. It was asked to end: that counts as no death."""
     for trial in running(study):
-        if trial.user_attrs.get(COMMAND) == command and trial.number not in known:
+        if trial.user_attrs.get(COMMAND) == command and trial.number not in keep:
             give_up(study, trial, limit, died=False)
 
 
-def release_unstamped(study: Study, seconds: float, limit: int) -> None:
-    """Give up trials that were taken so long ago by a command that ended before it could say who it is.
+def release_unsigned(study: Study, seconds: float, limit: int) -> None:
+    """Give up trials that a command took this long ago but ended before it could sign.
 
-    It may have been asked to end, and no training had begun: that counts as no death.
+    The command may have been asked to end, and no training had begun: that counts as no death.
     """
-    since = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
+    latest = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
     for trial in running(study):
-        if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < since:
+        if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < latest:
             give_up(study, trial, limit, died=False)
 
 
-def queue_failed(study: Study, limit: int) -> int:
-    """Queue what failed once more, with all its attempts; how many were. None while another command is at work.
+def retry_failed(study: Study, limit: int) -> int:
+    """Queue all failed trials once more, with all their attempts; returns how many. Does nothing while a trial runs.
 
-    Else every command that joins would have a training that diverges start again.
+    Otherwise every command that joins would start a diverging training again.
     """
     if running(study):
         return 0
-    found = [trial for trial in outcomes(study.get_trials(deepcopy=False)).values() if trial.state.name == "FAIL"]
-    return sum(queue_again(study, trial, 0, limit) for trial in found)
+    trials = outcomes(study.get_trials(deepcopy=False)).values()
+    failed = [trial for trial in trials if trial.state.name == "FAIL"]
+    return sum(retry(study, trial, 0, limit) for trial in failed)
 
 
 def running(study: Study) -> list[FrozenTrial]:
-    """The trials that some command has."""
+    """Return the trials that some command has."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
 
-def counts(trials: Mapping[int, FrozenTrial]) -> dict[str, int]:
-    """How many of these are in which state, by the names that people read."""
+def count_states(trials: Mapping[int, FrozenTrial]) -> dict[str, int]:
+    """Return the number of trials in each state, keyed by the names that people read."""
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running", "WAITING": "waiting"}
-    return {name: sum(trial.state.name == state for trial in trials.values()) for state, name in names.items()}
+    counts = dict.fromkeys(names.values(), 0)
+    for trial in trials.values():
+        counts[names[trial.state.name]] += 1
+    return counts

@@ -10,9 +10,9 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import SearchState, summary, winner, winners
+from biasbed.studies.search.progress import TrialNews, make_table
+from biasbed.studies.search.results import SearchState, find_winner, format_summary, winners
 from biasbed.studies.search.space import Dimension, Space
-from biasbed.studies.search.table import TrialNews, table
 
 SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
 
@@ -41,17 +41,17 @@ def searched(*every: FrozenTrial, trials: int = 8, maximize: bool = True, repeat
         algorithm="erm",
         subject="erm",
         title="erm",
-        expanded="",
+        cell_name="",
         trials=trials,
         maximize=maximize,
         metric="val/accuracy/val" if maximize else "val/loss/val",
         unit="%" if maximize else "nats",
         is_oracle=False,
         space=SPACE,
-        words={"algorithm": "erm"},
-        settings=lambda trial: SPACE.words(trial.params),
+        overrides={"algorithm": "erm"},
+        settings=lambda trial: SPACE.format(trial.params),
         run=SimpleNamespace(unit="epoch", total=4),
-        trial=lambda place: str(place) if repeat is None else f"r{repeat}-{place}",
+        trial_name=lambda position: str(position) if repeat is None else f"r{repeat}-{position}",
     )
     return SearchState(search, every)
 
@@ -66,11 +66,11 @@ def test_the_table_counts_places_and_estimates_the_rest() -> None:
         trial(5, "FAIL", error="the loss is not finite"),
         trial(6, "RUNNING", surplus=True),
     )
-    head, line = table("s", [one], workers=2).lines
+    head, line = make_table("s", [one], workers=2).lines
     # Left are the places 5..7, and three of four epochs of the running one, at a minute per trial.
     assert head == "s: 8 trials: 2 complete, 1 pruned, 1 failed, 1 running; about 1:52 left"
     assert line == "  erm   4/8 trials, 1 pruned, 1 failed, best 80.00 (trial 3), trial 1: epoch 1/4, 50.00"
-    assert table("s", [searched()], 2).head == "s: 8 trials: 0 complete"
+    assert make_table("s", [searched()], 2).head == "s: 8 trials: 0 complete"
 
 
 def test_news_are_told_once() -> None:
@@ -89,7 +89,7 @@ def test_news_are_told_once() -> None:
 def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
     first = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.8, rate=0.2), repeat=0)
     second = searched(trial(0, "COMPLETE", 0.72, default=True), trial(1, "COMPLETE", 0.9, rate=0.5), repeat=1)
-    said = "\n".join(summary([first, second]))
+    said = "\n".join(format_summary([first, second]))
     assert "erm: 4 trials: 4 complete; val/accuracy/val" in said
     assert "best     90.00 (trial r1-1): optim.lr=0.5" in said
     assert "default  72.00 (trial r1-0); the best is 18.00 better, on one seed" in said
@@ -99,8 +99,8 @@ def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
 
 def test_less_is_better_for_a_loss() -> None:
     one = searched(trial(0, "COMPLETE", 0.7, default=True), trial(1, "COMPLETE", 0.4, rate=0.2), maximize=False)
-    won = winner([one])
+    won = find_winner([one])
     assert won is not None
     assert won[1].number == 1
-    assert "the best is 0.3000 better" in "\n".join(summary([one]))
+    assert "the best is 0.3000 better" in "\n".join(format_summary([one]))
     assert trials.best([trial(0, "PRUNED", 0.9)], maximize=True) is None

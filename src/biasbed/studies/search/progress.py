@@ -1,0 +1,125 @@
+"""Progress of a sweep on the terminal: a line per search, and news of its trials since the last look."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from biasbed import measures
+from biasbed.studies.display import Table
+from biasbed.studies.search import trials
+from biasbed.studies.search.results import SearchState, sum_states
+from biasbed.studies.search.search import Search
+from biasbed.tracking.folder import RunFolder
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+
+def make_table(sweep: str, states: Sequence[SearchState], workers: int) -> Table:
+    """Count the trials by state and estimate the time left; then a line per search."""
+    total = sum(state.search.trials for state in states)
+    counts = sum_states(states)
+    parts = []
+    for name in ("complete", "pruned", "failed", "running"):
+        if counts[name] or name == "complete":
+            parts.append(f"{counts[name]} {name}")
+    width = max(len(state.search.title) for state in states)
+    lines = [_format_line(state, width) for state in states]
+    return Table(f"{sweep}: {total} trials: {', '.join(parts)}", lines, _estimate(states, workers))
+
+
+def _format_line(state: SearchState, width: int) -> str:
+    search, outcomes = state.search, state.outcomes
+    counts = trials.count_states(outcomes)
+    ended = counts["complete"] + counts["pruned"] + counts["failed"]
+    parts = [f"  {search.title:{width}} {ended:3}/{search.trials} trials"]
+    parts += [f"{counts[name]} {name}" for name in ("pruned", "failed") if counts[name]]
+    best = state.best
+    if best is not None:
+        parts.append(f"best {measures.shown(best.value, search.unit)} (trial {state.position(best)})")
+    for position, trial in outcomes.items():
+        if trial.state.name == "RUNNING":
+            parts.append(f"trial {position}: {format_running(trial, search)}")
+    return ", ".join(parts)
+
+
+def format_running(trial: FrozenTrial, search: Search) -> str:
+    """Format how far a running trial is: `epoch 3/10, 71.20`."""
+    base = trial.user_attrs.get(trials.FOLDER)
+    step = trial.last_step
+    if step is None:
+        return "starting" if base is None or not RunFolder(Path(base)).journal.exists() else "in its first epoch"
+    value = measures.shown(trial.intermediate_values[step], search.unit)
+    return f"{search.run.unit} {step}/{search.run.total}, {value}"
+
+
+def _estimate(states: Sequence[SearchState], workers: int) -> float | None:
+    """Estimate the seconds left by the mean time of each search's trials; None while no trial has ended."""
+    durations = {state.search.name: _durations(state.outcomes.values()) for state in states}
+    overall = list(itertools.chain.from_iterable(durations.values()))
+    if not overall:
+        return None
+    left = [0.0]
+    for state in states:
+        times = durations[state.search.name] or overall
+        outcomes = state.outcomes
+        fractions = [1.0] * (state.search.trials - len(outcomes))  # of a trial
+        for trial in outcomes.values():
+            if trial.state.name == "WAITING":
+                fractions.append(1.0)
+            elif trial.state.name == "RUNNING":
+                fractions.append(1.0 - (trial.last_step or 0) / state.search.run.total)
+        left += [fraction * sum(times) / len(times) for fraction in fractions]
+    return max(sum(left) / workers, *left)
+
+
+def _durations(outcomes: Iterable[FrozenTrial]) -> list[float]:
+    seconds = []
+    for trial in trials.ended_well(outcomes):
+        if trial.duration and trials.EQUAL not in trial.user_attrs:
+            seconds.append(trial.duration.total_seconds())
+    return seconds
+
+
+class TrialNews:
+    """Reports every change of a trial's state once."""
+
+    def __init__(self, states: Sequence[SearchState]) -> None:
+        self.reported: dict[tuple[str, int], str] = {}  # (search, trial's number) -> state
+        for state in states:
+            for trial in state.all_trials:
+                self.reported[state.search.name, trial.number] = trial.state.name
+
+    def since(self, states: Sequence[SearchState]) -> list[str]:
+        """Return a line for each change since the last call."""
+        lines = []
+        for state in states:
+            for trial in state.all_trials:
+                key = (state.search.name, trial.number)
+                before = self.reported.get(key)
+                if before != trial.state.name and trials.SURPLUS not in trial.user_attrs:
+                    lines += _format_news(state, trial, before)
+                self.reported[key] = trial.state.name
+        return lines
+
+
+def _format_news(search_state: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
+    search, state = search_state.search, trial.state.name
+    name = f"{search.title} trial {trials.position(trial, search_state.all_trials)}"
+    if state == "RUNNING":
+        again = " once more, in its folder" if trials.AGAIN in trial.user_attrs else ""
+        return [f"{name} started{again}"]
+    if state == "COMPLETE":
+        best = search_state.best
+        mark = ", the best so far" if best is not None and best.number == trial.number else ""
+        return [f"{name} complete: {measures.shown(trial.value, search.unit)}{mark}"]
+    if state == "PRUNED":
+        return [f"{name} pruned at {search.run.unit} {trial.last_step}: {measures.shown(trial.value, search.unit)}"]
+    if state == "FAIL" and before is not None:
+        if any(retry.user_attrs.get(trials.AGAIN) == trial.number for retry in search_state.all_trials):
+            return [f"{name} was cut off and is tried again"]
+        return [f"{name} failed: {trial.user_attrs.get(trials.ERROR, 'its command died too often')}"]
+    return []

@@ -1,0 +1,155 @@
+"""Status of a study's runs, by journals, locks and what the server has, and an estimate of the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from biasbed import measures, record
+from biasbed.studies.ledger import read_attempts
+from biasbed.studies.plan import PlannedRun, StudyPlan
+from biasbed.tracking.folder import RunFolder
+
+ProgressState = Literal["done", "not sent", "elsewhere", "unfinished", "to do"]
+EARLIER = "time/stages_seconds"  # of the stages before the one whose epochs count
+SHOWN_TESTS = 2
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Progress of a run, by its folder, or by the server if this machine has no folder of it."""
+
+    state: ProgressState
+    reached: int = 0  # epochs or steps
+    best: float | None = None  # value of the monitor, if this machine has the run's folder
+    per_unit: float | None = None  # seconds per epoch or step, evaluation included
+    note: str = ""  # who trains it now, or why it ended early
+    overhead: float | None = None  # of an ended run: seconds per start for importing, saving, sending
+    tests: str = ""  # shape bias and a test score at the best evaluation so far, in words
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run on the server."""
+
+    run_id: str
+    metrics: Mapping[str, float]  # the last value of each
+
+
+class StudyRunStatus(NamedTuple):
+    """A planned run with its status."""
+
+    run: PlannedRun
+    status: RunStatus
+
+
+def read_status(run: PlannedRun, finished: Mapping[tuple[str, str], Finished]) -> RunStatus:
+    """Read a run's status. finished: the study's finished runs on the server, keyed by identity."""
+    folder = run.folder()
+    if not folder.is_done and run.identity in finished:
+        return RunStatus("done", run.total, per_unit=seconds_per_unit(run, finished[run.identity].metrics))
+    records = folder.read_journal()
+    reached = run.reached(records)
+    values = [step["metrics"][run.monitor] for step in records if run.monitor in step["metrics"]]
+    best = measures.best(values, run.higher_is_better)
+    seconds = sum(_epoch_seconds(step["metrics"]) + step["metrics"].get(EARLIER, 0.0) for step in records)
+    per_unit = seconds / reached if reached else None
+    run_state = folder.read_state()
+    holder, error = folder.holder(), run_state.get("tags", {}).get(record.ERROR, "")
+    state: ProgressState = "to do"
+    if folder.is_done:
+        state = "done" if not run.tracked or run_state.get("sent") else "not sent"
+    elif holder is not None:
+        state = "elsewhere"
+    elif run_state:
+        state = "unfinished"
+    overhead = _overhead(folder, seconds) if folder.is_done else None
+    return RunStatus(state, reached, best, per_unit, holder or error, overhead, format_tests(records))
+
+
+def _overhead(folder: RunFolder, seconds: float) -> float | None:
+    """Return the mean overhead of a start; None without attempts. seconds: of all epochs."""
+    attempts = read_attempts(folder)
+    if not attempts:
+        return None
+    occupied = sum(attempt["end"] - attempt["start"] for attempt in attempts)
+    return max(0.0, occupied - seconds) / len(attempts)
+
+
+def format_tests(records: Iterable[Mapping[str, Any]]) -> str:
+    """Format the first scores of the best evaluation so far: `shape bias 31.2, sketch 40.1`. Empty before one."""
+    texts: dict[str, str] = {}
+    for step in records:
+        metrics = step["metrics"]
+        parsed = [record.parse_metric(name) for name in metrics]
+        tests = [metric for metric in parsed if metric and metric.phase == "test"]
+        for name, value in metrics.items():
+            if not name.startswith(f"{record.BEST}/"):
+                continue
+            short = name.removeprefix(f"{record.BEST}/")
+            matching = [test for test in tests if short in (test.set, test.measure) and metrics[str(test)] == value]
+            if matching:
+                unit = measures.of(matching[0].measure).unit
+                texts[short] = f"{short.replace('_', ' ')} {measures.shown(value, unit)}"
+    return ", ".join(list(texts.values())[:SHOWN_TESTS])
+
+
+def read_statuses(plan: StudyPlan, finished: Mapping[tuple[str, str], Finished]) -> list[StudyRunStatus]:
+    """Read the status of every run of a plan."""
+    return [StudyRunStatus(run, read_status(run, finished)) for run in plan.runs]
+
+
+def seconds_per_unit(run: PlannedRun, last: Mapping[str, float]) -> float | None:
+    """Return seconds per epoch or step, evaluation included. last: last metrics of a finished run; None without any."""
+    return _epoch_seconds(last) / run.cadence + last.get(EARLIER, 0.0) / max(run.total, 1) or None
+
+
+def _epoch_seconds(metrics: Mapping[str, float]) -> float:
+    """Return the seconds of training and evaluation since the evaluation before."""
+    return metrics.get("time/epoch_seconds", 0.0) + metrics.get("time/evaluation_seconds", 0.0)
+
+
+# --- how long the rest will take --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Time that is left, by the epochs timed so far."""
+
+    seconds: float | None  # on the clock, None if nothing has been timed
+    process_seconds: float  # times training processes
+    guessed: tuple[str, ...]  # rows without a timed epoch, for which the mean of the others is assumed
+
+
+def estimate(runs: Iterable[tuple[PlannedRun, RunStatus]], workers: int) -> Estimate:
+    """Estimate the time left by each row's mean time per epoch, in the same cell if known there.
+
+    Adds the overhead of every start once a run has ended.
+    """
+    runs = list(runs)
+    means = _mean_times(runs)
+    open_runs = [(run, run.total - s.reached) for run, s in runs if s.state not in ("done", "not sent")]
+    rows = dict.fromkeys(run.row for run, _ in open_runs)
+    guessed = tuple(row for row in rows if row not in means)
+    if not open_runs:
+        return Estimate(0.0, 0.0, ())
+    if not means:
+        return Estimate(None, 0.0, guessed)
+    row_means = [means[row] for row in dict.fromkeys(run.row for run, _ in runs) if row in means]
+    overall = sum(row_means) / len(row_means)
+    overheads = [status.overhead for _, status in runs if status.overhead is not None]
+    overhead = sum(overheads) / len(overheads) if overheads else 0.0
+    seconds = [means.get(run.group, means.get(run.row, overall)) * left + overhead for run, left in open_runs]
+    process_seconds = sum(s * run.processes for s, (run, _) in zip(seconds, open_runs, strict=True))
+    return Estimate(max(sum(seconds) / workers, *seconds, 0.0), process_seconds, guessed)
+
+
+def _mean_times(runs: Sequence[tuple[PlannedRun, RunStatus]]) -> dict[str, float]:
+    """Return the mean seconds per epoch or step of each row, and of each row in each cell."""
+    times: dict[str, list[float]] = {}
+    for run, status in runs:
+        if status.per_unit:
+            for name in {run.group, run.row}:
+                times.setdefault(name, []).append(status.per_unit)
+    return {name: sum(values) / len(values) for name, values in times.items()}
