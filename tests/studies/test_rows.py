@@ -268,7 +268,7 @@ def test_other_settings_under_the_name_of_a_row_in_a_cell_are_refused(tracking: 
         client.set_terminated(run_id, "FINISHED")
 
     finish("train", "1", algorithm="erm", row="big", cell="art")
-    finish("train", "2", algorithm="erm")  # from before there were rows
+    finish("train", "2", algorithm="erm", row="erm")
     finish("evaluate", "3", algorithm="erm", row="net", cell="art")
     hashes = {("big", "art"): "1", ("big", "photo"): "9", ("erm", ""): "2", ("net", "art"): "3", ("net", "photo"): "4"}
     refuse_mixture(tracking, "mine", "domains", hashes)

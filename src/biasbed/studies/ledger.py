@@ -88,18 +88,18 @@ class Cost:
 
     training: float = 0.0  # of the epochs that count
     evaluation: float = 0.0
-    other: float = 0.0  # starting, saving, sending, and the work lost with a killed training
+    overhead: float = 0.0  # starting, saving, sending, and the work lost with a killed training
     attempts: int = 0
 
     @property
     def total(self) -> float:
-        return self.training + self.evaluation + self.other
+        return self.training + self.evaluation + self.overhead
 
     def __add__(self, more: Cost) -> Cost:
         return Cost(
             self.training + more.training,
             self.evaluation + more.evaluation,
-            self.other + more.other,
+            self.overhead + more.overhead,
             self.attempts + more.attempts,
         )
 
@@ -146,7 +146,7 @@ def write_ledger(path: Path, lines: Sequence[Line]) -> None:
 
 def _make_row(line: Line) -> dict[str, object]:
     run, cost = line.run, line.cost
-    hours = zip(HOURS, (cost.training, cost.evaluation, cost.other, cost.total), strict=True)
+    hours = zip(HOURS, (cost.training, cost.evaluation, cost.overhead, cost.total), strict=True)
     return {
         "run": run.name,
         "row": run.row,
@@ -172,7 +172,7 @@ def format_summary(lines: Sequence[Line], device: str) -> list[str]:
     table = [f"{unit:{width}} {'runs':>5} {'starts':>6} {'training':>9} {'testing':>9} {'other':>9} {'all':>9}"]
     for name, members in [*groups.items(), ("in all", list(lines))]:
         total = sum((line.cost for line in members), Cost())
-        hours = (total.training, total.evaluation, total.other, total.total)
+        hours = (total.training, total.evaluation, total.overhead, total.total)
         columns = " ".join(f"{value:9.3f}" for value in hours)
         table.append(f"{name:{width}} {len(members):5} {total.attempts:6} {columns}")
     return table

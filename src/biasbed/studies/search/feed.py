@@ -49,7 +49,7 @@ STATUS = {"pruned": "KILLED", "superseded": "KILLED", "failed": "FAILED"}
 
 
 class Ending(NamedTuple):
-    """How a trial has ended: Optuna's state and value."""
+    """Ending of a trial: Optuna's state and value."""
 
     state: str
     value: float | None = None
