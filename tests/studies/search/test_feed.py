@@ -43,7 +43,7 @@ def test_a_search_has_its_trials_and_the_first_is_the_default(bed: Bed) -> None:
     launcher = FakeTrials()
     one = found(bed.work(launcher))
     assert launcher.started == [f"erm-trial{place}" for place in range(6)]
-    assert trials.counts(one.outcomes)["complete"] == 6
+    assert trials.count_states(one.outcomes)["complete"] == 6
     assert one.default is not None
     assert (one.default.number, one.default.params) == (0, {"optim.lr": 0.1})
     assert one.best is not None
@@ -128,7 +128,7 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
     done = found(finish(command))
     assert done.outcomes[0].params == {"optim.lr": 0.1}
     assert done.outcomes[0].user_attrs[trials.DEFAULT]
-    assert trials.counts(done.outcomes)["complete"] == search.trials
+    assert trials.count_states(done.outcomes)["complete"] == search.trials
 
 
 def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
@@ -142,7 +142,7 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     feed.heartbeats.storage.record_heartbeat(silent._trial_id)
     assert trials.release_dead(study, 2) == []
     done = found(finish(command))
-    assert trials.counts(done.outcomes)["complete"] == 6
+    assert trials.count_states(done.outcomes)["complete"] == 6
     again = {t.user_attrs[trials.AGAIN] for t in done.all_trials if trials.AGAIN in t.user_attrs}
     assert again == {silent.number, unknown.number}
     assert sorted(launcher.started) == [f"erm-trial{place}" for place in range(6)]
@@ -191,7 +191,7 @@ def test_a_trial_that_another_has_taken_over_is_left_to_it(bed: Bed) -> None:
 
     once_before_a_look(feed, asleep)
     done = found(finish(command))
-    assert trials.counts(done.outcomes)["complete"] == 3
+    assert trials.count_states(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial1", "erm-trial2"]
     assert "erm-trial1 was given to another command" in feed.log.read_text()
 
@@ -215,7 +215,7 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
 
     once_before_a_look(feed, asleep)
     done = found(finish(command))
-    assert trials.counts(done.outcomes)["complete"] == 3
+    assert trials.count_states(done.outcomes)["complete"] == 3
     assert launcher.started == ["erm-trial0", "erm-trial1", "erm-trial2"]
     states = [RunFolder(one.log.parent).read_state()["tags"].get(record.TRIAL_STATE) for one in launcher.commands]
     assert states == ["complete", "superseded" if elsewhere else "complete", "complete"]
@@ -228,7 +228,7 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
     study.ask()
     for _ in range(4):  # retries=2
         trials.release_unsigned(study, 0.0, limit=2)
-        assert trials.counts(trials.outcomes(study.trials))["waiting"] == 2
+        assert trials.count_states(trials.outcomes(study.trials))["waiting"] == 2
         assert {trials.position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
@@ -256,7 +256,7 @@ def test_a_storage_that_is_away_for_a_moment_costs_no_trial(
     monkeypatch.setattr(storage, call, away)
     done = finish(command)
     monkeypatch.undo()
-    assert trials.counts(found(done).outcomes)["complete"] == 6
+    assert trials.count_states(found(done).outcomes)["complete"] == 6
     assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
     said = capsys.readouterr().err
     assert "can't be used: the server closed the connection; trainings go on\n" in said
@@ -280,7 +280,7 @@ def test_a_storage_that_stays_away_ends_the_command_in_one_line(bed: Bed, monkey
     assert "\n" not in str(caught.value)
     command.stop()
     feed_of(command).release()
-    assert trials.counts(found(bed.work(launcher)).outcomes)["complete"] == 6
+    assert trials.count_states(found(bed.work(launcher)).outcomes)["complete"] == 6
     assert Counter(launcher.started) == {f"erm-trial{place}": 1 for place in range(6)}
 
 
@@ -335,7 +335,7 @@ def test_pruned_trainings_are_stopped_and_counted_as_such(bed: Bed, monkeypatch:
         one = Bed(bed.image_root, bed.home.with_name(f"home{pause}"), bed.space)
         launcher = FakeTrials()
         done = found(one.work(launcher, trials=10, pruner="median", sampler="random"))
-        counted = trials.counts(done.outcomes)
+        counted = trials.count_states(done.outcomes)
         assert counted["pruned"] >= 2
         assert counted["complete"] + counted["pruned"] == 10
         for trial in done.outcomes.values():
@@ -385,5 +385,5 @@ def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed
     assert trials.retry_failed(study, 2) == 0
     study.tell(joined, state=TrialState.FAIL)
     again = FakeTrials()
-    assert trials.counts(found(bed.work(again)).outcomes)["complete"] == 6
+    assert trials.count_states(found(bed.work(again)).outcomes)["complete"] == 6
     assert again.started == ["erm-trial2"]

@@ -93,7 +93,7 @@ def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
 @pytest.mark.parametrize("pruner", ["hyperband", "successive_halving"])
 def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
     done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
-    counted = trials.counts(done.outcomes)
+    counted = trials.count_states(done.outcomes)
     assert counted["complete"] + counted["pruned"] == 6
     assert counted["complete"] >= 1
     assert counted["pruned"] >= 1
