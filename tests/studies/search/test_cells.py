@@ -101,7 +101,10 @@ def test_from_start_to_winners(
     for changed, message in (
         ({"test_domains": "art"}, "has searches of erm/pacs-photo, too: name all of its algorithms, test_domains and"),
         ({"data.seed": "1"}, "the sweep was made with data.seed=0, not 1"),
-        ({"objective": "val/accuracy/pacs-art_val"}, "erm in art: objective=val/accuracy/pacs-art_val: the suite does not measure it"),
+        (
+            {"objective": "val/accuracy/pacs-art_val"},
+            "erm in art: objective=val/accuracy/pacs-art_val: the suite does not measure it",
+        ),
         ({"test_domains": "each", "suite": "folders"}, "has no domains to hold out"),
         ({"test_domains": "arr"}, "did you mean 'art'?"),
     ):
