@@ -130,7 +130,7 @@ def test_images_of_other_channels(name: str) -> None:
     for key in range(40):
         with keyed_randomness(key):
             assert view(photograph(channels=1)).shape == (1, SIDE, SIDE)
-    with pytest.raises(UsageError, match=f"'{name}' changes images of 1 or 3 channels, and the training images have 2"):
+    with pytest.raises(UsageError, match=f"'{name}' takes images of 1 or 3 channels, and the training images have 2"):
         views.make(name, {}, 2)
 
 

@@ -379,6 +379,6 @@ def test_a_pipe_by_an_image_s_name_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to("a.png")
     for path in (tmp_path / "a.png", tmp_path / "b.png"):
-        with pytest.raises(CorruptImage, match=r"\.png: it is no file"):
+        with pytest.raises(CorruptImage, match=r"\.png: it is not a regular file"):
             open_file(path)
-        assert _open(path).problem == _decode(path).problem == "is no file"
+        assert _open(path).problem == _decode(path).problem == "is not a regular file"

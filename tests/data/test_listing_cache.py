@@ -218,7 +218,7 @@ def test_two_processes_at_once_leave_a_whole_one(tree: Path, listed: list[str]) 
 def test_the_doctor_looks_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a file that was overwritten in place is not among those that are asked for."""
     first = opened(tree)
-    monkeypatch.setattr(listing_cache, "ASKED", 0)
+    monkeypatch.setattr(listing_cache, "SAMPLED", 0)
     _overwrite(tree)
     assert opened(tree) == first
     words = ["prepare", "--what", "check", "--suite", "folders", "--data_dir", str(tree.parent), "--sets", "data"]
@@ -258,8 +258,10 @@ def test_an_opening_looks_at_every_folder_once(tree: Path, monkeypatch: pytest.M
     """What was listed a moment ago stands when sizes are asked for; a change since shows at the next opening."""
     opened(tree)
     looks: list[int] = []
-    look = listing_cache.Remembered.is_now
-    monkeypatch.setattr(listing_cache.Remembered, "is_now", lambda self, root: looks.append(0) or look(self, root))
+    look = listing_cache.CachedListing.is_current
+    monkeypatch.setattr(
+        listing_cache.CachedListing, "is_current", lambda self, root: looks.append(0) or look(self, root)
+    )
     before = open_folder(tree, "x")
     _replace(tree)
     before.fingerprint()
@@ -276,13 +278,13 @@ def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "data" / "a").mkdir(parents=True)
     monkeypatch.setattr(listing_cache, "LEAST", 1)
     monkeypatch.setattr(listing_cache, "stamp", lambda status: told)
-    listing_cache.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
-    assert listing_cache.listing(tmp_path / "data", ["a"]) is None
-    listing_cache.remember(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
+    listing_cache.write_listing(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
+    assert listing_cache.read_listing(tmp_path / "data", ["a"]) is None
+    listing_cache.write_listing(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
     monkeypatch.setattr(listing_cache, "stamp", lambda status: (*told[:2], -5))
-    known = listing_cache.listing(tmp_path / "data", ["a"])
+    known = listing_cache.read_listing(tmp_path / "data", ["a"])
     assert known is not None
-    assert known.below() == [["a/1.png"]]
+    assert known.images_by_name() == [["a/1.png"]]
 
 
 # --- files that are not read ------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "defocus blur: the last columns are fused too",
-            "smooth[:, whole:] = _sum_rounded(terms)[:, whole:]",
-            "smooth[:, whole:] = smooth[:, whole:]",
+            "smooth[:, fused_columns:] = _sum_rounded(terms)[:, fused_columns:]",
+            "smooth[:, fused_columns:] = smooth[:, fused_columns:]",
             "severity 5 would differ from OpenCV",
         ),
     ),

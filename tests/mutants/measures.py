@@ -302,8 +302,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "streams: domains by their size",
-            "replace(whole, share=1 / len(of_domains), ",
-            "replace(whole, share=len(own) / len(whole), ",
+            "replace(part, share=1 / len(numbers), ",
+            "replace(part, share=len(members) / len(part), ",
             "no equal parts of every domain",
             "data/test_balance.py::test_every_step_has_equal_parts_of_every_domain",
         ),

@@ -218,7 +218,7 @@ def broken(tmp_path: Path) -> Path:
         (["--data_dir", "{root}", "--train", "good", "--sets", "flat"], "flat has no class folders"),
         (["--data_dir", "{root}", "--train", "one", "--sets", "good"], "the classes of {root}/good differ"),
         (["--data_dir", "{root}", "--train", "one", "--sets", "one_too"], "there is one class alone, 'a'"),
-        (["--data_dir", "{root}", "--train", "coded", "--sets", "good"], "no UTF-8, 'caf\\udce9.png': rename it"),
+        (["--data_dir", "{root}", "--train", "coded", "--sets", "good"], "valid UTF-8: 'caf\\udce9.png'; rename it"),
         (["--data_dir", "{root}", "--train", "looped", "--sets", "good"], "Too many levels of symbolic links"),
         (["--data_dir", "{root}", "--train", "good", "--sets", "good"], "other than the training folder"),
     ],

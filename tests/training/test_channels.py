@@ -120,7 +120,7 @@ def test_pictures(channels: int, tmp_path: Path) -> None:
 
 def test_changes_of_colour_need_colours() -> None:
     with pytest.raises(
-        UsageError, match="the view 'jitter' changes images of 1 or 3 channels, and the training images have 2"
+        UsageError, match="the view 'jitter' takes images of 1 or 3 channels, and the training images have 2"
     ):
         make("jitter", {}, 2)
     grey = torch.randint(0, 256, (1, 8, 8), dtype=torch.uint8)

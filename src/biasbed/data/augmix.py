@@ -1,7 +1,7 @@
-"""Mixtures of an image and chains of operations on it (Hendrycks et al., *AugMix*, ICLR 2020, section 3).
+"""AugMix: mixtures of an image and chains of random operations on it (Hendrycks et al., ICLR 2020, section 3).
 
-What is drawn and what is made of it are apart: `MixedChains.draw` and `mix`. Operations are Pillow's, on images of
-bytes; the mixture is of floats, and never rounded back to bytes.
+`MixedChains.draw` draws the random numbers of a mixture, `mix` computes the image from them. The operations are
+Pillow's and work on uint8; the mixture is computed in floats and is not rounded to uint8.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 from biasbed.data.views import ViewTransform
 from biasbed.settings import setting
 
-LEAST = 0.1  # least level of an operation
-TOP = 10  # the level at which an operation is as strong as its range allows
-DEPTHS = (1, 2, 3)  # of chains, where no depth is given
+LEAST = 0.1  # smallest level of an operation
+TOP = 10  # level at which an operation is as strong as its range allows
+DEPTHS = (1, 2, 3)  # depths to draw from if no depth is set
 Operation = Callable[[Image.Image, float], Image.Image]
 
 
@@ -37,7 +37,7 @@ def _rotate(image: Image.Image, level: float) -> Image.Image:
 
 
 def _affine(image: Image.Image, *matrix: float, resample: Image.Resampling) -> Image.Image:
-    """Each pixel (column, row) is what lies where the matrix [2,3] takes it; black where that is outside."""
+    """Fill each pixel (column, row) from the position to which the matrix [2,3] maps it; black outside the image."""
     return image.transform(image.size, Image.Transform.AFFINE, matrix, resample=resample)
 
 
@@ -46,7 +46,7 @@ def _sheared(image: Image.Image, *matrix: float) -> Image.Image:
 
 
 def _moved(image: Image.Image, columns: int, rows: int) -> Image.Image:
-    """By whole pixels, so that there is nothing to interpolate."""
+    """Shift by whole pixels, so that nothing is interpolated."""
     return _affine(image, 1, 0, columns, 0, 1, rows, resample=Image.Resampling.NEAREST)
 
 
@@ -70,7 +70,7 @@ def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation
     return lambda image, level: kind(image).enhance(level * 1.8 / TOP + 0.1)
 
 
-# By name, each of an image and a level. Those of `SIGNED` have a sign, others of `LEVELLED` a level alone.
+# Functions of (image, level) by name. The level of those in `SIGNED` has a random sign; `UNLEVELLED` ones ignore it.
 OPERATIONS: Mapping[str, Operation] = {
     "autocontrast": lambda image, level: ImageOps.autocontrast(image),
     "equalize": lambda image, level: ImageOps.equalize(image),
@@ -82,7 +82,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "translate_x": _translate_x,
     "translate_y": _translate_y,
 }
-# Operations that conditions of ImageNet-C resemble.
+# Operations that resemble conditions of ImageNet-C.
 OVERLAPPING: Mapping[str, Operation] = {
     "color": _enhanced(ImageEnhance.Color),
     "contrast": _enhanced(ImageEnhance.Contrast),
@@ -96,7 +96,7 @@ SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 
 @dataclass(frozen=True)
 class Mixture:
-    """What is drawn for an image: the chains' weights, the mixture's share, and per chain (operation, signed level)."""
+    """Random numbers of a mixture: weights of the chains, their share, and (operation, signed level) for each step."""
 
     weights: Sequence[float]
     share: float
@@ -104,7 +104,7 @@ class Mixture:
 
 
 def mix(image: np.ndarray, mixture: Mixture) -> np.ndarray:
-    """An image of bytes [H,W,C] as floats in [0,1]: (1 - m) x + m sum_i w_i chain_i(x), in fp32."""
+    """Compute (1 - m) x + m sum_i w_i chain_i(x) of an image uint8 [H,W,C]: fp32 in [0,1]."""
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
     mixed = image * np.float32((1 - mixture.share) / 255)
     for weight, chain in zip(mixture.weights, mixture.chains, strict=True):
@@ -116,19 +116,21 @@ def mix(image: np.ndarray, mixture: Mixture) -> np.ndarray:
 
 
 class MixedChains(ViewTransform):
-    """A mixture of the image and of chains of random operations on it; floats in [0,1]."""
+    """Mixture of the image and chains of random operations on it, as floats in [0,1]."""
 
     channels = (1, 3)
 
     @dataclass(frozen=True)
     class Settings(ViewTransform.Settings):
-        """What it is told."""
+        """Settings of AugMix."""
 
-        severity: float = setting(1.0, "levels are uniform from 0.1 up to it, of at most 10", ge=LEAST, le=TOP)
-        width: int = setting(3, "chains", ge=1)
-        depth: int = setting(0, "operations of each chain (0: 1 to 3, drawn for each)", ge=0)
-        alpha: float = setting(1.0, "of the Dirichlet and Beta distributions of the weights", ge=0.05)
-        all_ops: bool = setting(False, "color, contrast, brightness and sharpness too")
+        severity: float = setting(
+            1.0, "largest level of an operation: levels are uniform from 0.1 to this, at most 10", ge=LEAST, le=TOP
+        )
+        width: int = setting(3, "number of chains", ge=1)
+        depth: int = setting(0, "operations in each chain (0: draw 1 to 3 for each chain)", ge=0)
+        alpha: float = setting(1.0, "parameter of the Dirichlet and Beta distributions of the weights", ge=0.05)
+        all_ops: bool = setting(False, "also use color, contrast, brightness and sharpness, which resemble ImageNet-C")
 
     settings: Settings
 
@@ -137,7 +139,7 @@ class MixedChains(ViewTransform):
         return torch.from_numpy(mix(pixels, self.draw())).permute(2, 0, 1)
 
     def draw(self) -> Mixture:
-        """Of Python's global generator."""
+        """Draw a mixture from Python's global generator."""
         s = self.settings
         parts = [random.gammavariate(s.alpha, 1) for _ in range(s.width)]
         share = random.betavariate(s.alpha, s.alpha)
@@ -149,7 +151,7 @@ class MixedChains(ViewTransform):
         return [self._level(random.choice(names)) for _ in range(self.settings.depth or random.choice(DEPTHS))]
 
     def _level(self, name: str) -> tuple[str, float]:
-        """An operation with what is drawn for it."""
+        """Draw the level of an operation; return (operation, level)."""
         if name in UNLEVELLED:
             return name, 0.0
         level = random.uniform(LEAST, self.settings.severity)

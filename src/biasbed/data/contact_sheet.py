@@ -1,4 +1,4 @@
-"""Contact sheets: what the images of every set look like to the network."""
+"""Contact sheets: images as the network sees them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def save_examples(
     views: Sequence[Callable[[Tensor], Tensor]] = (),
     shared: bool = False,
 ) -> None:
-    """A PNG of `count` tiles: images spread evenly over the source, as they look after the transform.
+    """Write a PNG of `count` tiles: images spread evenly over the source, after the transform.
 
-    views: the copies of each image, which stand beside each other; shared: made of one crop (`streams.Stream`).
+    views: functions that make the copies of each image, shown side by side. shared: make all copies from one crop
+    (`streams.Stream`). Images that cannot be decoded are left out.
     """
     each = max(1, len(views))
     rows = np.unique(np.linspace(0, len(source) - 1, max(1, count // each)).round().astype(int))
@@ -35,7 +36,7 @@ def save_examples(
         try:
             with keyed_randomness(int(row)):
                 images += [_as_rgb(image) for image in _copies(source.open(int(row)), transform, views, shared)]
-        except CorruptImage:  # reported when it is trained or tested on
+        except CorruptImage:  # training and testing report it
             continue
     if images:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,16 +46,16 @@ def save_examples(
 def _copies(
     picture: Picture, transform: Transform, views: Sequence[Callable[[Tensor], Tensor]], shared: bool
 ) -> list[Tensor]:
-    """What training reads of a picture: its views, or the only image."""
+    """Return the views of a picture that training reads; without views, the transformed picture alone."""
     image = transform(picture)
     crops = [image if shared or number == 0 else transform(picture) for number in range(len(views))]
     return [change(crop) for change, crop in zip(views, crops, strict=True)] or [image]
 
 
 def _as_rgb(image: Tensor) -> Tensor:
-    """Bytes, or floats in [0,1], as floats [3,H,W].
+    """Convert uint8, or floats in [0,1], to floats [3,H,W].
 
-    One channel is grey, two are red and green, of more than three the first are shown.
+    One channel becomes grey, two become red and green; of more than three, the first three are shown.
     """
     image = image if image.is_floating_point() else image.float() / 255
     channels = len(image)

@@ -1,9 +1,9 @@
-"""Image files, decoded no larger than needed.
+"""Decoding of image files, no larger than needed.
 
-A JPEG decoder can leave out the finest frequencies and give an image of half, a quarter or an eighth of its sides in
-less time than the whole; simplejpeg (libjpeg-turbo) offers that and is faster than Pillow besides. Nor does it read
-further than the last row that is needed: told that the image is lower than it is, a decoder stops there. All other
-files, and JPEGs that it doesn't take (CMYK, or damaged), are Pillow's.
+A JPEG decoder can leave out the finest frequencies and return an image of half, a quarter or an eighth of its sides in
+less time. simplejpeg (libjpeg-turbo) offers that and is faster than Pillow. It also stops after the last row that is
+needed, because the header it gets states a smaller height. Pillow decodes all other files, and JPEG files that
+simplejpeg refuses (CMYK, or damaged).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch import Tensor
 from biasbed.data.source import Picture
 from biasbed.errors import CorruptImage
 
-# Suffix of an image file -> the decoder that Pillow may use. It would also take PostScript, whatever a file is called,
-# and have Ghostscript run the program that it is. An MPO file is a JPEG file with further pictures behind the first.
+# Suffix of an image file -> the decoder that Pillow may use. Without this limit Pillow would accept PostScript under
+# any suffix and let Ghostscript run it. An MPO file is a JPEG file with further pictures behind the first.
 SUFFIXES: Mapping[str, str] = {
     **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".mpo"), "JPEG"),
     **dict.fromkeys((".png", ".apng"), "PNG"),
@@ -41,25 +41,28 @@ SUFFIXES: Mapping[str, str] = {
 FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
 EXTENSIONS = frozenset(SUFFIXES)
 DEEP = ("I", "F")  # Pillow's modes of integers and floats, which it would clip to white
-TOO_DEEP = "it has more than 8 bits per channel: convert it to 8"
-# Chroma is smoothed over neighbouring rows, of which the last row that is needed must have one: more than enough at any
-# sampling and at an eighth of the size, and few beside those of a photograph.
+TOO_DEEP = "it has more than 8 bits per channel; convert it to 8 bits"
+# Rows decoded below the last one that is needed: chroma is smoothed over neighbouring rows. 16 are enough at any chroma
+# sampling and at an eighth of the size, and few compared with a photograph.
 BELOW = 16
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
-COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces of JPEG files that become RGB without a profile
+COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces that convert to RGB without a profile
 
 
 @contextlib.contextmanager
 def reading_file(path: Path) -> Iterator[BinaryIO]:
-    """The file, open for reading. OSError where it is none: a pipe by an image's name would be waited for for ever."""
+    """Open a regular file.
+
+    Raises OSError for anything else: reading a pipe with an image's name would block forever.
+    """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         yield file
 
 
 def open_file(path: Path) -> Picture:
-    """The image in a file; `CorruptImage` where there is none."""
+    """Open the image in a file without decoding it. Raises CorruptImage if it is missing or is no image."""
     try:
         with reading_file(path) as file:
             content = file.read()
@@ -76,7 +79,7 @@ def open_file(path: Path) -> Picture:
 
 
 def as_pillow_decodes(picture: Picture) -> Tensor:
-    """All pixels of a picture [C,H,W], of a JPEG file as Pillow's decoder gives them: released sets were made so."""
+    """Decode all pixels of a picture [C,H,W]; JPEG files by Pillow, which made the released sets."""
     if isinstance(picture, JpegFile):
         return _with_pillow(picture.path, picture.content).pixels()
     return picture.pixels()
@@ -84,7 +87,7 @@ def as_pillow_decodes(picture: Picture) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class JpegFile:
-    """A JPEG file whose header has been read."""
+    """JPEG file whose header has been read."""
 
     path: Path
     content: bytes
@@ -96,7 +99,7 @@ class JpegFile:
         if shrink in self._decoded:
             return self._decoded[shrink]
         height = self.height if rows is None else -(-(rows + BELOW) // BELOW) * BELOW
-        if height < self.height and is_whole(self.content):  # one that is cut off is for Pillow to judge
+        if height < self.height and is_whole(self.content):  # Pillow decides about truncated files
             return self._decode(shrink, height)
         self._decoded[shrink] = self._decode(shrink, self.height)
         return self._decoded[shrink]
@@ -105,38 +108,38 @@ class JpegFile:
         least = {} if shrink == 1 else {"min_height": -(-height // shrink), "min_width": -(-self.width // shrink)}
         partly = height < self.height
         content = _lowered(self.content, height) if partly else self.content
-        try:  # where it is strict, it minds what is left over when it stops
+        try:  # strict decoding would report the rows that are left over
             decoded = simplejpeg.decode_jpeg(content, "RGB", min_factor=float(shrink), **least, strict=not partly)
-        except ValueError:  # damaged: Pillow, which torchvision's loaders use, says whether anything can be made of it
+        except ValueError:  # damaged: Pillow, as in torchvision's loaders, decides whether it can be decoded
             return _with_pillow(self.path, self.content).pixels()
         return torch.from_numpy(decoded).permute(2, 0, 1)
 
 
 def _frame(content: bytes) -> int:
-    """Where a JPEG file's frame header begins (ITU T.81, B.2.2); simplejpeg has read it already."""
-    place = 2
+    """Return the offset of a JPEG file's frame header (ITU T.81, B.2.2), which simplejpeg has found valid."""
+    offset = 2
     while True:
-        kind = content[place + 1]
+        kind = content[offset + 1]
         if kind in FRAMES:
-            return place
-        # Any number of bytes 0xff may stand before the last that belongs to a marker.
-        place += 1 if kind == 0xFF else 2 + int.from_bytes(content[place + 2 : place + 4], "big")
+            return offset
+        # Any number of fill bytes 0xff may precede a marker.
+        offset += 1 if kind == 0xFF else 2 + int.from_bytes(content[offset + 2 : offset + 4], "big")
 
 
 def _lowered(content: bytes, height: int) -> bytes:
-    """The file with another height in its frame header."""
-    place = _frame(content) + 5
-    return b"".join((content[:place], height.to_bytes(2, "big"), content[place + 2 :]))
+    """Replace the height in the frame header."""
+    offset = _frame(content) + 5
+    return b"".join((content[:offset], height.to_bytes(2, "big"), content[offset + 2 :]))
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether a JPEG file has the marker of its end after its frame header (a thumbnail's stands before)."""
+    """Return True if a JPEG file has its end marker after its frame header; a thumbnail's end marker comes before."""
     return content.rfind(b"\xff\xd9") > _frame(content)
 
 
 @dataclass(frozen=True, eq=False)
 class PillowFile:
-    """An image file that Pillow has opened."""
+    """Image file that Pillow has opened."""
 
     path: Path
     image: Image.Image
@@ -163,7 +166,7 @@ PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 def _with_pillow(path: Path, content: bytes) -> PillowFile:
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
-    except UnidentifiedImageError:  # whose own message names the buffer
+    except UnidentifiedImageError:  # its own message names the buffer, not the file
         raise CorruptImage(f"can't read the image {path}: {'it is no image' if content else 'it is empty'}") from None
     except PROBLEMS as error:
         raise CorruptImage(f"can't read the image {path}: {error}") from None

@@ -1,4 +1,4 @@
-"""Image folders `<folder>/<class>/**/<image>` as sources."""
+"""Image folders `<folder>/<class>/**/<image>` as sources, and splits of sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,9 @@ _opened: ContextVar[dict[Any, FolderSource] | None] = ContextVar("_opened", defa
 
 @contextlib.contextmanager
 def opened_once() -> Iterator[None]:
-    """Within the block a folder's images are listed, and asked for their sizes, once however often it is opened.
+    """List each folder of images only once within the block, however often it is opened.
 
-    For who opens the same data sets again and again at a stroke: a plan, for every row in every cell.
+    A plan opens the same data sets for every row and every cell of a study.
     """
     token = _opened.set({})
     try:
@@ -49,32 +49,35 @@ class FolderSource(Source):
         return open_file(self.root / self.ids[row])
 
     def fingerprint(self) -> str:
-        """Of names, labels and sizes in bytes: no file is read. A stat per file, or of some of an unchanged tree's."""
+        """Hash names, labels and file sizes.
+
+        Reads no file; calls stat for each file, or for a sample of an unchanged tree.
+        """
         return self._digest(self._sizes)
 
     @functools.cached_property
     def _sizes(self) -> bytes:
-        """Sizes of the files, asked for once: a data set may have a million of them."""
+        """Sizes of the files, read once: a data set may have a million files."""
         assert isinstance(self.ids, Names)
-        known = listing_cache.sizes(self.root, self.ids)
-        if known is not None:
-            return known.tobytes()
+        cached = listing_cache.read_sizes(self.root, self.ids)
+        if cached is not None:
+            return cached.tobytes()
         starts = range(0, len(self.ids), 256)  # a task per file would cost more than its stat
         with ThreadPoolExecutor(8) as pool:
             try:
-                sizes = [size for found in pool.map(self._sizes_from, starts) for size in found]
+                sizes = np.concatenate([np.empty(0, dtype=np.int64), *pool.map(self._sizes_from, starts)])
             except OSError as error:
                 raise UsageError(f"can't read {error.filename}: {error.strerror}") from None
-        found = np.asarray(sizes, dtype=np.int64)
-        listing_cache.remember_sizes(self.root, self.ids, found)
-        return found.tobytes()
+        listing_cache.write_sizes(self.root, self.ids, sizes)
+        return sizes.tobytes()
 
-    def _sizes_from(self, start: int) -> list[int]:
-        return [os.stat(f"{self.root}/{name}").st_size for name in self.ids[start : start + 256]]
+    def _sizes_from(self, start: int) -> np.ndarray:
+        names = self.ids[start : start + 256]
+        return np.array([os.stat(f"{self.root}/{name}").st_size for name in names], dtype=np.int64)
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Names of the class folders, sorted; UsageError says what is wrong with the folder."""
+    """Return the names of the class folders, sorted. Raises UsageError if the folder is missing or has none."""
     if not folder.is_dir():
         beside = _neighbours(folder)
         raise UsageError(f"there is no folder {folder}{beside}")
@@ -86,28 +89,24 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -> FolderSource:
-    """All images of a folder of class folders.
+    """Open all images in class folders.
 
-    classes: the classes in order; the folder's own must be the same. Raises UsageError for a missing or empty folder,
-    for a class without images and for classes that differ.
+    classes: the classes in order, which the folder must have; by default its sub-folders, sorted. Raises UsageError for
+    a missing or empty folder, for a class without images and for other classes.
     """
-    known, key = _opened.get(), (folder, name, None if classes is None else tuple(classes))
-    if known is None:
+    sources, key = _opened.get(), (folder, name, None if classes is None else tuple(classes))
+    if sources is None:
         return _open_folder(*key)
-    if key not in known:
-        known[key] = _open_folder(*key)
-    return known[key]
+    if key not in sources:
+        sources[key] = _open_folder(*key)
+    return sources[key]
 
 
 def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> FolderSource:
-    found = class_folders(folder)
-    if classes is not None and set(found) != set(classes):
-        missing, extra = sorted(set(classes) - set(found)), sorted(set(found) - set(classes))
-        what = [f"{w} {listed(names)}" for w, names in (("lacks", missing), ("has besides", extra)) if names]
-        same = next((name for name in missing if other_form(name, extra)), "")
-        hint = f"; '{same}' is written in two Unicode forms (NFC and NFD): rename one of its folders" if same else ""
-        raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(what)}{hint}")
-    classes = tuple(classes or found)
+    folders = class_folders(folder)
+    if classes is not None and set(folders) != set(classes):
+        _refuse_classes(folder, folders, classes)
+    classes = tuple(classes or folders)
     with reading():
         ids, labels, empty = labelled(folder, classes)
     if empty:
@@ -115,8 +114,17 @@ def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> Fold
     return FolderSource(name=name, classes=classes, y=labels, ids=ids, root=folder)
 
 
+def _refuse_classes(folder: Path, folders: Sequence[str], classes: Sequence[str]) -> NoReturn:
+    """Raise the UsageError for class folders that are not the expected ones."""
+    missing, extra = sorted(set(classes) - set(folders)), sorted(set(folders) - set(classes))
+    differences = [f"{verb} {listed(names)}" for verb, names in (("lacks", missing), ("has besides", extra)) if names]
+    same = next((name for name in missing if other_form(name, extra)), "")
+    hint = f"; '{same}' is written in two Unicode forms (NFC and NFD): rename one of its folders" if same else ""
+    raise UsageError(f"the classes of {folder} differ from the training data's: it {' and '.join(differences)}{hint}")
+
+
 def open_flat(folder: Path, name: str) -> FolderSource:
-    """All images under a folder, however they are laid out, as one class; UsageError where there are none."""
+    """Open all images below a folder, in any layout, as one class. Raises UsageError if there are none."""
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
     with reading():
@@ -127,27 +135,31 @@ def open_flat(folder: Path, name: str) -> FolderSource:
 
 
 def split(source: S, fraction: float, seed: int, names: tuple[str, str]) -> tuple[S, S]:
-    """(rest, held out): the given fraction of every class, drawn by the seed, at least one image on each side.
+    """Split a source into (rest, held out): hold out a fraction of each class, drawn by the seed.
 
-    Of images with several labels, the fraction of every label as nearly as can be, the rarest first (Sechidis et al.
-    2011), then of those without any.
+    Each class keeps at least one image on each side. Images with several labels are divided label by label, the rarest
+    first, so that each label comes close to the fraction (Sechidis et al. 2011), and last those without a label. Raises
+    UsageError for a class with one image. names: of the two sources.
     """
     generator = np.random.default_rng([seed, 0x5A11])
     is_held, is_drawn = np.zeros((2, len(source)), dtype=bool)
     for members, label in _members(source):
         rows = generator.permutation(np.flatnonzero(members & ~is_drawn))
         total, already = int(members.sum()), int((members & is_held).sum())
-        wanted = min(max(1, round(fraction * total)), total - 1)
-        if wanted < 1 and label is not None:
+        target = min(max(1, round(fraction * total)), total - 1)
+        if target < 1 and label is not None:
             where = getattr(source, "root", source.name)
             raise UsageError(f"class '{label}' of {where} has one image: too few to hold one out")
-        is_held[rows[: max(0, wanted - already)]] = True
+        is_held[rows[: max(0, target - already)]] = True
         is_drawn[rows] = True
     return source.subset(np.flatnonzero(~is_held), names[0]), source.subset(np.flatnonzero(is_held), names[1])
 
 
 def _members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
-    """(bool [N], name) of each class, or of each label that some image has; last those with no label, under no name."""
+    """Yield (members [N] bool, name) of each class or, with several labels per image, of each label, the rarest first.
+
+    The last item are the images without a label; its name is None.
+    """
     if source.y.ndim == 1:
         yield from ((source.y == number, name) for number, name in enumerate(source.classes))
         return
@@ -158,8 +170,9 @@ def _members(source: Source) -> Iterator[tuple[np.ndarray, str | None]]:
 
 
 def _neighbours(folder: Path) -> str:
-    """The folders that are there instead, for the message."""
+    """List the folders beside a missing one, for the message about it."""
     if not folder.parent.is_dir():
         return ""
-    names = sorted(entry.name for entry in os.scandir(folder.parent) if os.path.isdir(entry) and is_data(entry.name))
+    folders = [path.name for path in os.scandir(folder.parent) if os.path.isdir(path)]
+    names = sorted(filter(is_data, folders))
     return f"; {folder.parent} has: {', '.join(names[:20])}" if names else f"; {folder.parent} has no folders"

@@ -1,12 +1,11 @@
-"""What folders held when they were last looked at, so that an unchanged tree is not listed again by every command.
+"""Listing cache: contents of image folders, so that commands do not list an unchanged tree again.
 
-A file per data set under `<home>/cache/listings`: its images in order, of every folder that was listed inode and times,
-and the images' sizes once they were asked for. Names are taken from there as long as no folder was changed: adding,
-removing and renaming change the times of the folder that they happen in. So are sizes, which a file that is overwritten
-in place does not tell: some of them, others at every opening, are asked for and must be what they were. docs/data.md
-says what that misses.
+`<home>/cache/listings` has a file per data set: its images in order, inode and times of every folder that was listed,
+and the sizes of the images once they were read. Cached names are valid as long as no folder has changed: adding,
+removing or renaming a file changes the times of its folder. Overwriting a file in place does not, so each opening
+compares the sizes of a random sample of files. docs/data.md says what that misses.
 
-Nothing here is an error: what can't be read, written or believed is looked at again.
+The cache raises no errors: a folder whose cache file cannot be read, written or trusted is listed again.
 """
 
 from __future__ import annotations
@@ -31,135 +30,136 @@ from biasbed.data.names import Names
 from biasbed.system.files import whole
 from biasbed.system.places import own_home
 
-LEAST = 1000  # images, below which a tree is listed faster than remembered
-SETTLED = 2.0  # seconds since the last change of a folder: a later one within a clock's tick would not show
-ASKED = 128  # sizes that are asked for at every opening: where 5 % of the files changed, it shows with 99.9 %
-CHECKED = 30.0  # seconds that a tree that was just opened stands for itself when its sizes are asked for
+LEAST = 1000  # images; listing a smaller tree is faster than reading its cache file
+SETTLED = 2.0  # seconds since the last change of a folder: a further change within a clock tick would not show
+SAMPLED = 128  # sizes compared at each opening: if 5 % of the files changed, this detects it with 99.9 %
+CHECKED = 30.0  # seconds for which a tree that was just opened needs no second check when its sizes are read
 THREADS = 16  # for waiting on a slow disk, not for computing
-_PART = 1024  # folders that a thread looks at: a task for each would cost more than its stat
-_END = "\0"  # no file's name has it
-_WORD = 2**64 - 1  # an inode may have all bits, a time may be before 1970
-_STAMP = "stamp"  # of a table's folder
+_PART = 1024  # folders per task: a task for each folder would cost more than its stat
+_END = "\0"  # occurs in no file name
+_MASK = 2**64 - 1  # an inode may use all bits, a time may be before 1970
+_STAMP = "stamp"  # key of the folder's stamp in a cached table
 
-Stamp = tuple[int, int, int]  # of a folder; the last changes whenever its content does, whatever the second is set to
+Stamp = tuple[int, int, int]  # inode, mtime, ctime; ctime changes with the content even if mtime is set back
 
 
 def stamp(status: os.stat_result) -> Stamp:
+    """Return inode, mtime and ctime of a folder."""
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What was below a folder."""
+class CachedListing:
+    """Contents of a folder at the last listing."""
 
-    names: tuple[str, ...]  # of the sub-folders that were asked for
-    counts: tuple[int, ...]  # images below each
-    folders: tuple[str, ...]  # every folder that was listed: paths relative to the folder
-    stamps: np.ndarray  # [folders, 3] uint64, of each its `Stamp`
-    images: bytes  # paths relative to the folder, in order, with _END between them
-    sizes: np.ndarray  # [images] bytes, int64; empty where they were not asked for
-    unread: Mapping[str, int]  # suffix -> number of the files that are no images
+    names: tuple[str, ...]  # sub-folders that were listed
+    counts: tuple[int, ...]  # number of images below each of them
+    folders: tuple[str, ...]  # every folder that was visited, as paths relative to the root
+    stamps: np.ndarray  # [folders, 3] uint64, their stamps
+    images: bytes  # paths relative to the root, in order, with _END between them
+    sizes: np.ndarray  # [images] bytes, int64; empty if the sizes were not read
+    unread: Mapping[str, int]  # suffix -> number of files that are not read as images
 
-    def below(self) -> list[list[str]]:
-        """The images of each of the sub-folders."""
+    def images_by_name(self) -> list[list[str]]:
+        """Return the images of each of `names`."""
         images, ends = self.images.decode().split(_END), itertools.accumulate(self.counts)
         return [images[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
 
-    def is_now(self, root: Path) -> bool:
-        """Whether every folder is as it was; OSError where one is gone."""
+    def is_current(self, root: Path) -> bool:
+        """Return True if every folder is unchanged. Raises OSError if a folder is missing."""
         starts = range(0, len(self.folders), _PART)
         with ThreadPoolExecutor(THREADS) as pool:
-            return all(pool.map(lambda start: self._is_now(root, start, start + _PART), starts))
+            return all(pool.map(lambda start: self._is_current(root, start, start + _PART), starts))
 
-    def _is_now(self, root: Path, start: int, stop: int) -> bool:
-        found = map(os.stat, [f"{root}/{name}" for name in self.folders[start:stop]])
-        return np.array_equal(_words(map(stamp, found)), self.stamps[start:stop])
-
-
-def _words(stamps: Iterable[Stamp]) -> np.ndarray:
-    """[n, 3] uint64."""
-    return np.array([number & _WORD for found in stamps for number in found], dtype=np.uint64).reshape(-1, 3)
+    def _is_current(self, root: Path, start: int, stop: int) -> bool:
+        states = map(os.stat, [f"{root}/{name}" for name in self.folders[start:stop]])
+        return np.array_equal(_stamp_array(map(stamp, states)), self.stamps[start:stop])
 
 
-# Listings that were just found to hold, or written: file -> (stamp of that file, when).
-_held: dict[Path, tuple[Stamp, float]] = {}
+def _stamp_array(stamps: Iterable[Stamp]) -> np.ndarray:
+    """Convert stamps to an array [n, 3] uint64."""
+    numbers = [number & _MASK for number in itertools.chain.from_iterable(stamps)]
+    return np.array(numbers, dtype=np.uint64).reshape(-1, 3)
 
 
-def listing(root: Path, names: Sequence[str]) -> Remembered | None:
-    """Return what was below these sub-folders; None where that is not known."""
-    known = _read(root)
-    return known if known is not None and known.names == tuple(names) else None
+# Cache files that this process has just written or found current: path -> (stamp of the file, time).
+_checked: dict[Path, tuple[Stamp, float]] = {}
 
 
-def remember(
+def read_listing(root: Path, names: Sequence[str]) -> CachedListing | None:
+    """Return the current listing of these sub-folders; None if the cache does not have it."""
+    cached = _read(root)
+    return cached if cached is not None and cached.names == tuple(names) else None
+
+
+def write_listing(
     root: Path,
     names: Sequence[str],
-    found: Sequence[Sequence[str]],
+    images: Sequence[Sequence[str]],
     listed: dict[str, Stamp],
     unread: Mapping[str, int],
 ) -> None:
-    """Keep what was just listed.
+    """Write a listing to the cache, unless the tree is small or changed a moment ago.
 
-    listed: of every folder, by its relative path, what it was before it was listed. unread: suffix -> number of the
-    files that are no images.
+    images: paths of the images of each name. listed: relative path of each folder -> its stamp before it was listed.
+    unread: suffix -> number of files that are not read as images.
     """
-    counts = tuple(map(len, found))
-    latest = max((changed for _, *times in listed.values() for changed in times), default=0)
+    counts = tuple(map(len, images))
+    latest = max((max(times) for _, *times in listed.values()), default=0)
     if sum(counts) < LEAST or latest > (time.time() - SETTLED) * 1e9:
         return
-    images = _END.join(name for own in found for name in own).encode()
-    stamps, no_sizes = _words(listed.values()), np.empty(0, dtype=np.int64)
-    _write(root, Remembered(tuple(names), counts, tuple(listed), stamps, images, no_sizes, dict(unread)))
+    joined = _END.join(itertools.chain.from_iterable(images)).encode()
+    stamps, no_sizes = _stamp_array(listed.values()), np.empty(0, dtype=np.int64)
+    _write(root, CachedListing(tuple(names), counts, tuple(listed), stamps, joined, no_sizes, dict(unread)))
 
 
-def sizes(root: Path, images: Names) -> np.ndarray | None:
-    """Bytes of each of the images [N] int64, in order; None where some are not known, or have been changed.
+def read_sizes(root: Path, images: Names) -> np.ndarray | None:
+    """Return the sizes of the images in bytes [N] int64; None if the cache lacks one, or a file has changed.
 
-    Of a tree that was opened a moment ago folders are not looked at once more.
+    The folders of a tree that was opened a moment ago are not checked again.
     """
-    known = _read(root, CHECKED) if len(images) >= LEAST else None
-    if known is None or len(known.sizes) != len(images) or known.images != images.joined(_END):
+    cached = _read(root, CHECKED) if len(images) >= LEAST else None
+    if cached is None or len(cached.sizes) != len(images) or cached.images != images.joined(_END):
         return None
-    chosen = random.Random().sample(range(len(images)), min(ASKED, len(images)))
+    sample = random.Random().sample(range(len(images)), min(SAMPLED, len(images)))
     with contextlib.suppress(OSError):
-        if all(os.stat(f"{root}/{images[row]}").st_size == known.sizes[row] for row in chosen):
-            return known.sizes
+        if all(os.stat(f"{root}/{images[row]}").st_size == cached.sizes[row] for row in sample):
+            return cached.sizes
     return None
 
 
-def remember_sizes(root: Path, images: Names, found: np.ndarray) -> None:
-    """Keep sizes that were just asked for, if the listing is known."""
-    known = _read(root, CHECKED) if len(images) >= LEAST else None
-    if known is not None and known.images == images.joined(_END):
-        _write(root, replace(known, sizes=found))
+def write_sizes(root: Path, images: Names, sizes: np.ndarray) -> None:
+    """Add the sizes [N] of the images to the cache, if it has their listing."""
+    cached = _read(root, CHECKED) if len(images) >= LEAST else None
+    if cached is not None and cached.images == images.joined(_END):
+        _write(root, replace(cached, sizes=sizes))
 
 
-def table(folder: Path, read: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-    """What is read of all files in a folder, kept as long as none of them is added, removed or renamed.
+def cached_table(folder: Path, read: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+    """Return the arrays that `read` makes of the files in a folder; cached until a file is added, removed or renamed.
 
-    For files by the hundred thousand that say how images are labelled. A file that is overwritten in place does not
-    show.
+    For labels in hundreds of thousands of files. Does not notice a file that is overwritten in place.
     """
     try:
-        now, place = stamp(os.stat(folder)), _place(folder).with_suffix(".npz")
+        current, path = stamp(os.stat(folder)), _cache_path(folder).with_suffix(".npz")
     except RuntimeError:  # there is no home
         return read()
-    with contextlib.suppress(Exception), np.load(place) as kept:  # of what is no such file, nearly anything is raised
-        if kept[_STAMP].tolist() == list(now):
-            return {name: kept[name] for name in kept.files if name != _STAMP}
-    found = read()
-    if now[2] < (time.time() - SETTLED) * 1e9:
+    with contextlib.suppress(Exception), np.load(path) as cached:  # a damaged file may raise nearly anything
+        if cached[_STAMP].tolist() == list(current):
+            return {name: cached[name] for name in cached.files if name != _STAMP}
+    table = read()
+    if current[2] < (time.time() - SETTLED) * 1e9:
         with contextlib.suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with whole(place, durable=False) as temporary, temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{_STAMP: np.array(now), **found})
-    return found
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole(path, durable=False) as temporary, temporary.open("wb") as file:
+                np.savez(file, allow_pickle=False, **{_STAMP: np.array(current), **table})
+    return table
 
 
 def forget(root: Path) -> None:
-    """Have a folder listed, all its files asked for their sizes, and its table read, when it is opened next."""
+    """Remove a folder's cache files: its next opening lists it and reads all sizes and its table."""
     with contextlib.suppress(RuntimeError):
-        for path in (_place(root), _place(root).with_suffix(".npz")):
+        for path in (_cache_path(root), _cache_path(root).with_suffix(".npz")):
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -167,62 +167,62 @@ def forget(root: Path) -> None:
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
 
-def _place(root: Path) -> Path:
-    """RuntimeError where there is no home."""
+def _cache_path(root: Path) -> Path:
+    """Return the path of a folder's cache file. Raises RuntimeError if there is no home."""
     name = hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()[:16]
     return own_home() / "cache" / "listings" / name
 
 
-def _read(root: Path, trusted: float = 0.0) -> Remembered | None:
-    """What is kept of a folder, as long as it holds; None for anything else, whatever is in the file.
+def _read(root: Path, trusted: float = 0.0) -> CachedListing | None:
+    """Return the cached listing of a folder if it is current; None if it is not, or if the file is damaged.
 
-    trusted: seconds for which folders that were found to be as they were need no second look. A change within them
-    shows at the next opening, which always looks.
+    trusted: seconds for which folders that were just checked are not checked again. The next opening notices a change
+    within that time, because an opening always checks.
     """
     try:
-        path = _place(root)
+        path = _cache_path(root)
         file, now = stamp(os.stat(path)), time.monotonic()
-        known = _parsed(path.read_bytes())
-        held, when = _held.get(path, (None, 0.0))
-        if held == file and now - when < trusted:
-            return known
-        if not known.is_now(root):
+        cached = _parse(path.read_bytes())
+        checked, when = _checked.get(path, (None, 0.0))
+        if checked == file and now - when < trusted:
+            return cached
+        if not cached.is_current(root):
             return None
-        _held[path] = file, now
-        return known
-    except Exception:  # of what is no such file, nearly anything is raised
+        _checked[path] = file, now
+        return cached
+    except Exception:  # a damaged file may raise nearly anything
         return None
 
 
-def _parsed(content: bytes) -> Remembered:
-    """What a file holds; ValueError, and nearly anything else, where it is no such file."""
+def _parse(content: bytes) -> CachedListing:
+    """Parse a cache file. Raises ValueError, or nearly anything else, if it is damaged."""
     checksum, head, body = content.split(b"\n", 2)
     if int(checksum, 16) != zlib.crc32(body, zlib.crc32(head)):
         raise ValueError
-    told = json.loads(head)
-    if told["suffixes"] != sorted(EXTENSIONS):  # listed by a version that reads other files
+    header = json.loads(head)
+    if header["suffixes"] != sorted(EXTENSIONS):  # written by a version that reads other suffixes
         raise ValueError
-    images, folders, stamps, sizes = (body[start:end] for start, end in itertools.pairwise((*told["parts"], None)))
-    return Remembered(
-        tuple(told["names"]),
-        tuple(told["counts"]),
+    images, folders, stamps, sizes = (body[start:end] for start, end in itertools.pairwise((*header["parts"], None)))
+    return CachedListing(
+        tuple(header["names"]),
+        tuple(header["counts"]),
         tuple(folders.decode().split(_END)),
         np.frombuffer(stamps, dtype=np.uint64).reshape(-1, 3),
         images,
         np.frombuffer(sizes, dtype=np.int64),
-        dict(told["unread"]),
+        dict(header["unread"]),
     )
 
 
-def _write(root: Path, known: Remembered) -> None:
-    parts = (known.images, _END.join(known.folders).encode(), known.stamps.tobytes(), known.sizes.tobytes())
+def _write(root: Path, listing: CachedListing) -> None:
+    parts = (listing.images, _END.join(listing.folders).encode(), listing.stamps.tobytes(), listing.sizes.tobytes())
     starts = list(itertools.accumulate(map(len, parts[:-1]), initial=0))
-    told: dict[str, object] = {"names": known.names, "counts": known.counts, "parts": starts}
-    told |= {"unread": known.unread, "suffixes": sorted(EXTENSIONS)}
-    head, body = json.dumps(told).encode(), b"".join(parts)
-    with contextlib.suppress(OSError, RuntimeError):  # a home that is full, read-only or not there
-        path = _place(root)
+    header: dict[str, object] = {"names": listing.names, "counts": listing.counts, "parts": starts}
+    header |= {"unread": listing.unread, "suffixes": sorted(EXTENSIONS)}
+    head, body = json.dumps(header).encode(), b"".join(parts)
+    with contextlib.suppress(OSError, RuntimeError):  # the home is full, read-only or missing
+        path = _cache_path(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path, durable=False) as temporary:
             temporary.write_bytes(b"\n".join([b"%08x" % zlib.crc32(body, zlib.crc32(head)), head, body]))
-        _held[path] = stamp(os.stat(path)), time.monotonic()
+        _checked[path] = stamp(os.stat(path)), time.monotonic()

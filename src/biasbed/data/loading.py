@@ -1,13 +1,14 @@
-"""From keys to batches: images opened, transformed and put together, in this process or in the loader's."""
+"""Loaders: batches of opened and transformed images, made in this process or in loader processes."""
 
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,118 +24,149 @@ from biasbed.errors import CorruptImage
 from biasbed.system.processes import die_with_parent
 
 COLUMNS = ("y", "domain", "bias")
-VIEW = -1  # last word of the keys of what is drawn for a view, apart from crop and flip
+VIEW = -1  # last element of the keys of a view's draws, which are independent of crop and flip
 
-Loaded = tuple[Batch, tuple[str, ...]]  # with the messages of files that were passed over
+
+class Loaded(NamedTuple):
+    """Batch, and the messages about files that were passed over."""
+
+    batch: Batch
+    skipped: tuple[str, ...]
+
+
+class _Group(NamedTuple):
+    """Examples of a batch that belong to one part of its stream."""
+
+    number: int  # of the part
+    at: np.ndarray  # their positions in the batch
+    source: Source
+    rows: np.ndarray  # of the source
 
 
 def first_indices(sources: Sequence[Source]) -> dict[int, int]:
-    """Index of the first example of each source, by its `id`: dense, in their order, each source once."""
-    unique = list({id(source): source for source in sources}.values())
-    starts = itertools.accumulate((len(source) for source in unique), initial=0)
-    return {id(source): start for source, start in zip(unique, starts, strict=False)}
+    """Return the index of the first example of each source, keyed by `id(source)`; a source counts only once."""
+    firsts: dict[int, int] = {}
+    start = 0
+    for source in sources:
+        if id(source) not in firsts:
+            firsts[id(source)] = start
+            start += len(source)
+    return firsts
 
 
 def sources_of(streams: Mapping[str, Stream]) -> list[Source]:
-    """The sources of all parts, the main stream's first."""
+    """Return the sources of all parts, those of the main stream first."""
     ordered = sorted(streams, key=lambda name: name != MAIN)
-    return [part.source for name in ordered for part in streams[name].parts]
+    parts = itertools.chain.from_iterable(streams[name].parts for name in ordered)
+    return [part.source for part in parts]
 
 
 class Examples(Dataset[Any]):
-    """Loads, transforms and labels the examples of a batch's keys.
+    """Data set that loads, transforms and labels the examples of a batch's keys.
 
-    For a file that can't be decoded the next one stands in, and what was wrong comes along: whether to go on is decided
-    by all processes together. Where no file can be decoded, the exception comes back.
+    The next file replaces one that cannot be decoded, and the batch carries a message about it: all processes decide
+    together whether to continue. If no file can be decoded, the exception is returned.
     """
 
     def __init__(self, plan: BatchPlan | InOrder, firsts: Mapping[int, int]) -> None:
         self.streams, self.key = plan.streams, (plan.seed, plan.stage)
         self.numbers = {name: plan.number(name) for name in plan.streams}
-        self.offsets = {n: np.cumsum([0, *(len(part) for part in s.parts)]) for n, s in self.streams.items()}
-        # By part, as a source is another object in a loader's process.
-        self.firsts = {name: [firsts[id(part.source)] for part in s.parts] for name, s in self.streams.items()}
+        self.offsets: dict[str, np.ndarray] = {}
+        self.firsts: dict[str, list[int]] = {}  # by part, because a source is another object in a loader process
+        for name, stream in plan.streams.items():
+            self.offsets[name] = np.cumsum([0, *map(len, stream.parts)])
+            self.firsts[name] = [firsts[id(part.source)] for part in stream.parts]
 
     def __getitems__(self, keys: Sequence[Key]) -> Loaded | CorruptImage:
-        """One batch of examples of all streams; `x` is uint8, unless a view makes floats."""
+        """Load the examples of all streams as one batch; `x` is uint8, unless a view makes floats."""
         batches: dict[str, Batch] = {}
         skipped: list[str] = []
         try:
-            for name, own in itertools.groupby(keys, key=lambda key: key.stream):
-                batches[name] = self._batch(self.streams[name], list(own), skipped)
+            for name, stream_keys in itertools.groupby(keys, key=operator.attrgetter("stream")):
+                batches[name] = self._batch(self.streams[name], list(stream_keys), skipped)
         except CorruptImage as error:
             return error
         main = batches.pop(MAIN)
-        return replace(main, extra=batches), tuple(skipped)
+        return Loaded(replace(main, extra=batches), tuple(skipped))
 
     def _batch(self, stream: Stream, keys: list[Key], skipped: list[str]) -> Batch:
         parts = np.array([key.part for key in keys])
-        places = np.array([key.row for key in keys])
-        x = _at_a_stroke(stream, parts, places)
+        rows = np.array([key.row for key in keys])
+        x = _load_at_once(stream, parts, rows)
         if x is None:
-            found = [self._example(stream, key, skipped) for key in keys]
-            x, places = stacked([image for image, _ in found]), np.array([place for _, place in found])
-        columns: dict[str, Any] = self._columns(keys[0].stream, stream, parts, places)
+            images = []
+            for number, key in enumerate(keys):
+                image, rows[number] = self._example(stream, key, skipped)
+                images.append(image)
+            x = stacked(images)
+        columns: dict[str, Any] = self._columns(keys[0].stream, stream, _groups(stream, parts, rows))
         return Batch(x, **columns, parts=stream.parts_apart)
 
     def _example(self, stream: Stream, key: Key, skipped: list[str]) -> tuple[Tensor, int]:
-        """(image or its views, the place that it was found at: the key's, or the next that can be read)."""
-        part, place, tried = stream.parts[key.part], key.row, 0
+        """Load the image of a key, or its views; return it with its row: the key's, or the next that can be decoded."""
+        part, row, tried = stream.parts[key.part], key.row, 0
         while True:
             try:
-                return self._views(stream, key, place), place
+                return self._views(stream, key, row), row
             except CorruptImage as error:
                 tried += 1
                 if tried == len(part):
                     raise
                 skipped.append(str(error))
-                place = (place + 1) % len(part)
+                row = (row + 1) % len(part)
 
-    def _views(self, stream: Stream, key: Key, place: int) -> Tensor:
-        """The transformed image at a place of the key's part [C,H,W], or [V,C,H,W] for several views."""
+    def _views(self, stream: Stream, key: Key, row: int) -> Tensor:
+        """Load and transform the image in a row of the key's part: [C,H,W], or [V,C,H,W] for several views."""
         part, (seed, stage) = stream.parts[key.part], self.key
-        own = int(self.offsets[key.stream][key.part]) + key.row
-        words = seed, self.numbers[key.stream], key.number, own
-        picture: Picture = part.source.open(int(part.rows_at(np.array([place]))[0]))
+        index = int(self.offsets[key.stream][key.part]) + key.row
+        draw_key = seed, self.numbers[key.stream], key.number, index
+        picture: Picture = part.source.open(int(part.rows_at(np.array([row]))[0]))
         count = 1 if stream.shared or not stream.views else len(stream.views)
         picture = picture if count == 1 else Whole(picture)
         crops = []
         for view in range(count):
-            with keyed_randomness(*words, view, *stage):
+            with keyed_randomness(*draw_key, view, *stage):
                 crops.append(part.transform(picture))
         if not stream.views:
             return crops[0]
         views = []
         for number, change in enumerate(stream.views):
-            with keyed_randomness(*words, number, *stage, VIEW):
+            with keyed_randomness(*draw_key, number, *stage, VIEW):
                 views.append(change(crops[0 if stream.shared else number]))
-        return _together(views)
+        return _stack_views(views)
 
-    def _columns(self, name: str, stream: Stream, parts: np.ndarray, places: np.ndarray) -> dict[str, Tensor]:
-        """The columns that all parts have; labels where the stream has any."""
-        found: dict[str, list[np.ndarray]] = {}
-        groups = [(at, stream.parts[n].source, stream.parts[n].rows_at(places[at]), n) for n, at in _places(parts)]
-        found["index"] = [self.firsts[name][n] + rows for _, _, rows, n in groups]
+    def _columns(self, name: str, stream: Stream, groups: list[_Group]) -> dict[str, Tensor]:
+        """Return the columns that all parts have; labels only if the stream is labelled."""
+        columns = {"index": [self.firsts[name][group.number] + group.rows for group in groups]}
         for column in COLUMNS if stream.labelled else COLUMNS[1:]:
-            if all(getattr(source, column) is not None for _, source, _, _ in groups):
-                found[column] = [getattr(source, column)[rows] for _, source, rows, _ in groups]
-        order = np.argsort(np.concatenate([at for at, _, _, _ in groups]))
-        return {column: torch.from_numpy(np.concatenate(values)[order]) for column, values in found.items()}
+            values = [getattr(group.source, column) for group in groups]
+            if all(value is not None for value in values):
+                columns[column] = [value[group.rows] for value, group in zip(values, groups, strict=True)]
+        order = _batch_order(groups)
+        return {column: torch.from_numpy(np.concatenate(parts)[order]) for column, parts in columns.items()}
 
 
-def _places(parts: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Where in a batch the examples of each of its parts are."""
-    return [(number, np.flatnonzero(parts == number)) for number in np.unique(parts).tolist()]
+def _groups(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> list[_Group]:
+    """Group the examples of a batch by part. parts [n]: number of each example's part; rows [n]: its row in there."""
+    groups = []
+    for number in np.unique(parts).tolist():
+        part, at = stream.parts[number], np.flatnonzero(parts == number)
+        groups.append(_Group(number, at, part.source, part.rows_at(rows[at])))
+    return groups
 
 
-def _at_a_stroke(stream: Stream, parts: np.ndarray, places: np.ndarray) -> Tensor | None:
-    """The images of a stream that are in memory as they are needed; None where there is anything to do to them."""
+def _batch_order(groups: list[_Group]) -> np.ndarray:
+    """Return the order [n] that puts the examples of all groups, one after the other, into the batch's order."""
+    return np.argsort(np.concatenate([group.at for group in groups]))
+
+
+def _load_at_once(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> Tensor | None:
+    """Load images that are in memory and need no change; None if some need a transform, a view or decoding."""
     if stream.views or not all(_is_ready(part) for part in stream.parts):
         return None
-    groups = [(at, stream.parts[n].source.load_all(stream.parts[n].rows_at(places[at]))) for n, at in _places(parts)]
-    if len(groups) == 1:
-        return groups[0][1]
-    return torch.cat([images for _, images in groups])[np.argsort(np.concatenate([at for at, _ in groups]))]
+    groups = _groups(stream, parts, rows)
+    images = [group.source.load_all(group.rows) for group in groups]
+    return images[0] if len(images) == 1 else torch.cat(images)[_batch_order(groups)]
 
 
 def _is_ready(part: Part) -> bool:
@@ -142,15 +174,15 @@ def _is_ready(part: Part) -> bool:
     return shape is not None and keeps(part.transform, *shape[-2:])
 
 
-def _together(views: list[Tensor]) -> Tensor:
-    """[V,C,H,W], or the only view; where one of them is of floats in [0,1], all are."""
+def _stack_views(views: list[Tensor]) -> Tensor:
+    """Stack views to [V,C,H,W], or return the only one. If one has floats in [0,1], all are converted to floats."""
     if any(view.is_floating_point() for view in views):
         views = [view if view.is_floating_point() else view.float() / 255 for view in views]
     return stacked(views) if len(views) > 1 else views[0]
 
 
 class Steps(Sampler[list[Key]]):
-    """The keys of the usable steps from `start` to `end`; set both before each pass."""
+    """Sampler of the keys of the usable steps from `start` to `end`; set both before each pass."""
 
     def __init__(self, plan: BatchPlan | InOrder) -> None:
         self.plan, self.start, self.end = plan, 0, 0
@@ -159,12 +191,12 @@ class Steps(Sampler[list[Key]]):
         return (self.plan.keys(step) for step in self.remaining())
 
     def remaining(self) -> Iterator[int]:
-        """The steps of the pass, in order."""
+        """Return the steps of the pass, in order."""
         return filter(self.plan.usable, range(self.start, self.end))
 
 
 class TrainLoader:
-    """Batches of one process, from any step to any other; workers live as long as the loader."""
+    """Loader of one process's batches, from any step to any other; its workers live as long as it does."""
 
     def __init__(
         self, plan: BatchPlan | InOrder, workers: int, pin: bool, firsts: Mapping[int, int] | None = None
@@ -177,13 +209,14 @@ class TrainLoader:
         )
 
     def close(self) -> None:
-        """End the loader's workers, in order."""
+        """Stop the loader's workers."""
         del self.loader
 
     def from_step(self, start: int, end: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
-        """(step, the step after it, batch, passed-over files) of every usable step before `end`; raises CorruptImage.
+        """Yield (step, next step, batch, messages about skipped files) for each usable step before `end`.
 
-        One pass of the workers, over however many epochs: what is ahead is loaded while an epoch ends.
+        The workers make one pass over all epochs, so that they load ahead while an epoch ends. Raises CorruptImage if
+        no file of a part can be decoded.
         """
         self.steps.start, self.steps.end = start, end
         for step, loaded in zip(self.steps.remaining(), loader_queues.received(self.loader), strict=True):
@@ -193,25 +226,25 @@ class TrainLoader:
 
 
 def as_it_is(loaded: Any) -> Any:
-    """For data sets that make whole batches."""
+    """Return the batch unchanged, as the data set makes whole batches."""
     return loaded
 
 
 def loader_options(workers: int, pin: bool) -> dict[str, Any]:
-    """What all loaders share: persistent workers that leave signals to the main process."""
+    """Return the options that all loaders share: persistent workers, which leave signals to the main process."""
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin}
     if workers:
         options |= {"persistent_workers": True, "worker_init_fn": _start_worker, "prefetch_factor": 4}
         options["multiprocessing_context"] = loader_queues.make_context()
-    # A generator of its own, since DataLoader draws a base seed from the global one with every pass.
+    # Its own generator, because DataLoader draws a base seed from the global one for each pass.
     return options | {"generator": torch.Generator()}
 
 
 def _start_worker(_: int) -> None:
-    """Workers inherit the trainer's signal handlers and would act on them; one thread each is enough.
+    """Replace the signal handlers that a worker inherits from the trainer, and use one thread.
 
-    A signal to the whole group leaves the trainer two seconds to settle its run before its workers are gone. A trainer
-    that is killed takes them along, and with them their copies of the run folder's lock.
+    After a signal to the process group, workers stay for two seconds so that the trainer can finish its run. They end
+    with a trainer that is killed, and so release their copies of the run folder's lock.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(2) and None)
@@ -220,5 +253,5 @@ def _start_worker(_: int) -> None:
 
 
 def auto_workers(processes: int, per_process: int = 8) -> int:
-    """Loader processes per training process when not told otherwise."""
+    """Return the default number of loader processes per training process."""
     return min(per_process, max(0, (os.cpu_count() or 1) // processes - 1))

@@ -1,4 +1,4 @@
-"""Many names in little memory. No torch: recorded decisions are read without it."""
+"""Compact arrays of names. Loads no torch: the analysis of recorded decisions works without it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Names(Sequence[str]):
-    """Many strings in two arrays.
+    """Sequence of strings, stored in two arrays.
 
-    A list of a million strings takes ten times the memory, and every loader process would come to own a copy: counting
-    references writes to the pages that it shares with its parent.
+    A list of a million strings takes ten times the memory, and each loader process would get its own copy of it:
+    counting references writes to the memory pages that the process shares with its parent.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -32,9 +32,9 @@ class Names(Sequence[str]):
         names._bytes, names._ends = content, ends
         return names
 
-    def joined(self, between: str) -> bytes:
-        """All of them in one, with a character of ASCII between them."""
-        return np.insert(self._bytes, self._ends[1:-1], ord(between)).tobytes()
+    def joined(self, separator: str) -> bytes:
+        """Join the names with an ASCII character between them."""
+        return np.insert(self._bytes, self._ends[1:-1], ord(separator)).tobytes()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -49,7 +49,7 @@ class Names(Sequence[str]):
         if isinstance(at, slice):
             return [self[row] for row in range(*at.indices(len(self)))]
         if not -len(self) <= at < len(self):
-            raise IndexError(at)  # which also ends an iteration
+            raise IndexError(at)
         row = at % len(self)
         return self._bytes[self._ends[row] : self._ends[row + 1]].tobytes().decode()
 
@@ -57,34 +57,34 @@ class Names(Sequence[str]):
         content = self._bytes.tobytes()
         return (content[start:end].decode() for start, end in itertools.pairwise(self._ends.tolist()))
 
-    def at(self, places: np.ndarray) -> Names:
-        """Those at some places [n] int64, in the order of these."""
-        lengths = np.diff(self._ends)[places]
+    def at(self, rows: np.ndarray) -> Names:
+        """Return the names at the rows [n] int64, in their order."""
+        lengths = np.diff(self._ends)[rows]
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        where = np.arange(ends[-1]) + np.repeat(self._ends[:-1][places] - ends[:-1], lengths)
-        return Names.from_bytes(self._bytes[where], ends)
+        positions = np.arange(ends[-1]) + np.repeat(self._ends[:-1][rows] - ends[:-1], lengths)
+        return Names.from_bytes(self._bytes[positions], ends)
 
     def arrays(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """(content, ends) of some in a row, as `of` takes them; the ends from zero on."""
+        """Return (content, ends) of the names `start` to `stop`, as `from_bytes` takes them; the ends start at 0."""
         ends = self._ends[start : stop + 1]
         return self._bytes[ends[0] : ends[-1]], ends - ends[0]
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Names):
-            return isinstance(other, Sequence) and list(self) == list(other)
-        if len(self) != len(other) or not np.array_equal(np.diff(self._ends), np.diff(other._ends)):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, Names):
+            return isinstance(value, Sequence) and list(self) == list(value)
+        if len(self) != len(value) or not np.array_equal(np.diff(self._ends), np.diff(value._ends)):
             return False
-        return np.array_equal(self.arrays(0, len(self))[0], other.arrays(0, len(other))[0])
+        return np.array_equal(self.arrays(0, len(self))[0], value.arrays(0, len(value))[0])
 
 
 class Coded:
-    """An array of names of which there are few: each once, and at every place its number, in the fewest bytes that do.
+    """Array of names with few distinct values: each name once, and its number at every position.
 
-    Compared with a name, or with an array of names, it gives an array of bool.
+    Numbers take as few bytes as possible. Comparison with a name, or with an array of names, returns an array of bool.
     """
 
     __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # an array that is compared with it leaves that to it
+    __array_ufunc__ = None  # makes numpy arrays leave comparisons to this class
 
     def __init__(self, codes: np.ndarray, names: Iterable[str]) -> None:
         self.names = tuple(names)
@@ -104,9 +104,9 @@ class Coded:
         return len(self.codes)
 
     def __getitem__(self, at: Any) -> Any:
-        """A name, or those at several places."""
-        found = self.codes[at]
-        return Coded(found, self.names) if np.ndim(found) else self.names[found]
+        """Return the name at a position, or the `Coded` of several positions."""
+        codes = self.codes[at]
+        return Coded(codes, self.names) if np.ndim(codes) else self.names[codes]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tolist())
@@ -118,41 +118,40 @@ class Coded:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array([*self.names, None], dtype=object)[self.codes].astype(dtype or object)
 
-    def __eq__(self, other: object) -> np.ndarray:  # type: ignore[override]
-        return self._compared(other, operator.eq)
+    def __eq__(self, value: object) -> np.ndarray:  # type: ignore[override]
+        return self._compare(value, operator.eq)
 
-    def __ne__(self, other: object) -> np.ndarray:  # type: ignore[override]
-        return self._compared(other, operator.ne)
+    def __ne__(self, value: object) -> np.ndarray:  # type: ignore[override]
+        return self._compare(value, operator.ne)
 
-    def _compared(self, other: Any, how: Any) -> np.ndarray:
-        number = {name: code for code, name in enumerate(self.names)}
-        if isinstance(other, str):
-            found: np.ndarray = how(self.codes, number.get(other, -1))
-            return found
-        theirs = Coded.from_names(other)
-        if theirs.names == self.names:
-            return np.asarray(how(self.codes, theirs.codes))
-        here = np.array([*(number.get(name, -1) for name in theirs.names), -1], dtype=np.int32)
-        return np.asarray(how(self.codes, here[theirs.codes]))
+    def _compare(self, value: Any, compare: Any) -> np.ndarray:
+        numbers = {name: code for code, name in enumerate(self.names)}
+        if isinstance(value, str):
+            return np.asarray(compare(self.codes, numbers.get(value, -1)))
+        right = Coded.from_names(value)
+        if right.names == self.names:
+            return np.asarray(compare(self.codes, right.codes))
+        translation = np.array([*(numbers.get(name, -1) for name in right.names), -1], dtype=np.int32)
+        return np.asarray(compare(self.codes, translation[right.codes]))
 
     def counts(self, chosen: np.ndarray | None = None) -> dict[str, int]:
-        """Name -> at how many places it stands, of those that are chosen (bool), in the order of the numbers."""
+        """Count how often each name occurs, among the chosen positions (bool) only; in the order of the numbers."""
         codes = self.codes.reshape(-1) if chosen is None else self.codes[chosen]
         return dict(zip(self.names, np.bincount(codes, minlength=len(self.names)).tolist(), strict=True))
 
 
 def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
-    """[N] int32 number of the photograph that each of N images is a view of; two views of one have the same.
+    """Return the number [N] int32 of the photograph that each image is a view of.
 
-    Views of one photograph have one name below the folders of their conditions (`noise/fog/3/n01440764/a.JPEG`):
-    as many folders are left out as the images of every condition have in common.
+    Views of one photograph have the same name below the folders of their conditions (`noise/fog/3/n01440764/a.JPEG`):
+    as many leading folders are left out as the images of every condition have in common.
     """
     images, conditions = list(images), list(conditions)
     ends: dict[str, tuple[str, str]] = {}
     for image, condition in zip(images, conditions, strict=True):
         low, high = ends.get(condition, (image, image))
         ends[condition] = min(low, image), max(high, image)
-    # What the first and the last of sorted names begin with, all between them do.
+    # All sorted names share the leading folders that the first and the last of them share.
     depth = min((_folders(*pair) for pair in ends.values()), default=0)
     numbers: dict[str, int] = {}
     rests = (image.split("/", depth)[-1] for image in images)
@@ -160,5 +159,5 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
 
 
 def _folders(first: str, last: str) -> int:
-    """How many folders two names have in common."""
+    """Count the leading folders that two names have in common."""
     return first.count("/") if first == last else len([part for part in commonpath((first, last)).split("/") if part])

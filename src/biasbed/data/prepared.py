@@ -1,8 +1,8 @@
-"""Where prepared images and networks are kept, and how prepared images become training data.
+"""Store of prepared images and networks, and prepared images as training data.
 
-`<prepared_dir>/<suite>/<source>-<fingerprint>/` belongs to one collection of images: what is made of other images, or
-of these after a change, can't be taken for theirs. In it are `<what>/manifest.json`, `<what>/images/<id>.<format>` and
-`networks/<kind>.pt`.
+`<prepared_dir>/<suite>/<source>-<fingerprint>/` belongs to one collection of images. The fingerprint keeps it apart
+from other images, and from these images after a change. The folder contains `<what>/manifest.json`,
+`<what>/images/<id>.<format>` and `networks/<kind>.pt`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from biasbed.data.folders import FolderSource
     from biasbed.data.source import Source
 
-# What `prepare` makes; of images, also what training data may be made of a suite's own.
+# Makers of `prepare`; those of images also make training data from a suite's own images.
 MAKERS = Registry(
     "what",
     {
@@ -48,7 +48,7 @@ MANIFEST = "manifest.json"
 
 
 def base(prepared_dir: str) -> Path:
-    """The folder of everything prepared; `auto`: in `$BIASBED_HOME`, else in `~/.biasbed`."""
+    """Return the folder of all prepared data; `auto` means `prepared` in `$BIASBED_HOME`, or else in `~/.biasbed`."""
     if prepared_dir != "auto":
         return Path(prepared_dir).expanduser().resolve()
     return own_home() / "prepared"
@@ -56,42 +56,45 @@ def base(prepared_dir: str) -> Path:
 
 @dataclass(frozen=True)
 class ImagesManifest:
-    """What a folder of prepared images holds, and how it was made."""
+    """Contents of a folder of prepared images, and the settings that made them."""
 
-    what: str
+    product: str  # name of the maker; `what` in the file
     source: str
     source_fingerprint: str
     images: int
     format: str
-    settings: Mapping[str, Any]  # all that the images depend on, networks by fingerprint
-    skipped: tuple[str, ...] = ()  # ids of images that could not be read
+    settings: Mapping[str, Any]  # everything that the images depend on; networks by fingerprint
+    skipped: tuple[str, ...] = ()  # ids of images that could not be decoded
     complete: bool = False
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / MANIFEST, json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
+        values = asdict(self)
+        values["what"] = values.pop("product")
+        write_whole(folder / MANIFEST, json.dumps(values, indent=1, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> ImagesManifest | None:
-        """The manifest of a folder, None where there is none; Failure where it is damaged."""
+        """Read the manifest of a folder; None if there is none. Raises Failure if it is damaged."""
         try:
             values = parse_json((folder / MANIFEST).read_bytes(), MANY_PARTS)
-            found = cls(**{**values, "skipped": tuple(values["skipped"])})
-            if not isinstance(found.settings, dict):
-                raise ValueError("its settings are no names with values")
-            return found
+            values["product"] = values.pop("what")
+            manifest = cls(**{**values, "skipped": tuple(values["skipped"])})
+            if not isinstance(manifest.settings, dict):
+                raise ValueError("its settings are not a mapping")
+            return manifest
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
-            raise Failure(f"{folder / MANIFEST} is damaged ({error}): remove {folder} and prepare it again") from None
+            raise Failure(f"{folder / MANIFEST} is damaged ({error}); remove {folder} and prepare it again") from None
 
 
 @dataclass(frozen=True)
 class PreparedStore:
-    """The prepared images and networks of one suite."""
+    """Prepared images and networks of one suite."""
 
     root: Path
-    flags: tuple[tuple[str, str], ...]  # what a command needs to mean the same training data
+    flags: tuple[tuple[str, str], ...]  # flags with which a command refers to the same training data
 
     def folder(self, source: Source) -> Path:
         return self.root / f"{source.name}-{source.fingerprint()[:8]}"
@@ -99,15 +102,18 @@ class PreparedStore:
     def network(self, source: Source, kind: str) -> Path:
         return self.folder(source) / "networks" / f"{kind}.pt"
 
-    def images(self, source: Source, what: str) -> Path:
-        return self.folder(source) / what
+    def images(self, source: Source, product: str) -> Path:
+        return self.folder(source) / product
 
-    def has_images(self, source: Source, what: str) -> bool:
-        """Whether copies of this name are there, by whatever maker, if not all of them."""
-        return (self.images(source, what) / MANIFEST).is_file()
+    def has_images(self, source: Source, product: str) -> bool:
+        """Return True if some images of this name were prepared, even if they are not complete."""
+        return (self.images(source, product) / MANIFEST).is_file()
 
     def existing_network(self, source: Source, kind: str) -> Path:
-        """UsageError with the command that prepares it where there is none."""
+        """Return the path of a prepared network.
+
+        Raises UsageError, with the command that prepares it, if it is missing.
+        """
         path = self.network(source, kind)
         if not path.is_file():
             raise UsageError(
@@ -115,27 +121,29 @@ class PreparedStore:
             )
         return path
 
-    def open_images(self, whole: Source, what: str, wanted: Source) -> FolderSource:
-        """The prepared copies of the images of `wanted`, a part of `whole`, with their labels.
+    def open_images(self, source: Source, product: str, part: Source) -> FolderSource:
+        """Open the prepared copies of the images in `part`, a part of `source`, with their labels.
 
-        UsageError with the command that makes them where there are none, or not all.
+        Raises UsageError, with the command that makes them, if they are missing or not complete.
         """
         from biasbed.data.folders import FolderSource
 
-        folder = self.images(whole, what)
+        folder = self.images(source, product)
         manifest = ImagesManifest.read(folder)
         if manifest is None or not manifest.complete:
             state = "have not been prepared" if manifest is None else "are not complete yet"
-            raise UsageError(f"the images '{what}' of '{whole.name}' {state}: {self.hint(what)}")
+            raise UsageError(f"the images '{product}' of '{source.name}' {state}: {self.hint(product)}")
         skipped = set(manifest.skipped)
-        rows = [row for row, name in enumerate(wanted.ids) if name not in skipped]
-        ids = [f"{wanted.ids[row]}.{manifest.format}" for row in rows]
-        name = record.slug(f"{wanted.name}_{what}")
+        rows = [row for row, name in enumerate(part.ids) if name not in skipped]
+        ids = [f"{part.ids[row]}.{manifest.format}" for row in rows]
+        name = record.slug(f"{part.name}_{product}")
         return FolderSource(
-            name=name, classes=wanted.classes, y=np.asarray(wanted.y)[rows], ids=ids, root=folder / "images"
+            name=name, classes=part.classes, y=np.asarray(part.y)[rows], ids=ids, root=folder / "images"
         )
 
-    def hint(self, what: str, split: str = "train") -> str:
-        """The command that prepares it, as the user runs commands."""
-        words = (("what", what), *((("split", split),) if split != "train" else ()), *self.flags)
-        return commands.typed("prepare", dict(words))
+    def hint(self, product: str, split: str = "train") -> str:
+        """Return the command that prepares it, as the user runs commands."""
+        flags = {"what": product}
+        if split != "train":
+            flags["split"] = split
+        return commands.typed("prepare", flags | dict(self.flags))

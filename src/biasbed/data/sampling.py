@@ -1,4 +1,4 @@
-"""The order in which the images of one part of a stream are read: a function of keys alone, so any step can start."""
+"""Random order of the images in one part of a stream: a function of keys alone, so that training can start anywhere."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-ROUNDS = 256  # whose turns are drawn together
-DRAWS = 4096  # with replacement: that are drawn together
-# Last words of keys: what is drawn for different purposes must not be alike.
+ROUNDS = 256  # rounds whose cells are drawn together
+DRAWS = 4096  # rows that are drawn together, with replacement
+# Last elements of keys: draws for different purposes must be independent.
 _CELL, _TURNS, _DRAWS = 1, 2, 3
 
 
 def cells(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """The cell of every row [N], dense from 0: one cell for each combination of the columns' values that occurs."""
+    """Return the cell [N] of each row, numbered from 0: one cell for each combination of values that occurs."""
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
-    found: np.ndarray = np.unique(codes, axis=0, return_inverse=True)[1]
-    return found.reshape(-1)
+    cell_of_row: np.ndarray = np.unique(codes, axis=0, return_inverse=True)[1]
+    return cell_of_row.reshape(-1)
 
 
 class Order:
-    """An endless sequence of rows in which every cell is equally likely at every position.
+    """Endless sequence of rows in which every cell is equally likely at every position.
 
-    Without replacement it goes in rounds: each round has one row of every cell, the cells in random order, and each
-    cell's rows come in passes, reshuffled with every pass. So of any stretch of whole rounds each cell has exactly its
-    share, and no row comes twice before every other of its cell came once. With a single cell that is the usual
-    shuffling. With replacement, each position is drawn by itself: a row with the probability 1 / (cells x rows of its
-    cell), or in proportion to its weight.
+    Without replacement the sequence consists of rounds. A round has one row of each cell, the cells in random order.
+    The rows of a cell come in passes and are reshuffled for each pass: no row comes again before all rows of its cell
+    came. With a single cell this is the usual shuffling. With replacement each position is drawn independently: a row
+    has the probability 1 / (cells x rows in its cell), or a probability in proportion to its weight.
 
-    key: integers that set this order apart from others. cells: [N] the cell of every row, from 0 without a gap.
-    weights: [N] finite, none below 0, not all 0; with replacement alone.
+    key: integers that distinguish this order from others. cells: cell [N] of each row, numbered from 0 without a gap.
+    weights: [N], finite and not negative, with a positive sum; only with replacement.
     """
 
     def __init__(
@@ -39,13 +38,13 @@ class Order:
         self.bounds = None if weights is None else np.cumsum(weights.astype(np.float64))
         self.sizes = np.bincount(cells)
         self.starts = np.cumsum(self.sizes) - self.sizes
-        self.sorted = np.argsort(cells, kind="stable")  # the rows cell by cell
+        self.sorted = np.argsort(cells, kind="stable")  # rows, sorted by cell
         self._kept: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
 
     def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, numbers), each [count], of the positions from `start` on.
+        """Return (rows [count], numbers [count]) at the positions from `start` on.
 
-        numbers: the pass in which a row comes, or with replacement the position; no row meets the same one twice.
+        numbers: the pass that a row belongs to or, with replacement, the position; (row, number) is unique.
         """
         positions = np.arange(start, start + count)
         if self.replacement:
@@ -62,18 +61,18 @@ class Order:
         return rows, numbers
 
     def _pass(self, cell: int, number: int) -> np.ndarray:
-        """All rows of a cell in the order of one pass."""
+        """Return all rows of a cell in the order of one pass."""
         key = (number,) if len(self.sizes) == 1 else (number, cell, _CELL)
         members = self.sorted[self.starts[cell] : self.starts[cell] + self.sizes[cell]]
         return self._random((_CELL, cell), key, lambda generator: generator.permutation(members))
 
     def _turns(self, generator: np.random.Generator) -> np.ndarray:
-        """The cells of `ROUNDS` rounds."""
+        """Draw the cells of `ROUNDS` rounds."""
         rounds = np.tile(np.arange(len(self.sizes)), (ROUNDS, 1))
         return generator.permuted(rounds, axis=1).reshape(-1)
 
     def _draws(self, generator: np.random.Generator) -> np.ndarray:
-        """`DRAWS` rows, each drawn by itself."""
+        """Draw `DRAWS` independent rows."""
         if self.bounds is not None:
             return np.searchsorted(self.bounds, generator.random(DRAWS) * self.bounds[-1], side="right")
         drawn = generator.integers(len(self.sizes), size=DRAWS)
@@ -82,19 +81,19 @@ class Order:
     def _in_blocks(
         self, positions: np.ndarray, size: int, purpose: int, make: Callable[[np.random.Generator], np.ndarray]
     ) -> np.ndarray:
-        """What stands at the positions of a sequence that is made in blocks."""
+        """Return the elements at the positions of a sequence that `make` draws in blocks of `size`."""
         blocks, within = np.divmod(positions, size)
-        found = np.empty(len(positions), dtype=np.int64)
+        elements = np.empty(len(positions), dtype=np.int64)
         for block in np.unique(blocks).tolist():
             here = blocks == block
-            found[here] = self._random((purpose, 0), (block, 0, purpose), make)[within[here]]
-        return found
+            elements[here] = self._random((purpose, 0), (block, 0, purpose), make)[within[here]]
+        return elements
 
     def _random(
-        self, place: tuple[int, int], key: tuple[int, ...], make: Callable[[np.random.Generator], np.ndarray]
+        self, slot: tuple[int, int], key: tuple[int, ...], make: Callable[[np.random.Generator], np.ndarray]
     ) -> np.ndarray:
-        """What `make` draws by the key; the last one of each place is kept, since steps ask for it in turn."""
-        kept = self._kept.get(place)
+        """Return what `make` draws with the key. The last result of each slot is kept: consecutive steps need it."""
+        kept = self._kept.get(slot)
         if kept is None or kept[0] != key[0]:
-            kept = self._kept[place] = (key[0], make(np.random.default_rng([*self.key, *key])))
+            kept = self._kept[slot] = (key[0], make(np.random.default_rng([*self.key, *key])))
         return kept[1]

@@ -1,4 +1,4 @@
-"""A source of images: labels and other columns in memory, images opened one at a time."""
+"""Sources of images: labels and other columns in memory, images opened one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from biasbed.data.names import Coded, Names
 
 
 class Picture(Protocol):
-    """One image that is decoded when asked for, at the size that is needed."""
+    """Image that is decoded on demand, at the size that is needed."""
 
     @property
     def height(self) -> int: ...
@@ -24,17 +24,18 @@ class Picture(Protocol):
     def width(self) -> int: ...
 
     def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
-        """The image as uint8 [C,h,w], RGB if it has three. `CorruptImage` names a file that can't be decoded.
+        """Decode the image: uint8 [C,h,w], RGB if it has three channels.
 
-        shrink: with 2, 4 or 8 the sides may come out that many times smaller, where that is cheaper than decoding all.
-        rows: of the picture, from the top, that are needed; those below may be missing where that is cheaper.
+        shrink: 1, 2, 4 or 8; the decoder may return sides that many times smaller if that is cheaper. rows: number of
+        rows, from the top, that are needed; the decoder may leave out those below. Raises CorruptImage, which names the
+        file, if it cannot be decoded.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A picture that is in memory: `image` is uint8 [C,H,W]."""
+    """Picture in memory: `image` is uint8 [C,H,W]."""
 
     image: Tensor
 
@@ -52,7 +53,7 @@ class Decoded:
 
 @dataclass(frozen=True, eq=False)
 class Whole:
-    """A picture that several parts are taken of, and of which all rows are therefore decoded at once."""
+    """Picture of which several crops are made, so that all its rows are decoded at once."""
 
     picture: Picture
 
@@ -74,15 +75,14 @@ class Whole:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Source:
-    """N labelled images; subclasses open them.
+    """N labelled images, which subclasses open.
 
-    `y` is [N] int64 class indices (or [N,K] multi-hot), `ids` names every image for good (a relative path). `domain`
-    and `bias` are [N] int64 columns or None; `bias` holds the class that the shortcut (texture, background) suggests.
-    `group` [N] holds the name of each image's reporting group, or is None; `roles` says of groups what they stand for
-    (`record.SetRecord.roles`). `condition` [N] int64 is under which of `conditions` an image is shown (corrupted how,
-    seen from where), or None. `accepted` [N,K] bool are the labels that are right, where an image of one class may be
-    put into several; `y` is then one of them. `origin` is the fingerprint of what a seed draws these images from, or
-    makes them of; empty where no seed does.
+    y: class indices [N] int64, or multi-hot labels [N,K]. ids: permanent names of the images (relative paths). domain:
+    [N] int64, or None. bias: class that the shortcut (texture, background) of each image suggests [N] int64, or None.
+    group: name of each image's reporting group [N], or None. roles: attributes of the groups
+    (`record.SetRecord.roles`). condition: index [N] into `conditions` (corruption, viewpoint), or None. accepted:
+    labels that count as correct [N,K] bool if an image may belong to several classes; `y` is then one of them. origin:
+    fingerprint of the images that a seed draws these from, or makes them of; empty if no seed is involved.
     """
 
     name: str
@@ -108,59 +108,61 @@ class Source:
 
     @property
     def names(self) -> Names:
-        """The ids, as they are held."""
+        """The ids as `Names`."""
         assert isinstance(self.ids, Names)
         return self.ids
 
     @property
     def num_labels(self) -> int:
-        """How many of the classes some image has."""
+        """Number of classes that occur."""
         return len(np.unique(self.y)) if self.y.ndim == 1 else int((self.y > 0).any(axis=0).sum())
 
     @property
     def shown(self) -> Coded | None:
-        """Of each image the condition that it is shown under, if any is."""
+        """Name of the condition of each image; None if there are no conditions."""
         return None if self.condition is None else Coded(self.condition, self.conditions)
 
     def open(self, row: int) -> Picture:
-        """The image, not decoded yet; `CorruptImage` names a file that is not one."""
+        """Open an image without decoding it. Raises CorruptImage, which names the file, if it is no image."""
         raise NotImplementedError
 
     def load(self, row: int) -> Tensor:
-        """The image as uint8 [C,H,W], RGB if it has three; `CorruptImage` names a file that can't be decoded."""
+        """Decode an image: uint8 [C,H,W], RGB if it has three channels. Raises CorruptImage if it cannot be decoded."""
         return self.open(row).pixels()
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """[C,H,W] of images that are all of one size and can be had at a stroke (`load_all`); None of others."""
+        """Shape [C,H,W] if all images have the same one and `load_all` can load several at once; else None."""
         return None
 
     def load_all(self, rows: np.ndarray) -> Tensor:
-        """Several images at a stroke, uint8 [n,C,H,W]; of sources that have a `shape`."""
+        """Load several images at once, uint8 [n,C,H,W]. Only sources with a `shape` can."""
         raise NotImplementedError
 
     @property
     def channels(self) -> int:
-        """Of every image."""
+        """Number of channels of every image."""
         return 3
 
     def fingerprint(self) -> str:
-        """16 hex digits that change when the images or labels change; cheap enough for every run."""
+        """Compute 16 hex digits that change when images or labels change. Cheap enough for every run."""
         raise NotImplementedError
 
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> Self:
-        """The given rows under another name."""
+        """Return the rows as a source with another name."""
         chosen = np.asarray(rows, dtype=np.int64)
-        parts = {column: getattr(self, column) for column in self._columns()}
-        taken: dict[str, Any] = {column: None if part is None else part[chosen] for column, part in parts.items()}
-        return replace(self, name=name, ids=self.names.at(chosen), **taken)
+        columns: dict[str, Any] = {}
+        for column in self._columns():
+            values = getattr(self, column)
+            columns[column] = None if values is None else values[chosen]
+        return replace(self, name=name, ids=self.names.at(chosen), **columns)
 
     def _columns(self) -> tuple[str, ...]:
-        """Names of what has a row for every image, besides the ids."""
+        """Return the names of the fields that have a row for each image, besides the ids."""
         return "y", "domain", "bias", "group", "condition", "accepted"
 
     def _digest(self, *parts: bytes) -> str:
-        """Hash of labels, ids and the given bytes."""
+        """Hash labels, ids and the bytes: 16 hex digits."""
         assert isinstance(self.ids, Names)
         sha = hashlib.sha256("\n".join(self.classes).encode())
         if len(self.ids):
@@ -173,7 +175,7 @@ class Source:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MemorySource(Source):
-    """Images that are in memory: `images` is uint8 [N,C,H,W]."""
+    """Images in memory: `images` is uint8 [N,C,H,W]."""
 
     images: np.ndarray
 

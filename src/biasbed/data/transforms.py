@@ -1,7 +1,7 @@
-"""From a picture to the uint8 [C,S,S] that networks are fed; randomness keyed by what is transformed.
+"""Transforms from pictures to network inputs uint8 [C,S,S], and the keyed randomness that they draw from.
 
-Each transform knows which part of a picture it needs at which size, and has it decoded no larger than that. Resizing is
-bilinear with antialiasing, as torchvision's reference pipelines do it on PIL images.
+Each transform decodes only the part of a picture that it needs, at no larger size than it needs. Resizing is bilinear
+with antialiasing, as in torchvision's reference pipelines on PIL images.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from biasbed.data.views import Jitter
 from biasbed.errors import UnfitImage, UsageError
 
 Transform = Callable[[Picture], Tensor]
-USUAL = 224 / 256  # share of the short side that is left after a centre crop
-# A test image is decoded at no less than twice the size it is resized to, which keeps it within a level of what the
-# whole would have given; a training crop, which is random anyway, at no less than its size.
+USUAL = 224 / 256  # share of the short side that a centre crop keeps
+# Test images are decoded at no less than twice their final size, so that pixels differ by at most one level from those
+# of a full decoding. Training crops, which are random anyway, are decoded at no less than their final size.
 MARGIN = 2
-REACH = 3  # pixels of the coarser side beyond its last that a resize may look at, and one for rounding
+REACH = 3  # coarse pixels beyond the last one that a resize may read, and one for rounding
 
 
 class Training:
-    """Random crop, flip and change of colours, as configured; without a crop, a plain resize."""
+    """Random crop, flip and change of colours, as configured. Without a crop, a plain resize."""
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size, self.augment = size, augment
@@ -51,17 +51,17 @@ class Training:
 
     @property
     def channels(self) -> tuple[int, ...] | None:
-        """Of the images that it can change; None: of any."""
+        """Numbers of channels that the transform accepts; None for any."""
         return self._colour.channels if self._changes_colour else None
 
     @property
     def draws(self) -> bool:
-        """Whether it changes images at random; else it only sees to their size."""
+        """True if the transform changes images at random; otherwise it only resizes them."""
         return self.augment.crop or self.augment.padding > 0 or self.augment.flip or self._changes_colour
 
 
 class SquareResize:
-    """For images that are square already: resized only where the size differs, never cropped."""
+    """Resize of square images to another size, without a crop."""
 
     def __init__(self, size: int, interpolation: Interpolation = "bilinear") -> None:
         self.size, self.interpolation = size, interpolation
@@ -72,7 +72,7 @@ class SquareResize:
 
 
 class Exact:
-    """For images that have their size and must keep it: any other is an `UnfitImage`, and nothing is resized."""
+    """Identity for images that must have an exact size. Raises UnfitImage for any other size."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -86,35 +86,35 @@ class Exact:
 
 
 def example(transform: Transform, channels: int) -> Picture:
-    """A grey picture that the transform takes."""
+    """Make a grey picture that the transform accepts."""
     height, width = (transform.size, transform.size) if isinstance(transform, Exact) else (300, 400)
     return Decoded(torch.full((channels, height, width), 128, dtype=torch.uint8))
 
 
 def training(size: int, augment: Augment) -> Training:
-    """What is done to images to train on."""
+    """Make the transform of training images."""
     return Training(size, augment)
 
 
 def at_size(transform: Transform, size: int) -> Transform:
-    """What is done to training images, for another number of pixels; UsageError for a function of a suite's own."""
+    """Change the image size of a training transform. Raises UsageError for a suite's own function."""
     if isinstance(transform, Training):
         return Training(size, transform.augment)
     raise UsageError(f"images of {size} pixels are asked for, and this suite makes them of one size")
 
 
 def draws(transform: Transform) -> bool:
-    """Whether it changes pictures at random."""
+    """Return True if the transform changes pictures at random."""
     return isinstance(transform, Training) and transform.draws
 
 
 def keeps(transform: Transform, height: int, width: int) -> bool:
-    """Whether pictures of this size come out as they are, so that many can be taken at a stroke."""
+    """Return True if pictures of this size pass unchanged, so that many can be loaded at once."""
     return isinstance(transform, Training | SquareResize) and not draws(transform) and transform.size == height == width
 
 
 class RandomCrop:
-    """A part of random size and shape, resized."""
+    """Crop of random size and aspect ratio, resized."""
 
     def __init__(self, size: int, augment: Augment) -> None:
         self.size = size
@@ -126,13 +126,13 @@ class RandomCrop:
 
 
 def _shifted(size: int, padding: int) -> Transform:
-    """Resized, then moved by up to `padding` pixels each way, with black where nothing is left."""
+    """Make a resize followed by a random shift of up to `padding` pixels; uncovered pixels are black."""
     fit = SquareResize(size)
     return v2.Compose([fit, v2.RandomCrop(size, padding)]) if padding else fit
 
 
 class CentreCrop:
-    """The short side resized (to size / `USUAL` unless given), then the centre cropped."""
+    """Resize of the short side (by default to size / `USUAL`), then a centre crop."""
 
     def __init__(self, size: int, resize: int | None = None, interpolation: Interpolation = "bilinear") -> None:
         self.size, self.interpolation = size, interpolation
@@ -145,15 +145,15 @@ class CentreCrop:
         shrink = _shrink(least, MARGIN * self.short)
         rows = _needed(top + size, picture.height, target[0])
         image = picture.pixels(shrink, rows)
-        whole = _whole(picture, image, shrink)
-        # What lies below and to the right of the crop and has no part in it is neither decoded nor resized.
-        needed = [_needed(start + size, *sides) for start, *sides in zip((top, left), whole, target, strict=True)]
-        image = image[..., : needed[0], : needed[1]]
-        return _resized(image, target, self.interpolation, whole)[..., top : top + size, left : left + size]
+        full = _full_size(picture, image, shrink)
+        # Pixels below and to the right of the crop that do not contribute to it are neither decoded nor resized.
+        bottom, right = _needed(top + size, full[0], target[0]), _needed(left + size, full[1], target[1])
+        image = image[..., :bottom, :right]
+        return _resized(image, target, self.interpolation, full)[..., top : top + size, left : left + size]
 
 
 class CropThenResize:
-    """The centre square of `share` of the short side, resized to `size`: FFCV's order, which BiasBed uses."""
+    """Centre square of `share` of the short side, resized to `size`: the order of FFCV, which BiasBed uses."""
 
     def __init__(self, size: int, share: float, interpolation: Interpolation = "bilinear") -> None:
         self.size, self.share, self.interpolation = size, share, interpolation
@@ -165,19 +165,19 @@ class CropThenResize:
 
 
 def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
-    """(transform of photographs of any size for a test, the same in words)."""
+    """Return (test transform of photographs of any size, its description)."""
     size = image_size if how.size == "auto" else int(how.size)
     resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
     _refuse_padding("preprocess", resize, size)
     if how.crop_first:
         share = USUAL if how.resize == "auto" else size / resize
-        words = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
-        return CropThenResize(size, share, how.interpolation), words
+        description = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
+        return CropThenResize(size, share, how.interpolation), description
     return CentreCrop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
 
 
 def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
-    """(transform of square stimuli that have their size already, the same in words)."""
+    """Return (test transform of square stimuli, its description)."""
     size = image_size if how.size == "auto" else int(how.size)
     if how.resize is None:
         return SquareResize(size, how.interpolation), f"as it is, or resized to {size}, {how.interpolation}"
@@ -189,74 +189,77 @@ def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
 
 
 def _refuse_padding(group: str, resize: int, size: int) -> None:
-    """UsageError for a crop that is larger than what it is taken from: it would be padded with black."""
+    """Raise UsageError for a crop larger than the resized image: it would be padded with black."""
     if resize < size:
         raise UsageError(f"{group}.resize={resize} is smaller than the crop of {size} that is taken from it")
 
 
 def shrunk(image: Tensor, size: int) -> Tensor:
-    """The image with its short side at `size`, if that is larger; never enlarged."""
+    """Shrink an image so that its short side is at most `size`; never enlarge it."""
     if min(image.shape[-2:]) <= size:
         return image
-    made: Tensor = v2.functional.resize(image, [size], antialias=True)
-    return made
+    resized: Tensor = v2.functional.resize(image, [size], antialias=True)
+    return resized
 
 
 def _part(
     picture: Picture, box: tuple[int, int, int, int], size: int, interpolation: Interpolation, margin: int
 ) -> Tensor:
-    """A part of the picture as [C,size,size]; `box` is (top, left, height, width) in the picture's own pixels."""
+    """Crop and resize a picture to [C,size,size]; `box` is (top, left, height, width) in the picture's pixels."""
     top, left, height, width = box
     shrink = _shrink(min(height, width), margin * size)
     image = picture.pixels(shrink, top + height)
-    whole = _whole(picture, image, shrink)
-    down, across = whole[0] / picture.height, whole[1] / picture.width  # 1, unless it came out smaller
+    full = _full_size(picture, image, shrink)
+    down, across = full[0] / picture.height, full[1] / picture.width  # 1 unless the decoder shrank the picture
     top, bottom = round(top * down), max(round((top + height) * down), round(top * down) + 1)
     left, right = round(left * across), max(round((left + width) * across), round(left * across) + 1)
     return _resized(image[..., top:bottom, left:right], [size, size], interpolation)
 
 
-def _whole(picture: Picture, image: Tensor, shrink: int) -> tuple[int, int]:
-    """Height and width that all of a picture has at the scale of what was decoded of it."""
+def _full_size(picture: Picture, image: Tensor, shrink: int) -> tuple[int, int]:
+    """Return the (height, width) that the full picture has at the scale of its decoded part."""
     across = image.shape[-1]
     return (picture.height if across == picture.width else -(-picture.height // shrink)), across
 
 
 def _needed(end: int, have: int, target: int) -> int:
-    """How many of `have` pixels the first `end` of `target` are made of, and a few more."""
+    """Return how many of `have` source pixels the first `end` of `target` pixels need, plus a margin."""
     return min(have, math.ceil(end * have / target + REACH * max(1, have / target)))
 
 
 def _resized(
-    image: Tensor, size: list[int], interpolation: Interpolation, whole: tuple[int, int] | None = None
+    image: Tensor, size: list[int], interpolation: Interpolation, full: tuple[int, int] | None = None
 ) -> Tensor:
-    """The image at `size`. whole: of which height and width it is the upper left part; that would have been `size`."""
-    sides = list(image.shape[-2:]) if whole is None else list(whole)
+    """Resize an image to `size`.
+
+    full: (height, width) of the complete image, if `image` is only its upper left part; `size` is then that of all.
+    """
+    sides = list(image.shape[-2:]) if full is None else list(full)
     if sides == size:
         return image
-    if image.stride(0) == 1:  # as decoders give it: resizing is fastest, and keeps it so, where nothing lies between
+    if image.stride(0) == 1:  # channels last, as decoders return it: resizing is fastest if the image is contiguous
         image = image[None].contiguous(memory_format=torch.channels_last)[0]
     to: dict[str, Any] = {"size": size}
-    if list(image.shape[-2:]) != sides:  # rounded down, that comes to at least what is asked for
+    if list(image.shape[-2:]) != sides:  # rounding down then gives at least the requested size
         to = {"scale_factor": [(new + 1e-6) / old for new, old in zip(size, sides, strict=True)]}
     return functional.interpolate(image[None], **to, mode=interpolation, antialias=True)[0]
 
 
 def _shrink(have: int, need: int) -> int:
-    """By how much `have` pixels may come out of a decoder smaller, so that `need` are left to resize from."""
+    """Return the factor by which a decoder may shrink `have` pixels so that at least `need` are left."""
     return next((factor for factor in (8, 4, 2) if have // factor >= need), 1)
 
 
 def key_seed(*key: int) -> int:
-    """A seed for one (seed, epoch, index, view): equal keys give equal draws in whatever process."""
+    """Hash a key, e.g. (seed, epoch, index, view), to a seed: equal keys give equal draws in any process."""
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big") >> 1
 
 
 @contextlib.contextmanager
 def keyed_randomness(*key: int) -> Iterator[None]:
-    """Within the block the global generators of torch and Python follow from the key; afterwards they are as before.
+    """Seed the global generators of torch and Python by a key within the block, and restore them afterwards.
 
-    Transforms draw from the global generators, in loader workers and in the main process alike.
+    Transforms draw from the global generators, in loader processes and in the main process.
     """
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     seed = key_seed(*key)

@@ -1,4 +1,4 @@
-"""How copies of a training image are made once it has been cropped: by name, each with settings of its own."""
+"""Views: ways to make the copies of a cropped training image, each with its own settings."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ REGISTRY = Registry(
 
 
 class ViewTransform:
-    """A change of an image uint8 [C,H,W] that keeps its size: uint8 again, or floats in [0,1].
+    """Random change of an image uint8 [C,H,W] that keeps its size; returns uint8, or floats in [0,1].
 
-    It draws from the global generators of torch and Python, which are keyed by seed, epoch, image and view. channels:
-    of the images that it can change; None: of any.
+    Views draw from the global generators of torch and Python, which are seeded by seed, epoch, image and view.
+    channels: numbers of channels that the view accepts; None for any.
     """
 
     channels: tuple[int, ...] | None = None
 
     @dataclass(frozen=True)
     class Settings:
-        """What it is told."""
+        """Settings of the view."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -46,27 +46,27 @@ class ViewTransform:
 
 
 class Plain(ViewTransform):
-    """The image as it was cropped."""
+    """The cropped image, unchanged."""
 
     def __call__(self, image: Tensor) -> Tensor:
         return image
 
 
 class Jitter(ViewTransform):
-    """Random changes of colour, in random order, and now and then none is left (torchvision's)."""
+    """Random changes of colour in random order, or conversion to grey (torchvision's ColorJitter)."""
 
     channels = (1, 3)
 
     @dataclass(frozen=True)
     class Settings(ViewTransform.Settings):
-        """What it is told."""
+        """Settings of the colour changes."""
 
-        brightness: float = setting(0.4, "largest change of brightness, as a part", ge=0)
-        contrast: float = setting(0.4, "the same of contrast", ge=0)
-        saturation: float = setting(0.4, "the same of saturation", ge=0)
-        hue: float = setting(0.1, "the same of hue, as a part of the circle", ge=0, le=0.5)
-        p: float = setting(1.0, "probability of any change", ge=0, le=1)
-        grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1)
+        brightness: float = setting(0.4, "largest relative change of brightness", ge=0)
+        contrast: float = setting(0.4, "largest relative change of contrast", ge=0)
+        saturation: float = setting(0.4, "largest relative change of saturation", ge=0)
+        hue: float = setting(0.1, "largest change of hue, as a fraction of the colour circle", ge=0, le=0.5)
+        p: float = setting(1.0, "probability of changing the colours", ge=0, le=1)
+        grey: float = setting(0.0, "probability of converting to grey", ge=0, le=1)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -84,15 +84,15 @@ class Jitter(ViewTransform):
 
 
 class RandomOperation(ViewTransform):
-    """One operation at one strength, both drawn uniformly (Müller and Hutter, ICCV 2021; torchvision's "wide")."""
+    """TrivialAugment: one operation at one strength, both drawn uniformly (Müller and Hutter, ICCV 2021; "wide")."""
 
     channels = (1, 3)
 
     @dataclass(frozen=True)
     class Settings(ViewTransform.Settings):
-        """What it is told."""
+        """Settings of TrivialAugment."""
 
-        bins: int = setting(31, "strengths of each operation", ge=2)
+        bins: int = setting(31, "number of strengths of each operation", ge=2)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -104,12 +104,15 @@ class RandomOperation(ViewTransform):
 
 
 def make(name: str, settings: Any, channels: int = 3) -> ViewTransform:
-    """The view of a name, as told; UsageError for an unknown name or setting, and for images that it can't change."""
+    """Make a view from its name and settings.
+
+    Raises UsageError for an unknown name or setting, and if the view does not accept images of `channels` channels.
+    """
     cls = REGISTRY.load(name)
     if cls.channels is not None and channels not in cls.channels:
-        takes = " or ".join(map(str, cls.channels))
+        accepted = " or ".join(map(str, cls.channels))
         raise UsageError(
-            f"the view '{name}' changes images of {takes} channels, and the training images have {channels}"
+            f"the view '{name}' takes images of {accepted} channels, and the training images have {channels}"
         )
     view: ViewTransform = cls(build(cls.Settings, dict(settings), f"{name}."))
     return view

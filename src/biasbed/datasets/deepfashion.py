@@ -158,7 +158,7 @@ def garments(folder: Path, part: str) -> Garments:
         if not (own / name).is_dir():
             raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
     with reading():
-        table = listing_cache.table(own / ANNOTATIONS, lambda: _read(own))
+        table = listing_cache.cached_table(own / ANNOTATIONS, lambda: _read(own))
         images = scan(own / IMAGES)[1]
     stems = {Path(name).stem: name for name in images}
     known = table["stems"].tolist()

@@ -26,7 +26,7 @@ LANES = 16  # columns that OpenCV with AVX2 filters at a time
 
 
 def smoothed(values: np.ndarray, sigma: float) -> np.ndarray:
-    """Gaussian filter over the first two axes, cut off at 4 sigma, the border's values repeated beyond it."""
+    """Filter the first two axes by a Gaussian, truncated at 4 sigma; the border values are repeated outside."""
     return ndimage.gaussian_filter(values, sigma, mode="nearest", truncate=4, axes=(0, 1))
 
 
@@ -39,11 +39,11 @@ def gaussian_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.n
 
 
 def defocus_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """A disk with soft edges: what is out of focus."""
+    """Blur by a disk with soft edges, like a lens that is out of focus."""
     radius, sigma = parameters
     kernel = disk(radius, sigma)
     reach = len(kernel) // 2
-    # in frequencies, since a direct sum has 289 or 441 terms; kernels are symmetric, so that nothing is turned round
+    # By FFT, because a direct sum has 289 or 441 terms. The kernel is symmetric and need not be flipped.
     padded = np.pad(unit(image), ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
     height, width, _ = padded.shape
     size = (fft.next_fast_len(height, real=True), fft.next_fast_len(width, real=True))
@@ -77,8 +77,8 @@ def _smooth_as_opencv(plane: np.ndarray, weights: np.ndarray) -> np.ndarray:
     rows = _sum_fused([pairs[0], centre, *pairs[1:]])
     terms = _symmetric_terms(rows, weights, axis=0)
     smooth = _sum_fused(terms)
-    whole = plane.shape[1] // LANES * LANES
-    smooth[:, whole:] = _sum_rounded(terms)[:, whole:]
+    fused_columns = plane.shape[1] // LANES * LANES
+    smooth[:, fused_columns:] = _sum_rounded(terms)[:, fused_columns:]
     return smooth
 
 
@@ -120,29 +120,29 @@ def _spectrum(radius: float, sigma: float, size: Sides) -> np.ndarray:
 
 
 def glass_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """[passes, (H-2d)(W-2d), 2] offsets (along x, along y), each of -d .. d-1, in the order in which pixels are met."""
+    """Draw offsets (x, y) [passes, (H-2d)(W-2d), 2], each in -d .. d-1, in the order in which pixels are visited."""
     _, reach, passes = parameters
     count = (shape[0] - 2 * reach) * (shape[1] - 2 * reach)
     return np.stack([integers(rng, -reach, reach, (count, 2)) for _ in range(passes)])
 
 
 def glass_blur(image: np.ndarray, offsets: np.ndarray, parameters: Constants) -> np.ndarray:
-    """Blurred, pixels shuffled among neighbours, blurred again."""
+    """Blur, shuffle pixels among their neighbours, blur again."""
     sigma, reach, _ = parameters
     blurred = whole_levels(smoothed(unit(image), sigma) * 255)
     height, width, _ = image.shape
-    taken = np.arange(height * width)
+    sources = np.arange(height * width)
     for drawn in offsets:
-        taken = taken[shuffled((height, width), reach, drawn)]
-    return levels(smoothed(unit(blurred.reshape(-1, 3)[taken].reshape(image.shape)), sigma))
+        sources = sources[shuffled((height, width), reach, drawn)]
+    return levels(smoothed(unit(blurred.reshape(-1, 3)[sources].reshape(image.shape)), sigma))
 
 
 def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
-    """From which pixel [H*W] one pass of shuffling takes each, where pixels are overwritten one after the other.
+    """Return the source pixel [H*W] of each pixel after one pass of shuffling.
 
-    From the bottom right to the top left each pixel is overwritten by what then stands at its offset: the reference
-    means to swap the two, and loses one. So its value is the old one of its source, or, where the source was met
-    before it, the source's new value, which is again another's: chains, followed by doubling.
+    The pass goes from the bottom right to the top left and overwrites each pixel by the pixel at its offset: the
+    reference means to swap the two, but loses one. A pixel therefore gets the old value of its source or, if the source
+    was visited before it, the source's new value, which comes from another pixel. The chains are followed by doubling.
     """
     height, width = shape
     rows, columns = np.arange(height - reach, reach, -1), np.arange(width - reach, reach, -1)
@@ -168,7 +168,7 @@ def shuffled(shape: Sides, reach: int, offsets: np.ndarray) -> np.ndarray:
 
 
 def angle(rng: Rng, shape: Sides, parameters: Constants) -> float:
-    """Degrees."""
+    """Draw the direction of motion in degrees."""
     return float(rng.uniform(-45, 45))
 
 
@@ -178,9 +178,9 @@ def motion_blur(image: np.ndarray, degrees: float, parameters: Constants) -> np.
 
 
 def moved(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.ndarray:
-    """ImageMagick's motion blur of uint8 [H,W,...] in 16 bits: each pixel smeared to one side, fading.
+    """Smear each pixel of uint8 [H,W,...] to one side, fading: ImageMagick's motion blur in 16 bits.
 
-    Rounded at 16 bits, then cut to 8.
+    The result is rounded to 16 bits, then truncated to 8.
     """
     height, width = image.shape[:2]
     weights, right, down = _taps(radius, sigma, degrees)
@@ -194,7 +194,7 @@ def moved(image: np.ndarray, radius: int, sigma: float, degrees: float) -> np.nd
 
 
 def _taps(radius: int, sigma: float, degrees: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(weights, pixels to the right, pixels down) of the taps, the first at the pixel itself."""
+    """Return (weights, pixels to the right, pixels down) of the taps; the first tap is the pixel itself."""
     steps = np.arange(2 * math.ceil(radius) + 1)
     weights = np.exp(-(steps**2) / (2.0 * sigma * sigma))
     turn = math.radians(degrees)
@@ -206,7 +206,7 @@ def _taps(radius: int, sigma: float, degrees: float) -> tuple[np.ndarray, np.nda
 
 
 def zoom_blur(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """The mean of the image and of its enlargements by every factor."""
+    """Average the image and its enlargements by all factors."""
     height, width, _ = image.shape
     x = unit(image, np.float32)
     planes = np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(height, -1)
@@ -225,7 +225,7 @@ def _zooms(side: int, factors: tuple[float, ...]) -> list[sparse.csr_array]:
 
 @cache
 def zooming(side: int, factor: float) -> sparse.csr_array:
-    """[side,side] that enlarges the middle of a vector by `factor`, linearly, corners on corners, cut to `side`."""
+    """Return the matrix [side,side] that enlarges the middle of a vector by `factor`: linear, with aligned corners."""
     part = math.ceil(side / factor)
     size = round(part * factor)
     start, cut = (side - part) // 2, (size - side) // 2

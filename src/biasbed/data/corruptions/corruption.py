@@ -1,4 +1,4 @@
-"""What a corruption is: a pure function of an image and of draws, with five severities; and its arithmetic.
+"""Contract of corruptions, pure functions of an image and of random draws in five severities, and their arithmetic.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
 constants and the order of the draws are those of the code that made the released ImageNet-C; images of 32 x 32 pixels
@@ -15,25 +15,26 @@ import numpy as np
 
 from biasbed.errors import UsageError
 
-SIDE = 224  # pixels for which a corruption's usual constants are meant
-SMALL_SIDE = 32  # and those of CIFAR's images
+SIDE = 224  # pixels of ImageNet's images, for which `parameters` are meant
+SMALL_SIDE = 32  # pixels of CIFAR's images, for which `at_32` are meant
 SEVERITIES = (1, 2, 3, 4, 5)
-Rng = np.random.Generator | np.random.RandomState  # the latter's stream never changes: reference outputs come from it
+Rng = np.random.Generator | np.random.RandomState  # reference outputs need RandomState's stable stream
 Sides = tuple[int, int]  # height, width
 Constants = tuple[Any, ...]  # of one severity
 
 
 def nothing(rng: Rng, shape: Sides, parameters: Constants) -> None:
-    """What a corruption without randomness draws."""
+    """Draw nothing, for a corruption without randomness."""
 
 
 @dataclass(frozen=True)
 class Corruption:
     """One corruption in its five severities.
 
-    draws: of (generator, (height, width), parameters), what is random. function: of (image uint8 [H,W,3], draws,
-    parameters), the corrupted image; it changes neither. parameters: of each severity; at_32: of images of 32 x 32, in
-    their place. is_sized: whether it is defined for images of 224 x 224 and of 32 x 32 alone.
+    parameters: constants of each severity; at_32: the same for images of 32 x 32 pixels. function: returns the
+    corrupted image from (image uint8 [H,W,3], draws, parameters) and changes none of them. draws: returns the random
+    numbers from (generator, (height, width), parameters). is_sized: True if only images of 224 x 224 and of 32 x 32 can
+    be corrupted.
     """
 
     name: str
@@ -49,18 +50,21 @@ class Corruption:
         return self.draws is not nothing
 
     def draw(self, rng: Rng, severity: int, shape: Sides = (SIDE, SIDE)) -> Any:
-        """What is random of the corruption of one image of this height and width."""
+        """Draw the random numbers for one image of this height and width."""
         self._refuse_shape(shape)
-        return self.draws(rng, shape, self._of(severity, shape))
+        return self.draws(rng, shape, self._constants(severity, shape))
 
     def apply(self, image: np.ndarray, draws: Any, severity: int) -> np.ndarray:
-        """uint8 [H,W,3] to uint8 [H,W,3]; UsageError for another image, severity, or size where one is fixed."""
+        """Corrupt an image uint8 [H,W,3].
+
+        Raises UsageError for another type, an unknown severity or an unsupported size.
+        """
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
         self._refuse_shape(image.shape[:2])
-        return self.function(image, draws, self._of(severity, image.shape[:2]))
+        return self.function(image, draws, self._constants(severity, image.shape[:2]))
 
-    def _of(self, severity: int, shape: tuple[int, ...]) -> Constants:
+    def _constants(self, severity: int, shape: tuple[int, ...]) -> Constants:
         if severity not in SEVERITIES:
             raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
         return (self.at_32 if shape == (SMALL_SIDE, SMALL_SIDE) else self.parameters)[severity - 1]
@@ -73,7 +77,7 @@ class Corruption:
 
 
 def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
-    """uint8 to floats in [0,1]; in the precision in which the reference goes on, whose truncation depends on it."""
+    """Convert uint8 to floats in [0,1]. The precision has to be the reference's, as its truncation depends on it."""
     return image.astype(dtype) / dtype(255)
 
 
@@ -88,17 +92,17 @@ def fused(values: np.ndarray, weight: np.float32, added: np.ndarray) -> np.ndarr
 
 
 def levels(values: np.ndarray) -> np.ndarray:
-    """Floats, of which [0,1] is kept, to uint8. Truncated and not rounded: so the released images were made."""
+    """Clip floats to [0,1] and convert to uint8 by truncation, as in the program that made the released images."""
     kept = np.clip(values, 0, 1)
     kept *= 255
     return whole_levels(kept)
 
 
 def whole_levels(values: np.ndarray) -> np.ndarray:
-    """Floats in [0,255] to uint8, truncated."""
+    """Convert floats in [0,255] to uint8 by truncation."""
     return values.astype(np.uint8)
 
 
 def integers(rng: Rng, low: int, high: int, size: tuple[int, ...] | None = None) -> Any:
-    """Uniform over low .. high - 1, by whatever the two kinds of generator call it."""
+    """Draw integers uniformly from low .. high - 1 with either kind of generator."""
     return rng.randint(low, high, size) if isinstance(rng, np.random.RandomState) else rng.integers(low, high, size)

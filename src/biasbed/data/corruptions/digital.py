@@ -1,4 +1,4 @@
-"""Contrast, elastic transform, pixelation, JPEG; saturation of the extra four; and brightness, which is weather."""
+"""Digital: contrast, elastic transform, pixelate, JPEG; also saturate (extra) and brightness (of the group weather)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from biasbed.data.corruptions.corruption import SMALL_SIDE, Constants, Corruptio
 from biasbed.data.corruptions.released import decoded, encoded
 
 GROUP = "digital"
-# The reference computes the elastic transform's constants for images of 244 pixels; the released ones have 224.
+# The reference computes the constants of the elastic transform for images of 244 pixels, although they have 224.
 _MEANT = 244
 
 
 def brightness(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """HSV's V + c, hue and saturation kept: all channels of a pixel times V'/V; black turns grey."""
+    """Add c to HSV's V and keep hue and saturation: multiply a pixel's channels by V'/V; black turns grey."""
     (shift,) = parameters
     value = np.arange(1, 256) / 255
-    factors = np.concatenate([[0.0], np.minimum(value + shift, 1) / value])  # of each of 256 values
+    factors = np.concatenate([[0.0], np.minimum(value + shift, 1) / value])  # of each of the 256 values
     brightest = _largest(image)
     made = unit(image) * factors[brightest][..., None]
     made[brightest == 0] = min(shift, 1)
@@ -29,7 +29,7 @@ def brightness(image: np.ndarray, draws: None, parameters: Constants) -> np.ndar
 
 
 def saturate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """HSV's S to a S + b: each channel's distance from V times S'/S; what has no hue has red's, and turns reddish."""
+    """Change HSV's S to a S + b: scale each channel's distance from V by S'/S. Grey counts as red and turns reddish."""
     gain, shift = parameters
     largest = _largest(image)
     value, span = unit(largest), unit(largest) - unit(255 - _largest(255 - image))
@@ -44,20 +44,20 @@ def saturate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarra
 
 
 def _largest(image: np.ndarray) -> np.ndarray:
-    """uint8 [H,W]: the largest channel of each pixel; numpy's max is slow over an axis of three."""
+    """Return the largest channel [H,W] of each pixel; numpy's max is slow over an axis of three."""
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
 def contrast(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """Towards each channel's own mean."""
+    """Move each channel towards its mean."""
     (factor,) = parameters
     x = unit(image)
-    mean = image.mean(axis=(0, 1)) / 255  # a sum of integers, which is the same in any order
+    mean = image.mean(axis=(0, 1)) / 255  # a sum of integers does not depend on their order
     return levels((x - mean) * factor + mean)
 
 
 def pixelate(image: np.ndarray, draws: None, parameters: Constants) -> np.ndarray:
-    """Down and up again, each pixel a mean of those below it."""
+    """Shrink and enlarge the image by box filters."""
     (share,) = parameters
     side = len(image)
     small = int(side * share)
@@ -74,7 +74,7 @@ def jpeg_compression(image: np.ndarray, draws: None, parameters: Constants) -> n
 
 
 def elastic_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(shifts of three corners [3,2] in pixels, field along x [H,W], field along y), fields uniform over [-1,1)."""
+    """Draw (shifts of three corners [3,2] in pixels, field along x [H,W], field along y); fields uniform on [-1,1)."""
     _, _, jitter = parameters
     return rng.uniform(-jitter, jitter, (3, 2)), rng.uniform(-1, 1, shape), rng.uniform(-1, 1, shape)
 
@@ -82,7 +82,7 @@ def elastic_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.nda
 def elastic_transform(
     image: np.ndarray, draws: tuple[np.ndarray, np.ndarray, np.ndarray], parameters: Constants
 ) -> np.ndarray:
-    """A random affine map, then every pixel taken from where a smooth random field points (Simard et al. 2003)."""
+    """Apply a random affine map, then displace pixels by a smooth random field (Simard et al. 2003)."""
     strength, sigma, _ = parameters
     corners, *fields = draws
     shape = image.shape[:2]
@@ -93,7 +93,7 @@ def elastic_transform(
 
 
 def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(y, x) from which each pixel is taken by the map that moves three corners of the middle square by `shifts`."""
+    """Return the source (y, x) of each pixel under the affine map that moves three corners of a square by `shifts`."""
     middle, reach = np.array(shape, np.float32) // 2, min(shape) // 3
     a, b = middle + reach, middle - reach
     before = np.stack([a, [a[0], b[1]], b]).astype(np.float32)  # as (x, y)
@@ -105,21 +105,21 @@ def _affine_places(shape: Sides, shifts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _sampled(image: np.ndarray, y: np.ndarray, x: np.ndarray, border: Literal["mirror", "reflect"]) -> np.ndarray:
-    """Float32 [H,W,3] at fractional places [H,W], bilinear."""
-    places = np.stack([y, x])
-    channels = [ndimage.map_coordinates(image[..., i], places, order=1, mode=border) for i in range(3)]
+    """Sample float32 [H,W,3] at fractional positions [H,W], bilinearly."""
+    positions = np.stack([y, x])
+    channels = [ndimage.map_coordinates(image[..., i], positions, order=1, mode=border) for i in range(3)]
     return np.stack(channels, axis=-1)
 
 
 def _smooth(field: np.ndarray, sigma: float) -> np.ndarray:
-    """Gaussian smoothing: sigma may be as wide as the image, so by matrices rather than by a kernel's taps."""
+    """Smooth by a Gaussian, as a product of matrices because sigma may be as large as the image."""
     height, width = field.shape
     return _smoothing(height, sigma) @ field @ _smoothing(width, sigma).T
 
 
 @cache
 def _smoothing(side: int, sigma: float) -> np.ndarray:
-    """[side,side]: scipy's Gaussian filter, cut off at 3 sigma and reflected at the border, of each unit vector."""
+    """Return the matrix [side,side] of scipy's Gaussian filter, truncated at 3 sigma and reflected at the border."""
     return ndimage.gaussian_filter(np.eye(side), (sigma, 0), mode="reflect", truncate=3)
 
 

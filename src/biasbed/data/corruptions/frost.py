@@ -1,4 +1,4 @@
-"""The five photographs of frost, which are others' and are not part of biasbed."""
+"""Photographs of frost: five files of other authors, which biasbed does not contain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 
 from biasbed.errors import UsageError, os_reason
 
-# name, sha256, (height, width). A sixth lies beside them, and the reference never draws it.
+# name, sha256, (height, width). The release has a sixth file, which the reference never draws.
 FILES = (
     ("frost1.png", "ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755", (600, 900)),
     ("frost2.png", "fe211a89b336999c207a852ce05818d4545d0b57c5beadd824b4cc9d9a9b6137", (315, 560)),
@@ -23,7 +23,7 @@ SOURCE = "the public repository hendrycks/robustness on GitHub, below ImageNet-C
 
 
 def photographs(folder: Path) -> tuple[np.ndarray, ...]:
-    """The five as uint8 [H,W,3]; UsageError where one is missing or is not what was published."""
+    """Read the five photographs, uint8 [H,W,3]. Raises UsageError if one is missing or is not the published file."""
     return tuple(_photograph(folder / name, digest) for name, digest, _ in FILES)
 
 

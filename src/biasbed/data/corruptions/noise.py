@@ -13,41 +13,41 @@ GROUP = "noise"
 
 
 def normals(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """[H,W,3] of standard deviation 1, whatever the severity."""
+    """Draw normal noise [H,W,3] of standard deviation 1, for all severities."""
     return rng.standard_normal((*shape, 3))
 
 
 def gaussian_noise(image: np.ndarray, normal: np.ndarray, parameters: Constants) -> np.ndarray:
-    """x + s n."""
+    """Compute x + s n."""
     (scale,) = parameters
     return levels(unit(image) + scale * normal)
 
 
 def speckle_noise(image: np.ndarray, normal: np.ndarray, parameters: Constants) -> np.ndarray:
-    """x + x s n: the brighter a pixel, the more."""
+    """Compute x + x s n: brighter pixels get more noise."""
     (scale,) = parameters
     x = unit(image)
     return levels(x + x * (scale * normal))
 
 
 def stream(rng: Rng, shape: Sides, parameters: Constants) -> Rng:
-    """The generator as it stands: how many photons are counted depends on the image, and so does what is drawn."""
+    """Return a copy of the generator: the Poisson draws depend on the image and are made later."""
     return copy.deepcopy(rng)
 
 
 def shot_noise(image: np.ndarray, rng: Rng, parameters: Constants) -> np.ndarray:
-    """Poisson(c x) / c; the generator that is given stays where it stands."""
+    """Compute Poisson(c x) / c; the generator is not advanced."""
     (photons,) = parameters
     return levels(copy.deepcopy(rng).poisson(unit(image) * photons) / float(photons))
 
 
 def two_uniforms(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, np.ndarray]:
-    """(which values are hit, which of them turn white), each [H,W,3] uniform over [0,1)."""
+    """Draw (hit, white), each [H,W,3] uniform on [0,1): which values change, and which of them turn white."""
     return rng.random((*shape, 3)), rng.random((*shape, 3))
 
 
 def impulse_noise(image: np.ndarray, draws: tuple[np.ndarray, np.ndarray], parameters: Constants) -> np.ndarray:
-    """A share of all values, each channel by itself, turned black or white at even odds."""
+    """Turn a share of all values, each channel independently, black or white with equal probability."""
     (share,) = parameters
     hit, white = draws
     return np.where(hit < share, np.where(white < 0.5, 255, 0), image).astype(np.uint8)

@@ -1,6 +1,6 @@
-"""From a photograph to what is corrupted, and from there to a file, as ImageNet-C was released.
+"""File format of the ImageNet-C release: crop before the corruption, JPEG encoding after it.
 
-Everything here is Pillow's: other decoders, resizers and encoders give other pixels.
+Everything uses Pillow, because other decoders, resizers and encoders give other pixels.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Picture
 from biasbed.errors import UsageError
 
-SHORT = 256  # what the short side is resized to before the crop
+SHORT = 256  # pixels of the short side before the crop
 QUALITY = 85
-FORMAT = "JPEG"  # also the end of every file's name
+FORMAT = "JPEG"  # also the suffix of all files
 
 
 def clean(picture: Picture) -> np.ndarray:
-    """uint8 [224,224,3]: all pixels decoded, the short side resized to 256 (bilinear), the centre cropped.
+    """Decode all pixels, resize the short side to 256 (bilinear) and crop the centre: uint8 [224,224,3].
 
-    CorruptImage for a file that can't be decoded.
+    Raises CorruptImage for a file that can't be decoded.
     """
     image = Image.fromarray(np.ascontiguousarray(as_pillow_decodes(picture).permute(1, 2, 0).numpy()))
     least = min(image.size)
@@ -37,38 +37,38 @@ def clean(picture: Picture) -> np.ndarray:
 
 
 def as_released(image: np.ndarray) -> bytes:
-    """The file of a corrupted image uint8 [H,W,3]; its halved colours take much of coloured noise away."""
+    """Encode a corrupted image uint8 [H,W,3] as in the release; chroma subsampling removes much of the colour noise."""
     return encoded(image, QUALITY, optimize=True)
 
 
 def encoded(image: np.ndarray, quality: int, optimize: bool = False) -> bytes:
-    """A JPEG file of uint8 [H,W,3]. optimize: makes it smaller, and changes no pixel."""
-    held = io.BytesIO()
-    Image.fromarray(image).save(held, FORMAT, quality=quality, optimize=optimize)
-    return held.getvalue()
+    """Encode uint8 [H,W,3] as JPEG. optimize: make the file smaller without changing pixels."""
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, FORMAT, quality=quality, optimize=optimize)
+    return buffer.getvalue()
 
 
 def decoded(content: bytes) -> np.ndarray:
-    """uint8 [H,W,3] of a file as above."""
+    """Decode a JPEG file to uint8 [H,W,3]."""
     return np.asarray(Image.open(io.BytesIO(content)))
 
 
 def round_trip(image: np.ndarray) -> np.ndarray:
-    """What is left of a corrupted image once it was a released file."""
+    """Encode and decode a corrupted image, as if it had been a released file."""
     return decoded(encoded(image, QUALITY))
 
 
 def released_name(image: str) -> str:
-    """An image's path with the release's ending."""
+    """Return an image's path with the suffix of the release."""
     return str(PurePosixPath(image).with_suffix(f".{FORMAT}"))
 
 
 def released_names(images: Iterable[str], source: str) -> list[str]:
-    """Of all images of a source; UsageError for two that would become one file."""
+    """Return the released names of all images of a source. Raises UsageError if two images would get one name."""
     seen: dict[str, str] = {}
     for image in images:
         name = released_name(image)
-        other = seen.setdefault(name, image)
-        if other != image:
-            raise UsageError(f"{other} and {image} of '{source}' would both be {name}: rename one")
+        first = seen.setdefault(name, image)
+        if first != image:
+            raise UsageError(f"{first} and {image} of '{source}' would both be {name}; rename one")
     return list(seen)

@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog (Hendrycks & Dietterich 2019, appendix A); brightness lies with the digital ones."""
+"""Weather: snow, frost, fog (Hendrycks & Dietterich 2019, appendix A); brightness is in `digital.py`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # of red, green, blue 
 
 
 def snow_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[np.ndarray, float]:
-    """(flakes [H,W], degrees in which they fall)."""
+    """Draw (flakes [H,W], direction of fall in degrees)."""
     mean, scale, *_ = parameters
     return rng.normal(mean, scale, shape), float(rng.uniform(-135, -45))
 
 
 def snow(image: np.ndarray, draws: tuple[np.ndarray, float], parameters: Constants) -> np.ndarray:
-    """Enlarged flakes, smeared as they fall, twice over an image that is turned whitish."""
+    """Whiten the image and add enlarged flakes, smeared along their fall, and the same turned by 180 degrees."""
     _, _, zoom, threshold, radius, sigma, share = parameters
     layer, degrees = draws
     flakes = zoomed(layer, zoom)
@@ -59,7 +59,7 @@ def grey_as_opencv(image: np.ndarray) -> np.ndarray:
 
 
 def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:
-    """The middle of float64 [H,W], enlarged to the whole."""
+    """Enlarge the middle of float64 [H,W] to the full size."""
     height, width = plane.shape
     tall = zooming(height, factor) @ plane
     return np.ascontiguousarray((zooming(width, factor) @ tall.T).T)
@@ -69,7 +69,7 @@ def zoomed(plane: np.ndarray, factor: float) -> np.ndarray:
 
 
 def frost_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[int, int, int]:
-    """(which photograph, its row and its column where the cut begins)."""
+    """Draw (number of the photograph, first row and first column of the crop)."""
     which = int(integers(rng, 0, len(SHAPES)))
     height, width = (len(range(side)[_kept(shape)]) for side in SHAPES[which])
     return which, int(integers(rng, 0, height - shape[0])), int(integers(rng, 0, width - shape[1]))
@@ -78,7 +78,7 @@ def frost_draws(rng: Rng, shape: Sides, parameters: Constants) -> tuple[int, int
 def frost(
     photographs: Sequence[np.ndarray], image: np.ndarray, draws: tuple[int, int, int], parameters: Constants
 ) -> np.ndarray:
-    """Mixed with a part of a photograph of frost; photographs: as `frost.photographs` reads them."""
+    """Mix the image with a crop of a photograph of frost; photographs: as `frost.photographs` reads them."""
     kept, added = parameters
     which, row, column = draws
     rows, columns = image.shape[:2]
@@ -88,19 +88,19 @@ def frost(
 
 
 def without_photographs(image: np.ndarray, draws: tuple[int, int, int], parameters: Constants) -> np.ndarray:
-    raise UsageError("frost needs its five photographs: name the folder that they are in")
+    raise UsageError("frost needs its five photographs: name their folder")
 
 
 def _kept(shape: Sides) -> slice:
-    """Of a photograph the rows, and columns, that are used for an image: of every five the middle one for 32 pixels.
+    """Return the slice of a photograph's rows, and of its columns, that an image uses; every fifth for 32 pixels.
 
-    That is bilinear resizing to a fifth without smoothing, as the reference does it: its samples hit pixels exactly.
+    That equals the reference's bilinear resizing to a fifth without smoothing: its samples hit pixels exactly.
     """
     return slice(2, None, 5) if shape == (SMALL_SIDE, SMALL_SIDE) else slice(None)
 
 
 def frosted(photographs: Sequence[np.ndarray]) -> Corruption:
-    """Frost with its photographs, five uint8 [H,W,3] of the released shapes."""
+    """Make the corruption frost from its five photographs uint8 [H,W,3] of the released shapes."""
     return Corruption(
         FROST.name, GROUP, FROST.parameters, FROST.at_32, partial(frost, photographs), frost_draws, is_sized=True
     )
@@ -108,16 +108,16 @@ def frosted(photographs: Sequence[np.ndarray]) -> Corruption:
 
 # --- fog --------------------------------------------------------------------------------------------------------------
 
-PLASMA = {SIDE: 256, SMALL_SIDE: 32}  # image -> side of the map of which fog is a part
+PLASMA = {SIDE: 256, SMALL_SIDE: 32}  # pixels of the image -> pixels of the map that fog is cropped from
 
 
 def fog_draws(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """Uniform over [0,1), one of each point of the map but one: [65535], or [1023]."""
+    """Draw a uniform number on [0,1) for each point of the map but one: [65535], or [1023]."""
     return rng.random(PLASMA[shape[0]] ** 2 - 1)
 
 
 def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.ndarray:
-    """A plasma map added, and all of it darkened to the image's own range."""
+    """Add a plasma map, then darken the result to the image's range."""
     amount, decay = parameters
     x = unit(image)
     brightest = x.max()
@@ -126,10 +126,11 @@ def fog(image: np.ndarray, uniform: np.ndarray, parameters: Constants) -> np.nda
 
 
 def plasma(side: int, decay: float, uniform: np.ndarray) -> np.ndarray:
-    """[side,side] in [0,1]: a fractal by diamonds and squares on a torus (Fournier, Fussell & Carpenter 1982).
+    """Compute a fractal [side,side] in [0,1] by the diamond-square algorithm (Fournier, Fussell & Carpenter 1982).
 
-    side: a power of 2. uniform: [side^2 - 1] over [0,1), used in the order of the updates. At each step the mean of
-    the four nearest known points is moved by w times a uniform draw of (-w,w): so the reference squares the amplitude.
+    side: a power of 2; the map wraps around. uniform: draws [side^2 - 1] on [0,1), used in the order of the updates.
+    Each step moves the mean of the four nearest known points by w times a uniform draw from (-w,w), because the
+    reference squares the amplitude.
     """
     made = np.zeros((side, side))
     step, width, used = side, 100.0, 0
@@ -145,7 +146,7 @@ def plasma(side: int, decay: float, uniform: np.ndarray) -> np.ndarray:
         corners = made[::step, ::step]
         pairs = corners + np.roll(corners, -1, 0)
         made[half::step, half::step] = centres = moved_mean(pairs + np.roll(pairs, -1, 1))
-        above = centres + np.roll(centres, 1, 0)  # of the points between two corners that lie beside each other
+        above = centres + np.roll(centres, 1, 0)  # for the points between two horizontal neighbours
         made[::step, half::step] = moved_mean(above + corners + np.roll(corners, -1, 1))
         beside = centres + np.roll(centres, 1, 1)
         made[half::step, ::step] = moved_mean(beside + corners + np.roll(corners, -1, 0))

@@ -1,4 +1,4 @@
-"""Spatter, the only corruption that needs OpenCV, which is an optional extra."""
+"""Spatter: the only corruption that needs OpenCV, an optional dependency."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EMBOSS = np.array([[-2.0, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
 def layer(rng: Rng, shape: Sides, parameters: Constants) -> np.ndarray:
-    """Drops [H,W]."""
+    """Draw the drops [H,W]."""
     mean, scale, *_ = parameters
     return rng.normal(mean, scale, shape)
 
 
 def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.ndarray:
-    """Drops of water that shine at their edges, or of mud that hide what is behind."""
+    """Add drops of water that shine at their edges, or drops of mud that cover the image."""
     _, _, sigma, threshold, gain, is_mud = parameters
     opencv = _opencv()
     liquid = smoothed(drops, sigma)
@@ -40,7 +40,7 @@ def spatter(image: np.ndarray, drops: np.ndarray, parameters: Constants) -> np.n
 
 
 def _water(opencv: Any, liquid: np.ndarray) -> np.ndarray:
-    """Float32 [H,W]: how much water of each pixel shines, not scaled; largest near the edges of the drops."""
+    """Return the unscaled shine [H,W] float32 of the water, largest near the edges of the drops."""
     drops = levels(liquid)
     inside = 255 - opencv.Canny(drops, 50, 150)
     near = np.minimum(opencv.distanceTransform(inside, opencv.DIST_L2, 5), 20)
