@@ -175,7 +175,7 @@ def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tu
 
 def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]]) -> list[str]:
     """A note for each row on the columns that it can't have."""
-    from biasbed.algorithms.needs import NEEDS
+    from biasbed.algorithms import NEEDS
 
     found: dict[tuple[str, str], list[str]] = {}
     for (algorithm, dataset), names in lacking.items():

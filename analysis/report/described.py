@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from biasbed.algorithms.needs import NEEDS
+from biasbed.algorithms import NEEDS
 from biasbed.analysis.report import compared
 from biasbed.analysis.report.cells import Links, ReportTable, TableCell, decimal, text
 from biasbed.analysis.result import Analysis

@@ -248,7 +248,7 @@ def test_end_s_terms_have_a_weight_each() -> None:
     batch = batch_for(algorithm)
     with torch.no_grad():
         terms = algorithm.losses(batch)
-        cells = algorithm.cells(algorithm.network.features(batch.x), batch)
+        cells = algorithm.bias_sums(algorithm.network.features(batch.x), batch)
     assert float(terms["orthogonality"]) == pytest.approx(0.3 * float(cells.orthogonality()), rel=1e-5)
     assert float(terms["alignment"]) == pytest.approx(0.7 * float(cells.alignment()), rel=1e-5)
     assert float(terms["orthogonality"]) > 0.01

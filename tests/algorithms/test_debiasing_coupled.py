@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed import cli
-from biasbed.algorithms import nglcm
+from biasbed.algorithms import hex as hex_method
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.biascon import prior
-from biasbed.algorithms.hex import projected
-from biasbed.algorithms.hsic import hsic, median_width
+from biasbed.algorithms.hex import NGLCM, grey_levels, project_out
 from biasbed.algorithms.make import from_checkpoint
-from biasbed.algorithms.nglcm import NGLCM, grey_levels
+from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.algorithms.softcon import NOISE, unlikeness
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
@@ -165,14 +164,14 @@ def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
     generator = torch.Generator().manual_seed(0)
     texture = torch.randn(30, 2, generator=generator, dtype=torch.float64) @ torch.randn(2, 5, dtype=torch.float64)
     logits = torch.randn(30, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-    found = projected(logits, texture.requires_grad_())
+    found = project_out(logits, texture.requires_grad_())
     assert torch.linalg.matrix_rank(texture) == 2
     torch.testing.assert_close(texture.T @ found, torch.zeros(5, 5, dtype=torch.float64), atol=1e-10, rtol=0)
-    torch.testing.assert_close(projected(found, texture), found)
+    torch.testing.assert_close(project_out(found, texture), found)
     slopes = torch.autograd.grad(found.square().sum(), [logits, texture])
     assert all(bool(slope.isfinite().all()) for slope in slopes)
     none = torch.zeros(30, 5, dtype=torch.float64)
-    torch.testing.assert_close(projected(logits, none), logits)
+    torch.testing.assert_close(project_out(logits, none), logits)
 
 
 def test_hex_of_black_images_and_of_single_ones() -> None:
@@ -238,7 +237,7 @@ def test_hex_keeps_little_of_large_images(monkeypatch: pytest.MonkeyPatch) -> No
 
     kept: list[int] = []
     whole = slopes()
-    monkeypatch.setattr(nglcm, "BLOCK", 4 * x[0, 0].numel())
+    monkeypatch.setattr(hex_method, "BLOCK", 4 * x[0, 0].numel())
     for cut, uncut in zip(slopes(), whole, strict=True):
         torch.testing.assert_close(cut, uncut)
     assert sum(kept) <= 2 * x[:, 0].numel() + 6 * 8, "both images of levels, and the thresholds of each block"

@@ -120,7 +120,7 @@ def test_group_dro_s_gradient_is_that_of_the_weighted_risks() -> None:
 
 
 def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
-    over_groups = reader("group_dro", **{"hparams.over": "group"})
+    over_groups = reader("group_dro", **{"hparams.groups": "group"})
     assert over_groups.job.needs == {"bias"}
     assert over_groups.train_data.num_biases == 3
     drawn = groups()[rows(over_groups.plan(Stage("main", dict), 0), 0)]
@@ -128,18 +128,18 @@ def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
     with pytest.raises(NotApplicable, match="needs training images of several domains"):
         reader("group_dro")
     chosen: Any = resolve({"suite": "debiasing", "algorithm": "group_dro"})
-    assert chosen.hparams.over == "group"
+    assert chosen.hparams.groups == "group"
 
 
 @pytest.mark.parametrize("wrong", [{"over": "domain", "adjustment": 1.0}, {"over": "group", "mean_over_domains": True}])
 def test_settings_of_the_other_groups_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="has no meaning with over="):
+    with pytest.raises(UsageError, match="has no meaning with groups="):
         build(algorithms.load("group_dro").HParams, wrong)
 
 
 def test_group_dro_trains_on_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    assert cli.main(words("group_dro", "--hparams.over", "group", "--epochs", "1")) == 0
+    assert cli.main(words("group_dro", "--hparams.groups", "group", "--epochs", "1")) == 0
     (folder,) = run_folders(tmp_path)
     assert weights(folder)["counts"].tolist() == np.bincount(groups(), minlength=9).tolist()
     assert "train/q_conflicting" in history(folder)[1]

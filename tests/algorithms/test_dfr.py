@@ -108,7 +108,9 @@ def test_the_strength_is_the_first_of_those_whose_worst_group_is_best() -> None:
     x, y, group, _ = features(2)
     for strengths, expected in (((1e-6, 0.3), 0.3), ((0.3, 1e-6), 0.3), ((1e-6, 1e-7), 1e-6)):
         assert last_layer.refit(x, y, group, x, strengths, 1, np.random.default_rng(0)).strength == expected
-    assert last_layer.worst_group(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])) == 0.5
+    assert (
+        last_layer.worst_group_accuracy(np.array([0, 1, 1, 0]), np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])) == 0.5
+    )
 
 
 def shared_draws() -> tuple[np.random.Generator, np.random.Generator]:
@@ -259,7 +261,7 @@ def test_dfr_holds_out_the_nearest_whole_number_of_a_group() -> None:
     """0.58 of 5 and of 10 images are 2.9 and 5.8."""
     algorithm: Any = make("dfr", {"by": "bias"})
     group = np.array([0] * 5 + [1] * 10)
-    held_out = algorithm.drawn(group, 0.58)
+    held_out = algorithm.draw_rows(group, 0.58)
     assert len(set(held_out.tolist())) == len(held_out)
     assert np.bincount(group[held_out]).tolist() == [3, 6]
 
@@ -318,7 +320,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.over", "group")])
+@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.groups", "group")])
 def test_two_processes_train_the_network_of_one(
     given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:

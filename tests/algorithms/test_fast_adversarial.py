@@ -73,14 +73,14 @@ def test_phases_follow_one_course() -> None:
     assert [(s.streams["main"].image_size, s.streams["main"].size) for s in stages] == [(16, 6), (24, 8), (32, 12)]
     course = Optim(schedule="piecewise", warmup=0.0, points=(0, 0.1, 0.4, 0.8, 1), factors=(0, 1, 0.1, 0.01, 0.001))
     for stage, steps, begin, end in zip(stages, (60, 45, 15), (0, 0.4, 0.8), (0.4, 0.8, 1), strict=True):
-        first, whole = stage.along(steps)
+        first, whole = stage.schedule_steps(steps)
         found = [rate_factor(course, first + step, whole, 1) for step in range(steps)]
         parts = begin + (end - begin) * (np.arange(steps) + 1) / steps
         np.testing.assert_allclose(found, np.interp(parts, course.points, course.factors), rtol=1e-9)
 
 
 def test_a_stage_that_says_nothing_has_the_whole_course() -> None:
-    assert [Stage("main", lambda batch: {}).along(total) for total in (1, 7)] == [(0, 1), (0, 7)]
+    assert [Stage("main", lambda batch: {}).schedule_steps(total) for total in (1, 7)] == [(0, 1), (0, 7)]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

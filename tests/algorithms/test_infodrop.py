@@ -107,7 +107,7 @@ def test_a_draw_of_a_single_position_is_certain_to_hit_it() -> None:
 @settings(max_examples=200, deadline=None)
 def test_alias_table_holds_its_distribution(values: list[float]) -> None:
     weights = torch.tensor([values, values[::-1]], dtype=torch.float64)
-    table = AliasTable.of(weights)
+    table = AliasTable.from_weights(weights)
     assert ((table.keep >= 0) & (table.keep <= 1 + 1e-6)).all()
     held = table.keep.double().clone()
     held.scatter_add_(1, table.alias, 1 - table.keep.double())

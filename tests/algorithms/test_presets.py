@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from biasbed import algorithms, config, suites
-from biasbed.algorithms.recipes import OPEN, TESTING, TRAINING, fixed, within
+from biasbed.algorithms.presets import OPEN, TESTING, TRAINING, fixed_settings, is_within
 from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, specs
@@ -61,10 +61,10 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():
-        assert fixed(preset, known, name) == {**tables[name].later, **tables[name].fixed}, name
-        parts = [part for part in (TRAINING, TESTING) if any(within(n, part) for n in preset)]
-        said = {n for n in known if any(within(n, part) for part in parts)} | (set(preset) & set(known))
-        assert said - set(fixed(preset, known, name)) == tables[name].left_open, name
+        assert fixed_settings(preset, known, name) == {**tables[name].later, **tables[name].fixed}, name
+        parts = [part for part in (TRAINING, TESTING) if any(is_within(n, part) for n in preset)]
+        said = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
+        assert said - set(fixed_settings(preset, known, name)) == tables[name].left_open, name
 
 
 def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
         "swad.overfit_patience": 7,
         "swad.tolerance": 7.0,
     }
-    general = {name for name in specs(config.Config) if within(name, TRAINING)}
+    general = {name for name in specs(config.Config) if is_within(name, TRAINING)}
     assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
     monkeypatch.setattr(suites.load("folders"), "defaults", otherwise)
     for recipe in RECIPES:
@@ -203,7 +203,7 @@ def test_flags_win_over_presets() -> None:
 
 MINE = """
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.recipes import OPEN, TRAINING
+from biasbed.algorithms.presets import OPEN, TRAINING
 class Mine(ERM):
     presets = {
         "bare": {"optim.lr": 0.3},
@@ -230,4 +230,4 @@ def test_a_preset_that_is_silent_about_a_setting_is_refused(tmp_path: Any) -> No
 def test_open_is_said_and_not_a_value() -> None:
     assert repr(OPEN) == "open"
     said = {"categories": "prob_sum", "preprocess": OPEN, "stimuli": OPEN}
-    assert fixed(said, specs(suites.load("biasbed").Settings), "x") == {"categories": "prob_sum"}
+    assert fixed_settings(said, specs(suites.load("biasbed").Settings), "x") == {"categories": "prob_sum"}

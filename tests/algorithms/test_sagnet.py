@@ -15,7 +15,7 @@ from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_l
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.errors import UsageError
-from biasbed.networks import anatomy, build, surgery
+from biasbed.networks import build, surgery
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.resolve import resolve
 
@@ -31,14 +31,14 @@ def gradients(algorithm: Algorithm, batch: Any) -> tuple[dict[str, list[Tensor]]
 
 @pytest.fixture
 def maps() -> Maps:
-    return Maps.of(3 * torch.randn(6, 4, 5, 7, generator=torch.Generator().manual_seed(0)) + 1)
+    return Maps.from_tensor(3 * torch.randn(6, 4, 5, 7, generator=torch.Generator().manual_seed(0)) + 1)
 
 
 PERMUTATION = torch.tensor([2, 0, 1, 5, 3, 4])
 
 
 def test_randomised_content_keeps_the_style(maps: Maps) -> None:
-    z = Maps.of(randomise_content(maps, PERMUTATION))
+    z = Maps.from_tensor(randomise_content(maps, PERMUTATION))
     torch.testing.assert_close(z.mean, maps.mean, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(z.variance, maps.variance, rtol=1e-4, atol=1e-5)
     normalised = z.centred / z.variance.sqrt()
@@ -47,7 +47,7 @@ def test_randomised_content_keeps_the_style(maps: Maps) -> None:
 
 def test_randomised_style_keeps_the_content(maps: Maps) -> None:
     alpha = torch.linspace(0, 1, 6)
-    z = Maps.of(randomise_style(maps, PERMUTATION, alpha))
+    z = Maps.from_tensor(randomise_style(maps, PERMUTATION, alpha))
     weight = alpha.view(-1, 1, 1, 1)
     for ours, own in ((z.mean, maps.mean), (z.variance, maps.variance)):
         torch.testing.assert_close(ours, weight * own + (1 - weight) * own[PERMUTATION], rtol=1e-4, atol=1e-4)
@@ -66,8 +66,10 @@ def test_the_style_s_gradient_reaches_mean_and_variance_alone() -> None:
     """Along a direction that changes neither an image's mean nor its variance, the loss of its style is flat."""
     z = torch.randn(4, 2, 5, 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
     upstream = torch.randn(z.shape, generator=torch.Generator().manual_seed(2))
-    (gradient,) = torch.autograd.grad((randomise_content(Maps.of(z), torch.tensor([1, 2, 3, 0])) * upstream).sum(), z)
-    centred = Maps.of(z.detach()).centred
+    (gradient,) = torch.autograd.grad(
+        (randomise_content(Maps.from_tensor(z), torch.tensor([1, 2, 3, 0])) * upstream).sum(), z
+    )
+    centred = Maps.from_tensor(z.detach()).centred
     rest = gradient - gradient.mean(dim=(2, 3), keepdim=True)  # what is left is along the centred map
     along = (rest * centred).sum(dim=(2, 3), keepdim=True) / centred.square().sum(dim=(2, 3), keepdim=True)
     torch.testing.assert_close(rest, along * centred, rtol=1e-3, atol=1e-5)
@@ -250,7 +252,7 @@ def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch:
 @pytest.mark.parametrize("backbone", ["resnet10", "timm:test_resnet"])
 def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int) -> None:
     algorithm = make_algorithm("sagnet", {"style_stage": stage}, backbone=backbone)
-    layers = anatomy.stages(algorithm.network.backbone)
+    layers = surgery.stages(algorithm.network.backbone)
     seen: list[Tensor] = []
     layers[stage - 1].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     algorithm.style_net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -267,7 +269,7 @@ def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     torch.manual_seed(0)
     resnet = build(backbone, 5).backbone.eval()
     maps: list[Tensor] = []
-    anatomy.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
+    surgery.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
     logits = resnet(torch.rand(2, 3, 64, 64))
     torch.testing.assert_close(surgery.tail(resnet, 3)(maps[0]), logits)
 
@@ -293,11 +295,11 @@ def test_groups_of_norm_parameters() -> None:
 def test_a_backbone_without_norms_is_refused() -> None:
     def network() -> nn.Module:
         built = build("resnet10", 5)
-        for block in [built.backbone, *(b for layer in anatomy.stages(built.backbone) for b in layer)]:
+        for block in [built.backbone, *(b for layer in surgery.stages(built.backbone) for b in layer)]:
             for name in ("bn1", "bn2"):
                 if hasattr(block, name):
                     setattr(block, name, nn.Identity())
-        for layer in anatomy.stages(built.backbone)[1:]:
+        for layer in surgery.stages(built.backbone)[1:]:
             layer[0].downsample[1] = nn.Identity()
         return built
 

@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch.distributed import DistBackendError
 
-from biasbed.compute.distributed import Group, failures_named
+from biasbed.compute.distributed import Group, convert_errors
 from biasbed.errors import Failure
 from biasbed.tracking.endings import ends_run
 from helpers import children
 from helpers.commands import run_command
 from helpers.runs import assert_equal, history, run_folders, weights
 
-GONE = "another process of this training is gone"
+GONE = "another process of this training ended"
 TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike", "Streaming", "Staged", "Coupled")
 
 
@@ -168,7 +168,7 @@ def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     ],
 )
 def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> None:
-    with pytest.raises(Failure) as caught, ends_run(None), failures_named():
+    with pytest.raises(Failure) as caught, ends_run(None), convert_errors():
         raise error
     said = str(caught.value)
     assert said.startswith(GONE)
@@ -189,7 +189,7 @@ def test_a_lost_process_is_told_with_the_error_s_own_words(error: Exception) -> 
     ],
 )
 def test_an_error_of_our_own_keeps_its_words_and_its_place(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, ends_run(None), failures_named():
+    with pytest.raises(type(error)) as caught, ends_run(None), convert_errors():
         raise error
     assert caught.value is error
 
@@ -199,7 +199,7 @@ def test_what_the_machine_refuses_is_a_line(number: int, capsys: pytest.CaptureF
     with (
         pytest.raises(Failure, match=f"{os.strerror(number)}: /there; the same command"),
         ends_run(None),
-        failures_named(),
+        convert_errors(),
     ):
         raise OSError(number, os.strerror(number), "/there")
     assert not capsys.readouterr().err

@@ -12,7 +12,7 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import begins_anew, make_optimizer, parameters_of, rate_factor
+from biasbed.compute.optim import has_restart, list_parameters, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.errors import UsageError
@@ -63,7 +63,7 @@ def test_a_state_of_groups_is_restored() -> None:
     algorithm.update(Batch(images(8), torch.arange(8) % 5))
     other.load_optimizer_states(algorithm.optimizer_states())
     for mine, theirs in zip(
-        parameters_of(algorithm.optimizer("main")), parameters_of(other.optimizer("main")), strict=True
+        list_parameters(algorithm.optimizer("main")), list_parameters(other.optimizer("main")), strict=True
     ):
         momentum = algorithm.optimizer("main").state[mine]["momentum_buffer"]
         assert torch.equal(other.optimizer("main").state[theirs]["momentum_buffer"], momentum)
@@ -77,8 +77,8 @@ def test_gradients_keep_the_order_in_which_parameters_were_asked_for(name: Any) 
         torch.manual_seed(0)
         network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
         optimizer = make_optimizer(optim, 256, network.parameters())
-        assert [id(p) for p in parameters_of(optimizer)] == [id(p) for p in network.parameters()]
-        for number, parameter in enumerate(parameters_of(optimizer)):
+        assert [id(p) for p in list_parameters(optimizer)] == [id(p) for p in network.parameters()]
+        for number, parameter in enumerate(list_parameters(optimizer)):
             parameter.grad = torch.full_like(parameter, number + 1.0)
         optimizer.step()
         found.append([parameter.detach().clone() for parameter in network.parameters()])
@@ -159,8 +159,8 @@ def test_rates_after_a_warm_up_of_two_epochs(schedule: Any, expected: dict[float
 def test_a_schedule_begins_anew_after_the_step_before_a_restart() -> None:
     """At 0.25 of 10 steps, which is rounded to 2: between the steps 1 and 2."""
     optim = Optim(schedule="cosine", restarts=(0.25,))
-    assert [step for step in range(10) if begins_anew(optim, step, step + 1, 10)] == [1]
-    assert begins_anew(optim, 0, 3, 10)
+    assert [step for step in range(10) if has_restart(optim, step, step + 1, 10)] == [1]
+    assert has_restart(optim, 0, 3, 10)
     assert [rate_factor(optim, step, 10, 5) for step in (0, 1, 2, 6)] == pytest.approx([1, 0.5, 1, 0.5])
 
 

@@ -24,7 +24,7 @@ MOST = 6  # starts that are disturbed; the next one may finish
 PATIENCE = 300.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
 REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
-LOADER_GONE = re.compile("a loader process|another process of this training is gone")
+LOADER_GONE = re.compile("a loader process|another process of this training ended")
 AWAY = re.compile("tracking server .* can't be used|does not answer; all is kept")
 FROM_OUTSIDE = ("kill -9 at a random time", "server: kill -9")
 PLACES: dict[str, tuple[str, ...]] = {

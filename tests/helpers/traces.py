@@ -26,7 +26,7 @@ from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import begins_anew, make_optimizer, rate_factor
+from biasbed.compute.optim import has_restart, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.networks import build, frozen
@@ -92,7 +92,7 @@ CASES: Mapping[str, Case] = {
     "softcon": Case("softcon", {"ce_weight": 0.5, "pairs": 6, "ratio": 2.0}),
     "rebias": Case("rebias", {"weight": 30.0, "biased_weight": 20.0, "width": 2.0}),
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
-    "group_dro_groups": Case("group_dro", {"eta": 2.0, "over": "group", "adjustment": 0.5}, images=13),
+    "group_dro_groups": Case("group_dro", {"eta": 2.0, "groups": "group", "adjustment": 0.5}, images=13),
     "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57),  # of 6 or 11 a group
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),
@@ -165,7 +165,7 @@ def step(case: Case, algorithm: Algorithm, batch: Batch, number: int) -> Mapping
     algorithm.progress = Progress("main", epoch, EPOCHS, within, PER_EPOCH, total=STEPS)
     algorithm.set_rate(rate_factor(case.optim, number, STEPS, PER_EPOCH))
     terms = algorithm.update(batch)
-    if begins_anew(case.optim, number, number + 1, STEPS):
+    if has_restart(case.optim, number, number + 1, STEPS):
         algorithm.reset_optimizers()
     return terms
 

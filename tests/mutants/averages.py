@@ -45,7 +45,7 @@ MUTANTS = [
         ),
         (
             "average: running statistics of the last step",
-            "found |= {f",
+            "weights |= {f",
             "_ = {f",
             "they are those of other weights than the averaged ones",
             "::test_weights_and_running_statistics_are_averaged_and_nothing_else",
@@ -63,8 +63,8 @@ MUTANTS = [
         "compute/test_optim.py",
         (
             "optim: gradients in the order of groups",
-            "return [found[number] for number in np.argsort(places)] if places else found",
-            "return found",
+            "return [parameters[number] for number in np.argsort(positions)] if positions else parameters",
+            "return parameters",
             "parameters would be moved by the gradients of others",
             "::test_gradients_keep_the_order_in_which_parameters_were_asked_for",
         ),

@@ -26,8 +26,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "LfF: easy images count",
-            "return biased / (biased + other + 1e-8)",
-            "return other / (biased + other + 1e-8)",
+            "return biased / (biased + unbiased + 1e-8)",
+            "return unbiased / (biased + unbiased + 1e-8)",
             "the second network would learn the bias",
         ),
     ),
@@ -36,8 +36,8 @@ MUTANTS: list[Mutant] = [
         f"{VECTORS}[debiasing/disent_steps]",
         (
             "DisEnt: the biased loss moves the other encoder",
-            "return own, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))",
-            "return own, self.biased_head(torch.cat([codes, biased_codes], 1))",
+            "return logits, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))",
+            "return logits, self.biased_head(torch.cat([codes, biased_codes], 1))",
             "both codes would hold the bias",
         ),
     ),
@@ -69,7 +69,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{METHODS}/hsic.py",
+        f"{METHODS}/rebias.py",
         f"{VECTORS}[debiasing/hsic_b]",
         (
             "ReBias: the biased estimator of dependence",
@@ -133,8 +133,8 @@ MUTANTS: list[Mutant] = [
         f"{VECTORS}[debiasing/hex]",
         (
             "HEX: the texture's logits lack the shift",
-            "projected(logits + of_texture, of_texture + self._bias)",
-            "projected(logits + of_texture, of_texture)",
+            "project_out(logits + texture_logits, texture_logits + self._bias)",
+            "project_out(logits + texture_logits, texture_logits)",
             "it would project out something else",
         ),
         (
@@ -160,7 +160,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{METHODS}/nglcm.py",
+        f"{METHODS}/hex.py",
         f"{VECTORS}[debiasing/hex]",
         (
             "HEX: beyond the border is the pixel itself",
@@ -227,8 +227,8 @@ MUTANTS: list[Mutant] = [
         "algorithms/test_dfr.py",
         (
             "DFR: the last of equal strengths",
-            "strength = strengths[int(np.argmax(worst))]",
-            "strength = strengths[len(worst) - 1 - int(np.argmax(worst[::-1]))]",
+            "strength = strengths[int(np.argmax(accuracies))]",
+            "strength = strengths[len(accuracies) - 1 - int(np.argmax(accuracies[::-1]))]",
             "of equal ones the first counts",
             "::test_the_strength_is_the_first_of_those_whose_worst_group_is_best",
         ),

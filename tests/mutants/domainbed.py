@@ -18,7 +18,7 @@ def in_two_processes(name: str) -> str:
 
 MUTANTS: list[Mutant] = [
     *of(
-        f"{METHODS}/annealed.py",
+        f"{METHODS}/domains.py",
         EDGES,
         (
             "annealed: no weight at first",
@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
         EDGES,
         (
             "domains: risks of each process alone",
-            'return self.mean_of_all(self.apart(self.task.loss(logits, batch.y, reduction="none")).mean(1))',
+            'return self.mean_of_all(self.by_domain(self.task.loss(logits, batch.y, reduction="none")).mean(1))',
             'return self.apart(self.task.loss(logits, batch.y, reduction="none")).mean(1)',
             "weights of domains drift apart on several processes",
             in_two_processes("group_dro"),
@@ -101,7 +101,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{METHODS}/matching.py",
+        f"{METHODS}/domains.py",
         EDGES,
         (
             "matching: features of each process alone",
@@ -123,8 +123,8 @@ MUTANTS: list[Mutant] = [
         EDGES,
         (
             "coral: biased covariances",
-            "averaging(wide, ddof=1)",
-            "averaging(wide)",
+            "averaging_matrix(wide, ddof=1)",
+            "averaging_matrix(wide)",
             "another penalty wherever batches are small",
             replayed("matching"),
         ),
@@ -206,8 +206,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "dann: the penalty of the mean's slope",
-            "torch.autograd.grad(each.sum(), h, create_graph=True)",
-            "torch.autograd.grad(each.mean(), h, create_graph=True)",
+            "torch.autograd.grad(losses.sum(), h, create_graph=True)",
+            "torch.autograd.grad(losses.mean(), h, create_graph=True)",
             "a penalty that falls with the square of the batch size",
             replayed("dann_penalty"),
         ),
@@ -231,15 +231,15 @@ MUTANTS: list[Mutant] = [
         EDGES,
         (
             "cdann: classes by their images",
-            "return self.mean_over(each, 1 / counts[y]) * present / self.setup.num_classes",
-            "return each.mean()",
+            "return self.mean_over(losses, 1 / counts[y]) * present / self.setup.num_classes",
+            "return losses.mean()",
             "large classes decide what the discriminator learns",
             "::test_classes_count_alike_in_the_loss_of_the_conditional_discriminator",
         ),
         (
             "cdann: classes of each process alone",
-            "counts = self.group.sum((y[:, None] == classes).sum(0).to(each.dtype))",
-            "counts = (y[:, None] == classes).sum(0).to(each.dtype)",
+            "counts = self.group.sum((y[:, None] == classes).sum(0).to(losses.dtype))",
+            "counts = (y[:, None] == classes).sum(0).to(losses.dtype)",
             "classes that one process has few of count too much",
             in_two_processes("cdann"),
         ),

@@ -272,8 +272,8 @@ MUTANTS: list[Mutant] = [
         "training/test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "base: clipping of each tensor",
-            "torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), clip[name])",
-            "[torch.nn.utils.clip_grad_norm_(p, clip[name]) for p in parameters_of(optimizer)]",
+            "torch.nn.utils.clip_grad_norm_(list_parameters(optimizer), clip[name])",
+            "[torch.nn.utils.clip_grad_norm_(p, clip[name]) for p in list_parameters(optimizer)]",
             "the norm that is limited is that of all parameters",
         ),
         (
@@ -320,11 +320,11 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{NETWORKS}/statistics.py",
+        f"{NETWORKS}/surgery.py",
         "networks/test_requests.py::test_statistics_stay_whatever_is_trained",
         (
             "networks: statistics frozen until the next train()",
-            "norm.train = KeptStatistics(norm)  # type: ignore[assignment, method-assign]",
+            "norm.train = FrozenStatistics(norm)  # type: ignore[assignment, method-assign]",
             "pass",
             "the engine calls train() before every epoch",
         ),
@@ -350,8 +350,8 @@ MUTANTS: list[Mutant] = [
         "networks/test_requests.py::test_from_scratch_nothing_is_frozen",
         (
             "networks: statistics of nothing kept",
-            "        if settings.freeze_statistics:\n            statistics.freeze_statistics(backbone)",
-            "    if settings.freeze_statistics:\n        statistics.freeze_statistics(backbone)",
+            "        if settings.freeze_statistics:\n            surgery.freeze_statistics(backbone)",
+            "    if settings.freeze_statistics:\n        surgery.freeze_statistics(backbone)",
             "further networks start from scratch, with a mean of 0 and a variance of 1",
         ),
     ),

@@ -94,10 +94,10 @@ def test_every_set_of_torchvision_has_its_transforms() -> None:
 
 def test_what_is_given_wins_and_a_scale_is_a_choice_too() -> None:
     given = networks.MeanStd((0.1, 0.2, 0.3), (1.0,) * 3)
-    assert networks.find_normalisation("resnet10", "scratch", given=given).values == given
+    assert networks.find_normalisation("resnet10", "scratch", mean_std=given).values == given
     scaled = networks.find_normalisation("resnet10", "scratch", NetworkSettings(scale="unit_255"))
     assert (scaled.values, scaled.kind) == (((0.0,) * 3, (255.0,) * 3), "scale")
-    network = networks.build("resnet10", 2, given=networks.MeanStd((0.5,), (0.25,)))
+    network = networks.build("resnet10", 2, mean_std=networks.MeanStd((0.5,), (0.25,)))
     assert network.normalise.std.flatten().tolist() == [0.25] * 3
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from biasbed.algorithms.recipes import TRAINING, within
+from biasbed.algorithms.presets import TRAINING, is_within
 
 # --- what lies below: the suites' settings and the methods' own -------------------------------------------------------
 
@@ -265,7 +265,7 @@ LATER_OWN: Mapping[str, Mapping[str, Any]] = {
 # Settings that a method chooses otherwise than the suites, or a suite for a method.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")},
-    "group_dro on debiasing": {"hparams.over": "group"},
+    "group_dro on debiasing": {"hparams.groups": "group"},
 }
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class Recipe:
     @property
     def later(self) -> dict[str, Any]:
         """Settings that came after it, at their defaults: of a recipe of training that does not leave them open."""
-        is_of_training = any(within(line.setting, TRAINING) for line in self.lines)
+        is_of_training = any(is_within(line.setting, TRAINING) for line in self.lines)
         every = {**LATER, **later_own(self.owners[0])}
         return {n: value for n, value in every.items() if n not in self.left_open} if is_of_training else {}
 

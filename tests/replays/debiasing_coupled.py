@@ -13,13 +13,12 @@ from torch.nn import functional
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.hex import projected
-from biasbed.algorithms.hsic import hsic, median_width
+from biasbed.algorithms.hex import differences, grey_levels, project_out
 from biasbed.algorithms.lnl import negative_entropy, reverse
-from biasbed.algorithms.nglcm import differences, grey_levels
+from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.algorithms.softcon import unlikeness
 from biasbed.batch import Batch
-from biasbed.networks.heads import part
+from biasbed.networks.heads import split
 from biasbed.settings import build
 from replays import Case, close, setup
 
@@ -43,7 +42,7 @@ class Table(nn.Module):
         self.backbone = nn.Sequential(nn.Linear(self.num_features, classes))
         self.head = self.backbone[0]
         self.double()
-        self.parted = part(self.backbone)
+        self.parted = split(self.backbone)
 
     def features(self, x: Tensor) -> Tensor:
         self.parted.apart = True
@@ -83,7 +82,7 @@ def replay_end(case: Case) -> None:
     table = Table(case["features"], classes)
     algorithm: Any = start("end", {"alpha": alpha, "beta": beta}, lambda: table, classes, biases)
     batch = batch_of(case["y"], case["bias"])
-    cells = algorithm.cells(table.features(batch.x), batch)
+    cells = algorithm.bias_sums(table.features(batch.x), batch)
     exact(cells.orthogonality(), case["all_ortho"])
     exact(cells.alignment(), case["all_parallel"])
     number = (cells.counts.sum(1).square() - cells.counts.square().sum(1)).sum() / 2
@@ -190,7 +189,7 @@ def replay_hex(case: Case) -> None:
     exact(alone, case["logits_predict"])
     exact(alone + of_texture, case["logits_a"])
     exact(of_texture + shift, case["logits_g"])
-    exact(projected(alone + of_texture, of_texture + shift), case["logits_projected"])
+    exact(project_out(alone + of_texture, of_texture + shift), case["logits_projected"])
 
 
 # --- ReBias -----------------------------------------------------------------------------------------------------------

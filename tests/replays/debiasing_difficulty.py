@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.algorithms.base import Progress, TrainData
-from biasbed.algorithms.biasensemble import BiasEnsemble, selected
+from biasbed.algorithms.biasensemble import BiasEnsemble, select
 from biasbed.algorithms.disent import DisEnt
 from biasbed.algorithms.lff import LfF
 from biasbed.algorithms.relative_difficulty import DifficultyWeighted, amplified, cross_entropy
@@ -134,7 +134,7 @@ def replay_selection(case: Case) -> None:
         found.append(algorithm.look(f"pool.{number}", batch)["probability"])
     probabilities = torch.stack(found)
     is_close(probabilities, case, "gt_probability")
-    chosen = selected(probabilities, float(case["threshold"]), int(case["agreement"]))
+    chosen = select(probabilities, float(case["threshold"]), int(case["agreement"]))
     assert chosen.tolist() == case["selected_mask"].tolist()
     assert chosen.nonzero().flatten().tolist() == case["selected_index"].tolist()
 

@@ -22,7 +22,7 @@ def replay_randomisation(case: Case) -> None:
 
     def compare(randomise: Callable[[Maps], Tensor], name: str) -> None:
         x = torch.from_numpy(case["x"]).requires_grad_()
-        y = randomise(Maps.of(x))
+        y = randomise(Maps.from_tensor(x))
         close(y, case[f"y_{name}"])
         y.backward(torch.from_numpy(case["g"]))
         close(x.grad, case[f"grad_x_{name}"], rtol=1e-4, atol=1e-5)

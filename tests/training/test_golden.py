@@ -261,7 +261,7 @@ def acting(case: Case) -> dict[str, Any]:
     optim = {name: value for name, value in flatten(case.optim).items() if name in own}
     idle |= {"scale", "ratio"} if hparams.get("value") == "random" else set()  # of other rectangles
     idle |= {"jsd_weight"} if hparams.get("jsd") is False else set()
-    idle |= {"adjustment"} if hparams.get("over") == "domain" else {"mean_over_domains", "over"}
+    idle |= {"adjustment"} if hparams.get("groups") == "domain" else {"mean_over_domains", "groups"}
     idle |= {name for name in hparams if key(case, f"hparams.{name}") in ELSEWHERE}
     own_ones = {name: value for name, value in hparams.items() if name not in idle and value is not None}
     values = {"hparams": own_ones, "optim": optim}

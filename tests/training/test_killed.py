@@ -66,7 +66,7 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
         _, err = training.communicate(timeout=300)
     assert training.returncode in (1, 143)
     said = one_line(err.decode())  # by gloo's error, or, if that was quicker, by torchrun's signal
-    assert "another process of this training is gone" in said or "ended by SIGTERM" in said
+    assert "another process of this training ended" in said or "ended by SIGTERM" in said
     assert not list(tmp_path.glob(f"{device.MEETING}*"))
 
 
@@ -81,17 +81,17 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
         ),
         (
             torch.distributed.DistBackendError("NCCL error in: x.cpp:3670, remote process exited\nncclRemoteError: x"),
-            "another process of this training is gone",
+            "another process of this training ended",
         ),
     ],
 )
 def test_how_torch_words_a_lost_process(error: Exception, said: str) -> None:
-    assert said in (distributed.lost_process(error) or "")
+    assert said in (distributed.describe_lost_process(error) or "")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("gloo/transport"), KeyError("peer")])
 def test_other_errors_are_not_taken_for_a_lost_process(error: Exception) -> None:
-    assert distributed.lost_process(error) is None
+    assert distributed.describe_lost_process(error) is None
 
 
 def test_what_a_killed_launcher_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

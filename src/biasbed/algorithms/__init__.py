@@ -1,7 +1,8 @@
-"""Training methods by name."""
+"""Training methods by name, and what they may need of the training data. Does not import torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from biasbed.registry import Registry
@@ -55,20 +56,29 @@ REGISTRY = Registry(
 )
 
 
+# Needs of methods that not all training data meet, with their descriptions.
+NEEDS: Mapping[str, str] = {
+    "bias": "bias labels of the training images",
+    "domain": "training images of several domains",
+    "bias_type": "a bias of a known type",
+    "validation_bias": "bias labels of the validation images",
+}
+
+
 def names() -> list[str]:
-    """The methods, in the order of the registry."""
+    """Return the names of the methods in the order of the registry."""
     return list(REGISTRY)
 
 
 def load(name: str) -> type[Algorithm]:
-    """The class of a method: of the registry, or your own: `<file>.py:<Class>`, or `<module>:<Class>`.
+    """Return the class of a method: a name in the registry, or your own as `<file>.py:<Class>` or `<module>:<Class>`.
 
-    Raises UsageError with the nearest valid name where there is none of that name.
+    Raises UsageError with the nearest valid name if there is no such method.
     """
-    found: type[Algorithm] = REGISTRY.load(name)
-    return found
+    method: type[Algorithm] = REGISTRY.load(name)
+    return method
 
 
 def identifier(name: str) -> str:
-    """What a method's runs are filed under: the name in the registry, or the class's name."""
+    """Return the name under which a method's runs are filed: its name in the registry, or the class's name."""
     return REGISTRY.identifier(name)

@@ -1,4 +1,4 @@
-"""AugMix: images mixed with distorted copies of themselves (Hendrycks et al., ICLR 2020)."""
+"""AugMix: mixtures of an image with distorted copies of itself (Hendrycks et al., ICLR 2020)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from biasbed.settings import setting
 
 
 def jensen_shannon(logits: Tensor, several: bool = False) -> Tensor:
-    """Jensen-Shannon divergence of the predictions of V views [V,N,K], averaged over the images (equation 2).
+    """Return the Jensen-Shannon divergence of the predictions for V views [V,N,K], averaged over images (equation 2).
 
-    mean_v KL(p_v || M) with M = mean_v p_v. several: each image has any number of labels; it is then the mean over
-    labels of the divergence between the label and its absence. From logarithms throughout, so that certain predictions
-    need no clamp.
+    mean_v KL(p_v || M) with M = mean_v p_v. several: each image has any number of labels; the result is then the mean
+    over labels of the divergence of the binary predictions. Computed from logarithms, so that certain predictions need
+    no clamp.
     """
     if several:
         log_p = torch.stack([functional.logsigmoid(logits), functional.logsigmoid(-logits)], dim=-1)
@@ -34,10 +34,10 @@ def jensen_shannon(logits: Tensor, several: bool = False) -> Tensor:
 
 
 class AugMix(ERM):
-    """Cross-entropy of the clean image, and the divergence between predictions for it and two mixtures of it.
+    """Cross-entropy of the clean image plus the divergence between predictions for it and for two mixtures of it.
 
-    All three have the same crop and flip and go through the network as one batch, clean, first and second mixtures one
-    after the other, whose batch statistics they share. Without `jsd` training is ERM on one mixture of each image.
+    All three share crop and flip and pass through the network as one batch (clean images, first mixtures, second
+    mixtures) with common batch statistics. Without `jsd` training is ERM on one mixture of each image.
     """
 
     @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class AugMix(ERM):
 
     @classmethod
     def streams(cls, hparams: HParams) -> Mapping[str, StreamRequest]:
-        told = {name: getattr(hparams, name) for name in ("severity", "width", "depth", "alpha", "all_ops")}
-        mixture = View("augmix", told)
+        names = ("severity", "width", "depth", "alpha", "all_ops")
+        mixture = View("augmix", {name: getattr(hparams, name) for name in names})
         return {MAIN: StreamRequest(views=(View(), mixture, mixture) if hparams.jsd else (mixture,), shared=True)}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.contrastive import CONTRASTIVE_MNIST, Contrastive
-from biasbed.algorithms.groups import labels
+from biasbed.algorithms.groups import group_labels
 from biasbed.algorithms.presets import epochs
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
@@ -19,7 +19,7 @@ from biasbed.settings import setting
 
 
 def prior(y: Tensor, bias: Tensor, classes: int, biases: int) -> Tensor:
-    """p(y | b) [C,K] in float64, of all training images' labels [M]; 1/C for a bias that no image has."""
+    """Return p(y | b) [C,K] in float64 from all training images' labels [M]; 1/C for a bias that no image has."""
     counts = torch.zeros(classes, biases, dtype=torch.float64, device=y.device)
     counts.index_put_((y, bias), counts.new_ones(()), accumulate=True)
     total = counts.sum(0)
@@ -27,11 +27,11 @@ def prior(y: Tensor, bias: Tensor, classes: int, biases: int) -> Tensor:
 
 
 class BiasCon(Contrastive):
-    """Cross-entropy that takes into account how often each class has each bias, plus a contrastive loss.
+    """Cross-entropy corrected for how often each class has each bias (BiasBal), plus a contrastive loss (BiasCon).
 
-    To the logits of a training image is added log p(y | its bias), so that the network need not learn it (BiasBal). In
-    batches of its own, each image is pulled towards those of its class whose bias differs (BiasCon): `contrastive` on
-    the features that go into the classifier, divided by their length.
+    BiasBal adds log p(y | bias) to the logits of a training image, so that the network need not learn it. BiasCon draws
+    separate batches and pulls each image towards images of its class with another bias: `contrastive` on the input of
+    the classifier, divided by its length.
     """
 
     @dataclass(frozen=True)
@@ -51,21 +51,22 @@ class BiasCon(Contrastive):
         self.register_buffer("prior", even)
 
     def stages(self) -> Sequence[Phase]:
-        """Before training, all labels are counted."""
-        return (Pass("prior", labels, self.keep), Stage(MAIN, self.update))
+        """Return a pass that counts the labels, then training."""
+        return (Pass("prior", group_labels, self.keep), Stage(MAIN, self.update))
 
-    def keep(self, found: Mapping[str, Tensor]) -> None:
-        self.prior.copy_(prior(found["y"], found["bias"], *self.prior.shape))
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Compute the prior from all training labels."""
+        self.prior.copy_(prior(values["y"], values["bias"], *self.prior.shape))
 
     def balance(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits [N,C] plus log p(y | b) of each image's bias."""
+        """Return logits [N,C] plus log p(y | b) of each image's bias."""
         if not self.hparams.balanced:
             return logits
         logits = at_least_fp32(logits)
         return logits + self.prior.log().to(logits.dtype).T[batch.bias]
 
     def weights(self, pairs: Batch) -> Tensor:
-        """Of pairs [N,N] of all processes' images: 1 for those of the same class and different biases, else 0."""
+        """Return weights [N,N] of pairs over all processes: 1 for the same class and different biases, else 0."""
         assert pairs.bias is not None
         y, bias = self.group.gather(pairs.y), self.group.gather(pairs.bias)
         return (y[:, None] == y[None, :]) & (bias[:, None] != bias[None, :])

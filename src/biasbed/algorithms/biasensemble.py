@@ -1,4 +1,4 @@
-"""BiasEnsemble: a biased network that is taught images alone which several biased networks are sure of.
+"""BiasEnsemble: a biased classifier that learns only from images that several biased networks are sure of.
 
 Lee, Park, Kim, Lee, Choi and Choo, *Revisiting the Importance of Amplifying Bias for Debiasing*, AAAI 2023.
 """
@@ -6,7 +6,6 @@ Lee, Park, Kim, Lee, Choi and Choo, *Revisiting the Importance of Amplifying Bia
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
 from biasbed.algorithms.disent import SWAPPING_MNIST, Disentangled, Swapping
-from biasbed.algorithms.lff import Apart
+from biasbed.algorithms.lff import SeparateNetworks
 from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, amplified, cross_entropy
 from biasbed.algorithms.requests import Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch, at_least_fp32
@@ -24,27 +23,27 @@ from biasbed.errors import Failure
 from biasbed.settings import setting
 
 
-def selected(probabilities: Tensor, threshold: float, agreement: int) -> Tensor:
-    """[N] bool: of which images at least `agreement` of M networks give the label a probability [M,N] above this."""
+def select(probabilities: Tensor, threshold: float, agreement: int) -> Tensor:
+    """Return a mask [N] of images whose label gets a probability [M,N] above `threshold` in `agreement` networks."""
     return (probabilities > threshold).sum(0) >= agreement
 
 
 class BiasEnsemble(DifficultyWeighted):
-    """LfF or DisEnt, whose biased classifier learns the cross-entropy of images that biased networks are sure of.
+    """LfF or DisEnt whose biased classifier learns the cross-entropy of images that biased networks are sure of.
 
-    First several networks are trained for a short while, one after the other, by what amplifies a bias, and each is
-    kept as it was when it decided most validation images rightly. Images whose label most of them are sure of are taken
-    for those that agree with the bias; the biased classifier is taught these alone, plainly (section 3.2).
+    First several biased networks are trained briefly, one after the other, with the amplified loss; each is kept at its
+    best validation accuracy. Images whose label most networks are sure of are taken to agree with the bias, and only
+    these teach the biased classifier, by their plain cross-entropy (section 3.2).
     """
 
     @dataclass(frozen=True)
     class HParams(Swapping):
-        base: Literal["lff", "disent"] = setting("lff", "method whose biased classifier it is (authors: either)")
-        biased_backbone: str | None = setting(None, "base=lff: network that is to be biased (none: as configured)")
+        base: Literal["lff", "disent"] = setting("lff", "method of the biased classifier (authors: either)")
+        biased_backbone: str | None = setting(None, "base=lff: biased network (none: as configured)")
         models: int = setting(5, "biased networks (authors)", ge=1, le=100)
         share: float = setting(0.02, "part of training for each of them (authors: 1,000 steps to 50,000)", gt=0, lt=1)
         threshold: float = setting(0.99, "probability above which a network is sure of a label (authors)", ge=0, lt=1)
-        agreement: int = setting(3, "of so many that are sure, at least, an image is selected (authors)", ge=1)
+        agreement: int = setting(3, "networks that must be sure of a selected image (authors)", ge=1)
 
         def __post_init__(self) -> None:
             if self.agreement > self.models:
@@ -52,7 +51,7 @@ class BiasEnsemble(DifficultyWeighted):
             if self.biased_backbone is not None and self.base != "lff":
                 raise ValueError(f"hparams.biased_backbone: with base={self.base} both encoders are as configured")
 
-    unused_parameters: ClassVar[bool] = True  # of the networks that are trained first
+    unused_parameters: ClassVar[bool] = True  # those of the biased networks
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
             **SWAPPING_MNIST,
@@ -73,17 +72,18 @@ class BiasEnsemble(DifficultyWeighted):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        own = hparams.biased_backbone
-        self.pair: Pair = Disentangled(setup, hparams) if hparams.base == "disent" else Apart(setup, own)
-        # All at once, as processes draw alike only here; those that are done are let go of.
-        made = (setup.network() if own is None else setup.network(own) for _ in range(hparams.models))
-        self.pool = nn.ModuleList(made)
+        backbone = hparams.biased_backbone
+        is_disent = hparams.base == "disent"
+        self.pair: Pair = Disentangled(setup, hparams) if is_disent else SeparateNetworks(setup, backbone)
+        # All networks are made now, because only here all processes draw alike. Each is released after its stage.
+        make = setup.network if backbone is None else functools.partial(setup.network, backbone)
+        self.pool = nn.ModuleList(make() for _ in range(hparams.models))
 
     def on_train_data(self, data: TrainData) -> None:
         super().on_train_data(data)
         sure = torch.zeros(self.hparams.models, data.num_examples, dtype=torch.float64)
         self.register_buffer("probabilities", sure)
-        self.register_buffer("selected", torch.ones(data.num_examples, dtype=torch.bool))  # until it is known
+        self.register_buffer("selected", torch.ones(data.num_examples, dtype=torch.bool))  # all until selection
 
     def optimizers(self) -> dict[str, Optimizer]:
         first = {f"pool.{number}": network for number, network in enumerate(self.pool)}
@@ -91,59 +91,67 @@ class BiasEnsemble(DifficultyWeighted):
         return {name: self.setup.optimizer(network.parameters()) for name, network in parameters.items()}
 
     def stages(self) -> Sequence[Phase]:
-        """A stage and a pass for each of the biased networks."""
-        first = (self._of_one(number) for number in range(self.hparams.models))
-        return (*itertools.chain.from_iterable(first), Stage(MAIN, self.update))
+        """Return a stage and a pass for each of the biased networks, then training."""
+        phases: list[Phase] = []
+        for number in range(self.hparams.models):
+            phases += self._network_phases(number)
+        return (*phases, Stage(MAIN, self.update))
 
-    def _of_one(self, number: int) -> Sequence[Phase]:
-        name, own = f"biased_{number + 1}", f"pool.{number}"
+    def _network_phases(self, number: int) -> Sequence[Phase]:
+        name, path = f"biased_{number + 1}", f"pool.{number}"
         stage = Stage(
             name,
-            functools.partial(self.update_biased, own),
+            functools.partial(self.update_biased, path),
             share=self.hparams.share,
             rate=lambda part: 1.0,
-            validate=lambda x: self.get_submodule(own)(x),
-            best=own,
+            validate=lambda x: self.get_submodule(path)(x),
+            best=path,
         )
-        look, keep = functools.partial(self.look, own), functools.partial(self.keep, number)
+        look, keep = functools.partial(self.look, path), functools.partial(self.keep, number)
         return stage, Pass(f"{name}_scores", look, keep)
 
-    def update_biased(self, own: str, batch: Batch) -> dict[str, Tensor]:
-        """A step of one of the networks that are trained first."""
-        network = self.get_submodule(own)
+    def update_biased(self, path: str, batch: Batch) -> dict[str, Tensor]:
+        """Take a step of the biased network with this submodule path."""
+        network = self.get_submodule(path)
 
         def objectives(part: Batch) -> dict[str, Objective]:
             logits = network(part.x)
             self.observe(logits, part.y)
             loss = amplified(cross_entropy(logits, part.y), self.hparams.q).mean()
-            return {own: (loss, network.parameters())}
+            return {path: (loss, network.parameters())}
 
         gradients, terms = self.grads(batch, objectives)
         self.apply_gradients(gradients)
-        return {"biased": terms[own]}
+        return {"biased": terms[path]}
 
-    def look(self, own: str, batch: Batch) -> Mapping[str, Tensor]:
-        """The probability [N] that one of the networks gives the label."""
-        shown = at_least_fp32(self.get_submodule(own)(batch.x)).softmax(1)
-        return {"probability": shown.gather(1, batch.y[:, None]).squeeze(1)}
+    def look(self, path: str, batch: Batch) -> Mapping[str, Tensor]:
+        """Return the probability [N] that a biased network gives to the label."""
+        probabilities = at_least_fp32(self.get_submodule(path)(batch.x)).softmax(1)
+        return {"probability": probabilities.gather(1, batch.y[:, None]).squeeze(1)}
 
-    def keep(self, number: int, found: Mapping[str, Tensor]) -> None:
-        """Failure where the last of them leaves no image to select, or none out."""
-        self.probabilities[number] = found["probability"].to(self.probabilities)
+    def keep(self, number: int, values: Mapping[str, Tensor]) -> None:
+        """Store a network's probabilities, release it, and after the last one select images.
+
+        Raises Failure if all images or none are selected.
+        """
+        self.probabilities[number] = values["probability"].to(self.probabilities)
         self.release(f"pool.{number}")
         if number < self.hparams.models - 1:
             return
-        self.selected.copy_(selected(self.probabilities, self.hparams.threshold, self.hparams.agreement))
-        if bool(self.selected.all()) or not bool(self.selected.any()):
-            which, more = ("every", "larger") if bool(self.selected.any()) else ("no", "smaller")
-            other = "shorter" if more == "larger" else "longer"
-            raise Failure(
-                f"{which} training image is selected as one that biased networks are sure of: a {more} "
-                f"hparams.threshold or hparams.agreement, or a {other} hparams.share, tells images apart"
-            )
+        self.selected.copy_(select(self.probabilities, self.hparams.threshold, self.hparams.agreement))
+        if bool(self.selected.all()):
+            problem, change, opposite = "every training image is", "raise", "lower"
+        elif not bool(self.selected.any()):
+            problem, change, opposite = "no training image is", "lower", "raise"
+        else:
+            return
+        raise Failure(
+            f"{problem} selected as one that biased networks are sure of: {change} hparams.threshold or "
+            f"hparams.agreement, or {opposite} hparams.share"
+        )
 
     def biased_mean(self, ce: Tensor, index: Tensor) -> Tensor:
-        """The mean over those that are selected, 0 where none is."""
+        """Return the mean over selected images; 0 if there is none."""
         return self.mean_over(ce, self.selected[index].to(ce.dtype))
 
     def per_example(self) -> Mapping[str, Tensor]:

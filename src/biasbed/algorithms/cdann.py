@@ -1,4 +1,4 @@
-"""C-DANN: features that don't tell their domain within a class (Li, Tian, Gong et al., ECCV 2018), as in DomainBed."""
+"""C-DANN: features that hide their domain within each class (Li, Tian, Gong et al., ECCV 2018), as in DomainBed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from biasbed.algorithms.dann import DANN
 
 
 class CDANN(DANN):
-    """DANN whose discriminator is told the class, and in whose loss all classes of a batch count alike.
+    """DANN whose discriminator knows the class and whose loss weights all classes of a batch equally.
 
-    It sees the features plus a vector that it learns for each class.
+    The discriminator sees the features plus a learned vector for each class.
     """
 
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
@@ -27,12 +27,12 @@ class CDANN(DANN):
     def adversary(self) -> list[nn.Parameter]:
         return [*super().adversary(), *self.embedding.parameters()]
 
-    def seen(self, features: Tensor, y: Tensor) -> Tensor:
+    def discriminator_input(self, features: Tensor, y: Tensor) -> Tensor:
         return features + self.embedding(y)
 
-    def mean(self, each: Tensor, y: Tensor) -> Tensor:
-        """The sum of each class's mean by the number of all classes, also of those that the batch does not have."""
+    def mean(self, losses: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of the classes' means divided by the number of all classes, including absent ones."""
         classes = torch.arange(self.setup.num_classes, device=y.device)
-        counts = self.group.sum((y[:, None] == classes).sum(0).to(each.dtype))
+        counts = self.group.sum((y[:, None] == classes).sum(0).to(losses.dtype))
         present = (counts > 0).sum()
-        return self.mean_over(each, 1 / counts[y]) * present / self.setup.num_classes
+        return self.mean_over(losses, 1 / counts[y]) * present / self.setup.num_classes

@@ -16,9 +16,9 @@ from biasbed.algorithms.requests import StreamRequest, View
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.settings import setting
 
-PAIRS = "pairs"  # the stream of the contrastive loss
+PAIRS = "pairs"  # stream of the contrastive loss
 
-# What the programs of both methods for Biased-MNIST have in common.
+# Settings that the programs of both methods for Biased-MNIST share.
 CONTRASTIVE_MNIST: Mapping[str, Any] = {
     **BIASED_MNIST,
     "batch_size": 128,
@@ -32,14 +32,14 @@ CONTRASTIVE_MNIST: Mapping[str, Any] = {
 
 
 def contrastive(features: Tensor, weights: Tensor, temperature: float) -> Tensor:
-    """Views of images whose pair has a weight are to be near each other, and far from all others.
+    """Return the loss that pulls together views of images whose pair has a weight, and pushes all others apart.
 
-    features [N,V,D]: of V views of N images, each of length 1; weights [N,N] >= 0: of pairs of images, that of an image
-    with itself being one of two different views. With similarities s_ij = h_i.h_j / temperature of all V N views,
+    features [N,V,D]: V views of N images, each of length 1. weights [N,N] >= 0: weights of pairs of images; the pair of
+    an image with itself means two different views. With similarities s_ij = h_i.h_j / temperature of all V N views,
 
         l_i = - sum_j w_ij log( exp(s_ij) / sum_{k != i} exp(s_ik) ) / sum_j w_ij,    j != i,
 
-    and the loss is the mean of all l_i. A view without any weight has l_i = 0, and counts in the mean.
+    the loss is the mean of all l_i. A view without any weight has l_i = 0 and counts in the mean.
     """
     views = features.shape[1]
     h, w = features.transpose(0, 1).flatten(0, 1), weights.to(features.dtype).repeat(views, views)
@@ -53,10 +53,9 @@ def contrastive(features: Tensor, weights: Tensor, temperature: float) -> Tensor
 
 
 class Contrastive(ERM):
-    """Cross-entropy, and a contrastive loss of further images, each in two views; `weights` says which are partners.
+    """Cross-entropy plus a contrastive loss on separate images in two views each; `weights` defines the partners.
 
-    Features that go into the classifier, divided by their length, are what the contrastive loss is about; the logits
-    are made of features as they are.
+    The contrastive loss uses the input of the classifier divided by its length; the logits use it unchanged.
     """
 
     @dataclass(frozen=True)
@@ -85,16 +84,16 @@ class Contrastive(ERM):
         }
 
     def balance(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Logits [N,C] as the cross-entropy sees them."""
+        """Return the logits [N,C] that the cross-entropy uses."""
         return logits
 
     def contrast(self, pairs: Batch) -> Tensor:
-        """The contrastive loss of images [N,V,C,H,W], those of all processes."""
+        """Return the contrastive loss of images [N,V,C,H,W] over all processes."""
         features = self.network.features(pairs.x.flatten(0, 1))
         with torch.autocast(self.group.device.type, enabled=False):
             h = functional.normalize(at_least_fp32(features), dim=1).unflatten(0, pairs.x.shape[:2])
             return contrastive(self.group.gather(h), self.weights(pairs), self.hparams.temperature)
 
     def weights(self, pairs: Batch) -> Tensor:
-        """Of pairs [N,N] of all processes' images."""
+        """Return the weights [N,N] of pairs of all processes' images."""
         raise NotImplementedError

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.algorithms.draws import with_draws
-from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, SGD, STEPS, epochs
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, OPEN, SGD, STEPS, epochs
 from biasbed.batch import Batch
 from biasbed.networks import surgery
 from biasbed.settings import setting
@@ -41,7 +40,7 @@ AUTHORS: Mapping[str, Any] = {
     "hparams.milestones": (0.3, 0.6, 0.9),
     "hparams.min_size": 112,
 }
-# Both halves at full size, no warm-up. Their code also mislabels and mis-scales; see docs/methods/debiased.md.
+# Both halves at full size, no warm-up. BiasBed's code also mislabels and mis-scales; see docs/methods/debiased.md.
 CODE: Mapping[str, Any] = {
     **BIASBED_CODE,
     "optim.lr": 0.2,
@@ -54,17 +53,17 @@ CODE: Mapping[str, Any] = {
 
 
 def stylised_losses(task: Task, logits: Tensor, y: Tensor, permutation: Tensor, label_gamma: float) -> Tensor:
-    """Loss [N] of stylised images: label_gamma on the label of the shape, the rest on that of the texture's donor."""
+    """Return the loss [N] of stylised images: label_gamma on the shape's label, the rest on the texture donor's."""
     shape = task.loss(logits, y, reduction="none")
     texture = task.loss(logits, y[permutation], reduction="none")
     return label_gamma * shape + (1 - label_gamma) * texture
 
 
 def stylised_size(size: int, fraction: float, step: int, milestones: Sequence[float], min_size: int = 1) -> int:
-    """Pixels per side of the stylised images at a step (from 0) of an epoch that begins at `fraction` of the training.
+    """Return the pixels per side of the stylised images at a step (from 0) of an epoch that begins at `fraction`.
 
-    Within each stretch between two drops of the rate, in even and odd steps: half the size and 1/sqrt(2) of it in the
-    stretch's first half, 1/sqrt(2) of it and all of it in the second; never less than `min_size`, or than `size` where
+    Each stretch between two drops of the rate alternates between two sizes in even and odd steps: 1/2 and 1/sqrt(2) of
+    the full size in its first half, 1/sqrt(2) and 1 in its second half. Never less than `min_size`, or than `size` if
     that is smaller.
     """
     ends = [0.0, *milestones, 1.0]
@@ -76,10 +75,10 @@ def stylised_size(size: int, fraction: float, step: int, milestones: Sequence[fl
 class Debiased(Algorithm):
     """ERM on every batch and on a copy of it in which each image has the texture of another one.
 
-    AdaIN style transfer (strength `alpha`) gives the copy; its labels are mixed, `label_gamma` of the image's own and
-    the rest of the texture's. The loss is the mean over both halves. Every batch norm has a twin for the stylised half,
-    so that its statistics and affine parameters are that half's own; predictions use the main ones. Batch statistics
-    and permutations are per process, as in the authors' code (64 images each): two processes do not reproduce one.
+    AdaIN style transfer (strength `alpha`) makes the copy. Its labels are mixed: `label_gamma` of the image's own, the
+    rest of the texture's. The loss is the mean over both halves. Every batch norm has a twin with its own statistics
+    and affine parameters for the stylised half; predictions use the main norms. Batch statistics and permutations are
+    per process, as in the authors' code (64 images each): two processes do not reproduce one.
     """
 
     @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Debiased(Algorithm):
         alpha: float = setting(0.5, "strength of the style transfer (authors)", ge=0, le=1)
         label_gamma: float = setting(0.8, "share of the shape's label in a stylised image's (authors)", ge=0, le=1)
         multi_grid: bool = setting(False, "stylised images at reduced sizes for speed (BiasBed no; authors yes)")
-        milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "multi_grid: where its cycle begins anew (authors)")
+        milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "multi_grid: where its cycle restarts (authors)")
         min_size: int = setting(32, "multi_grid: least pixels of a stylised image's side (authors: 112 of 224)", ge=9)
 
     surgery: ClassVar[bool] = True
@@ -104,18 +103,18 @@ class Debiased(Algorithm):
         super().__init__(hparams, setup)
         self.network = setup.network()
         self.auxiliary_norms, self.norms = surgery.split_norms(self.network.get_submodule("backbone"))
-        # In a list, as it is no part of what is trained and saved; fetched late, as predicting needs none.
+        # In a list, so that it is neither trained nor saved; fetched on demand, because predictions do not need it.
         self._style: list[nn.Module] = []
 
     @property
     def style(self) -> nn.Module:
-        """The style network, frozen."""
+        """Style network, frozen."""
         if not self._style:
             self._style.append(self.setup.prepared("style"))
         return self._style[0]
 
     def start(self) -> None:
-        """Fetches the style network, so that a training without one fails before its first step."""
+        """Fetch the style network, so that training without one fails before its first step; build the optimizers."""
         _ = self.style
         super().start()
 
@@ -126,11 +125,11 @@ class Debiased(Algorithm):
         clean, stylised = self._logits(batch.x, self.stylise(shrunk, permutation))
         self.observe(clean, batch.y)
         texture = stylised_losses(self.task, stylised, batch.y, permutation, self.hparams.label_gamma)
-        # Halves, as the mean is over the images of both.
+        # Halved, because the loss is the mean over the images of both halves.
         return {"classification": self.task.loss(clean, batch.y) / 2, "stylised": texture.mean() / 2}
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
-        """Return whose texture each image gets, and the images to be stylised."""
+        """Return the texture's donor for each image, and the images to stylise."""
         if not self.training:
             return None
         permutation = torch.randperm(len(batch), generator=self.group.generator, device=self.group.device)
@@ -142,13 +141,13 @@ class Debiased(Algorithm):
 
     @torch.no_grad()
     def stylise(self, x: Tensor, permutation: Tensor) -> Tensor:
-        """Images [N,3,H,W] in [0,1] in the texture of image permutation[i]; not clamped, as the authors'."""
-        made: Tensor = self.style.permute(x, permutation, self.hparams.alpha)  # type: ignore[operator]
-        return made.to(x.dtype)
+        """Return images [N,3,H,W] in [0,1] with the texture of image permutation[i]; not clamped, as the authors'."""
+        stylised: Tensor = self.style.permute(x, permutation, self.hparams.alpha)  # type: ignore[operator]
+        return stylised.to(x.dtype)
 
     def _shrunk(self, x: Tensor) -> Tensor:
-        """The images to be stylised: under `multi_grid` by nearest neighbours, before the transfer as in the authors'
-        code, which makes the transfer cheaper too."""
+        """Return the images to stylise. With `multi_grid` they are shrunk by nearest neighbours before the transfer, as
+        in the authors' code, which makes the transfer cheaper too."""
         if not self.hparams.multi_grid:
             return x
         fraction, step = self.progress.epoch / self.progress.epochs, self.progress.step
@@ -157,7 +156,7 @@ class Debiased(Algorithm):
         return functional.interpolate(x, size, mode="nearest")
 
     def _logits(self, x: Tensor, stylised: Tensor) -> tuple[Tensor, Tensor]:
-        """Of images as they are, by the main norms, and of their copies, by the auxiliary ones."""
+        """Return the logits of the images through the main norms, and of their copies through the auxiliary ones."""
         if stylised.shape == x.shape:
             with with_draws(self.norms, [len(x)] * len(self.norms)):
                 logits: Tensor = self.network(torch.cat([x, stylised]))

@@ -13,24 +13,24 @@ from torch import Tensor
 from biasbed.algorithms import last_layer
 from biasbed.algorithms.base import Setup, TrainData
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.groups import group_of, labels
+from biasbed.algorithms.groups import group_labels, group_number
 from biasbed.algorithms.presets import CROPPED, WATERBIRDS, epochs
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.errors import Failure
-from biasbed.networks.heads import without_head
+from biasbed.networks.heads import no_head_error
 from biasbed.settings import setting
 
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
-VALIDATION, HALF = "validation", "validation_half"  # held out of these; as a suite calls what it lends of them
-LEAST = 2  # images of a group: one to fit by, one to choose by
+VALIDATION, HALF = "validation", "validation_half"  # value of held_out; the suite's name for the half to refit on
+LEAST = 2  # images of a group: one to fit, one to choose C
 
 
 class DFR(ERM):
-    """ERM, whose last layer is then fitted anew, on images that it has not seen, every group of them counting alike.
+    """ERM whose last layer is refitted on held-out images with all groups weighted equally.
 
-    A part of each group's training images is held out, or half of the validation images is, where the other half
-    selects. ERM trains on the others; their features and those of the held-out images give a new last layer
+    A part of each group's training images is held out, or half of the validation images, while the other half selects
+    the epoch. ERM trains on the remaining images; their features and those of the held-out images give a new last layer
     (`last_layer.refit`), which is tested.
     """
 
@@ -38,12 +38,12 @@ class DFR(ERM):
     class HParams:
         held_out: float | Literal["validation"] = setting(
             0.2,
-            "part of each group's training images that is held out, or half of the validation images (authors)",
+            "part of each group's training images to hold out, or half of the validation images (authors)",
         )
         by: Literal["alignment", "bias"] = setting(
-            "alignment", "groups of a class: aligned and conflicting images, or one for each bias (of two the same)"
+            "alignment", "groups of a class: aligned and conflicting images, or one for each bias (equal for two)"
         )
-        strengths: tuple[float, ...] = setting(STRENGTHS, "values of C that are tried (authors, Waterbirds)")
+        strengths: tuple[float, ...] = setting(STRENGTHS, "values of C to try (authors, Waterbirds)")
         draws: int = setting(10, "balanced draws whose fits are averaged (authors)", ge=1)
 
         def __post_init__(self) -> None:
@@ -78,92 +78,96 @@ class DFR(ERM):
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         if self.network.head is None or self.network.head.bias is None:
-            raise without_head(self.network.get_submodule("backbone"))
+            raise no_head_error(self.network.get_submodule("backbone"))
 
     def on_train_data(self, data: TrainData) -> None:
         self.num_classes, self.num_biases = data.num_classes, data.num_biases
         self.register_buffer("kept", torch.ones(data.num_examples, dtype=torch.bool))
-        self.register_buffer("grouped", torch.zeros(data.num_examples, dtype=torch.int64))  # read of what is held out
+        self.register_buffer("grouped", torch.zeros(data.num_examples, dtype=torch.int64))  # read for held-out images
         self.register_buffer("strength", torch.zeros((), dtype=torch.float64))
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
-        """Who refits on validation images need not know the bias of those that train."""
-        of_validation = hparams is not None and hparams.held_out == VALIDATION
-        return frozenset({"validation_bias"}) if of_validation else super().needs(hparams)
+        """Return the needs. A refit on validation images does not need the bias of training images."""
+        uses_validation = hparams is not None and hparams.held_out == VALIDATION
+        return frozenset({"validation_bias"}) if uses_validation else super().needs(hparams)
 
     @classmethod
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
-        """No step reads what is held out of validation, but it is there to be looked at."""
-        of_validation = hparams is not None and hparams.held_out == VALIDATION
-        return {MAIN: StreamRequest()} | ({VALIDATION: StreamRequest(data={HALF: 1.0})} if of_validation else {})
+        """Return the main stream, and held-out validation images, which no step reads but passes do."""
+        uses_validation = hparams is not None and hparams.held_out == VALIDATION
+        return {MAIN: StreamRequest()} | ({VALIDATION: StreamRequest(data={HALF: 1.0})} if uses_validation else {})
 
     def stages(self) -> Sequence[Phase]:
-        """What is held out, all of ERM's training, the new last layer, and a step that changes nothing, to test it."""
-        grouped, whole = ((HALF,), ("train", HALF)) if self.hparams.held_out == VALIDATION else ((), ())
+        """Return the hold-out, ERM's training, the refit, and a step without change, so that the model is tested."""
+        grouped: tuple[str, ...] = ()
+        featured: tuple[str, ...] = ()
+        if self.hparams.held_out == VALIDATION:
+            grouped, featured = (HALF,), ("train", HALF)
         return (
-            Pass("groups", labels, self.hold_out, grouped),
+            Pass("groups", group_labels, self.hold_out, grouped),
             Stage("erm", self.update, share=1.0, streams={MAIN: StreamRequest(weights="kept")}, validate=True),
-            Pass("features", self.look, self.refit, whole),
+            Pass("features", self.look, self.refit, featured),
             Stage(MAIN, self.look_back, steps=1, streams={MAIN: StreamRequest()}),
         )
 
-    def hold_out(self, found: Mapping[str, Tensor]) -> None:
-        """Draws which images are held out; Failure where a group or a class has too few.
+    def hold_out(self, values: Mapping[str, Tensor]) -> None:
+        """Draw the images to hold out. Raises Failure if a group or a class has too few.
 
-        found: labels of all training images, or of those validation images that are not to select, the last ones.
+        values: labels of all training images, or of the validation images to refit on, whose rows come last.
         """
-        group, first = self.groups(found), len(self.kept) - len(found["y"])
-        self.refuse_missing(found["y"].cpu().numpy())
+        group, first = self.assign_groups(values), len(self.kept) - len(values["y"])
+        self.refuse_missing(values["y"].cpu().numpy())
         self.grouped[first : first + len(group)] = group
         part = self.hparams.held_out
         if isinstance(part, str):
             self.refuse_few(group)
             self.kept[first:] = False
         else:
-            self.kept[self.drawn(group.cpu().numpy(), part)] = False
+            self.kept[self.draw_rows(group.cpu().numpy(), part)] = False
 
     def refuse_few(self, group: Tensor) -> None:
-        for number, images in self.sizes(group):
+        """Raise Failure if a group of validation images is too small for a refit."""
+        for number, images in self.group_sizes(group):
             if images < LEAST:
                 raise Failure(
-                    f"dfr: {images} of the validation images that are not to select is {self.named(number)}, and a "
-                    f"last layer takes {LEAST} or more: give hparams.held_out a part of the training images"
+                    f"dfr: only {images} of the held-out validation images is {self.describe_group(number)}; a last "
+                    f"layer needs {LEAST} or more: set hparams.held_out to a part of the training images"
                 )
 
-    def drawn(self, group: np.ndarray, part: float) -> np.ndarray:
-        """Rows of this part of each group's images."""
+    def draw_rows(self, group: np.ndarray, part: float) -> np.ndarray:
+        """Return rows of this part of each group's images. Raises Failure if a group is too small."""
         generator, rows = self.draw_generator(), []
-        for number, images in self.sizes(torch.from_numpy(group)):
-            taken = round(part * images)
-            if not LEAST <= taken < images:
+        for number, images in self.group_sizes(torch.from_numpy(group)):
+            count = round(part * images)
+            if not LEAST <= count < images:
                 raise Failure(
-                    f"dfr: {taken} of the {images} training image(s) {self.named(number)} would be held out, which "
-                    f"needs {LEAST} or more and one to train on: give another hparams.held_out than {part:g}, or data "
-                    "with more of them"
+                    f"dfr: {count} of the {images} training image(s) {self.describe_group(number)} would be held out, "
+                    f"but {LEAST} or more must be, and one must remain to train on: change hparams.held_out={part:g}, "
+                    "or use data with more of them"
                 )
-            rows.append(generator.permutation(np.flatnonzero(group == number))[:taken])
+            rows.append(generator.permutation(np.flatnonzero(group == number))[:count])
         return np.concatenate(rows)
 
     def refuse_missing(self, y: np.ndarray) -> None:
-        """Failure for a class without images, of which no last layer can be fitted."""
+        """Raise Failure if a class has no images to refit on."""
         missing = sorted(set(range(self.num_classes)) - set(y.tolist()))
         if missing:
-            what = "training image" if self.hparams.held_out != VALIDATION else "held-out validation image"
-            raise Failure(f"dfr: no {what} is of class {missing[0]}, of which a last layer is to be fitted")
+            images = "training" if self.hparams.held_out != VALIDATION else "held-out validation"
+            raise Failure(f"dfr: no {images} image is of class {missing[0]}; a last layer can't be fitted without one")
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": at_least_fp32(self.network.features(batch.x))}
 
-    def refit(self, found: Mapping[str, Tensor]) -> None:
-        """Gives the network its new last layer: what the first process makes, on all of them."""
+    def refit(self, values: Mapping[str, Tensor]) -> None:
+        """Refit the last layer on the first process and copy it to all of them."""
         generator, held_out = self.draw_generator(), ~self.kept.cpu().numpy()
-        x, y, group = (t.cpu().numpy() for t in (found["features"], found["y"], self.grouped))
-        made = None
+        x, y, group = (t.cpu().numpy() for t in (values["features"], values["y"], self.grouped))
+        layer = None
         if self.group.is_main:
-            chosen = (x[held_out], y[held_out], group[held_out], x[~held_out])
-            made = last_layer.refit(*chosen, self.hparams.strengths, self.hparams.draws, generator)
-        weights, intercepts, strength = self.group.share_object(made)
+            data = (x[held_out], y[held_out], group[held_out], x[~held_out])
+            layer = last_layer.refit(*data, self.hparams.strengths, self.hparams.draws, generator)
+        weights, intercepts, strength = self.group.share_object(layer)
         head = self.network.head
         assert head is not None
         weight, bias = map(head.get_parameter, ("weight", "bias"))
@@ -174,31 +178,33 @@ class DFR(ERM):
 
     @torch.no_grad()
     def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The loss of a batch as it is tested."""
+        """Return the loss of a batch in evaluation mode; no weight changes."""
         self.eval()
         logits = self.predict(batch.x)
         self.observe(logits, batch.y)
         self.note("strength", self.strength)
         return {"classification": self.task.loss(logits, batch.y)}
 
-    def groups(self, found: Mapping[str, Tensor]) -> Tensor:
-        """The group [N] of images with these labels."""
-        y, bias = found["y"], found["bias"]
-        return group_of(y, bias, self.num_biases) if self.hparams.by == "bias" else group_of(y, (bias != y).long(), 2)
+    def assign_groups(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return the group [N] of images with labels `y` and `bias`."""
+        y, bias = values["y"], values["bias"]
+        if self.hparams.by == "bias":
+            return group_number(y, bias, self.num_biases)
+        return group_number(y, (bias != y).long(), 2)
 
-    def sizes(self, group: Tensor) -> list[tuple[int, int]]:
-        """(group, images of it): every group that there is, and of each class the conflicting ones, be there none."""
+    def group_sizes(self, group: Tensor) -> list[tuple[int, int]]:
+        """Return (group, number of images) of every existing group, and of each conflicting one."""
         is_by_alignment = self.hparams.by == "alignment"
         counts = torch.bincount(group, minlength=2 * self.num_classes if is_by_alignment else 0).tolist()
         return [(number, images) for number, images in enumerate(counts) if images or (is_by_alignment and number % 2)]
 
-    def named(self, group: int) -> str:
-        """A group in words."""
+    def describe_group(self, group: int) -> str:
+        """Return a clause that names a group."""
         if self.hparams.by == "bias":
             return "of class {} with bias {}".format(*divmod(group, self.num_biases))
         return f"of class {group // 2} that {'conflict' if group % 2 else 'are aligned'}"
 
     def draw_generator(self) -> np.random.Generator:
-        """What draws images, alike on all processes and after a resume."""
+        """Return a generator that is equal on all processes and after a resume."""
         shared = self.group.shared_generator
         return np.random.default_rng(int(torch.randint(2**31, (), generator=shared, device=shared.device)))

@@ -17,7 +17,7 @@ from biasbed.batch import Batch
 from biasbed.networks.network import Classifier
 from biasbed.settings import setting
 
-# What the programs of both methods for Colored MNIST have in common.
+# Settings that the programs of both methods for Colored MNIST share.
 SWAPPING_MNIST: Mapping[str, Any] = {
     **BIASED_MNIST,
     "backbone": "mlp",
@@ -40,16 +40,16 @@ SWAPPING_MNIST: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Swapping(DifficultyWeighted.HParams):
-    """The method's own settings: typed, with ranges and a source for each default."""
+    """Settings of the method: typed, with ranges and a source for each default."""
 
     biased_weight: float = setting(1.0, "weight of the biased loss, lambda_dis (authors: 10, 2, 1 by data)", ge=0)
     swap_weight: float = setting(1.0, "weight of both permuted losses, lambda_swap (authors: 1, 0.1, 1)", ge=0)
-    biased_swap_weight: float = setting(1.0, "of the biased one among them (authors: 10, 2, 1)", ge=0)
+    biased_swap_weight: float = setting(1.0, "weight of the biased one of these (authors: 10, 2, 1)", ge=0)
     warmup: float = setting(0.2, "part of training before codes are permuted (authors: 0.2 of 50,000)", ge=0, lt=1)
 
 
 class Disentangled(Pair):
-    """Two encoders and two classifiers of both codes side by side; the loss of each reaches its own encoder alone."""
+    """Two encoders and two classifiers of both codes side by side. Each classifier's loss trains one encoder only."""
 
     def __init__(self, setup: Setup, settings: Swapping) -> None:
         super().__init__()
@@ -63,20 +63,20 @@ class Disentangled(Pair):
         return self.classify(self.network(x), self.biased(x))
 
     def classify(self, codes: Tensor, biased_codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [N,K] of both classifiers, of codes [N,F] of either encoder."""
-        own = self.head(torch.cat([codes, biased_codes.detach()], 1))
-        return own, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))
+        """Return the logits [N,K] of both classifiers for the codes [N,F] of both encoders."""
+        logits = self.head(torch.cat([codes, biased_codes.detach()], 1))
+        return logits, self.biased_head(torch.cat([codes.detach(), biased_codes], 1))
 
     def losses(self, method: DifficultyWeighted, batch: Batch) -> Terms:
         assert batch.index is not None
         codes, biased_codes = self.network(batch.x), self.biased(batch.x)
         logits, biased_logits = self.classify(codes, biased_codes)
         method.observe(logits, batch.y)
-        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
-        weights = method.weigh(batch, own, biased)
+        ce, biased_ce = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
+        weights = method.weigh(batch, ce, biased_ce)
         terms = {
-            "biased": self.settings.biased_weight * method.biased_mean(biased, batch.index),
-            "classification": (weights * own).mean(),
+            "biased": self.settings.biased_weight * method.biased_mean(biased_ce, batch.index),
+            "classification": (weights * ce).mean(),
         }
         if method.draws(batch) is not None:
             terms |= self.swapped(method, batch, weights, codes, biased_codes)
@@ -85,25 +85,26 @@ class Disentangled(Pair):
     def swapped(
         self, method: DifficultyWeighted, batch: Batch, weights: Tensor, codes: Tensor, biased_codes: Tensor
     ) -> Terms:
-        """The losses with the biased codes permuted among all processes' images; W stays that of the own codes.
+        """Return the losses with the biased codes permuted among all processes' images; W stays each image's own.
 
-        The classifier is to tell its image's class beside any bias, the biased one the class of the image whose code
-        came.
+        The classifier must predict its image's class beside any bias; the biased classifier must predict the class of
+        the image that its code came from.
         """
         assert batch.index is not None
         rows = method.draws(batch)
-        columns = (biased_codes, batch.y, batch.index)
-        other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
-        logits, biased_logits = self.classify(codes, other_codes)
-        own = (weights * cross_entropy(logits, batch.y)).mean()
-        biased = method.biased_mean(cross_entropy(biased_logits, other_y), other_index)
+        gather = method.group.gather
+        swapped_codes, swapped_y = gather(biased_codes)[rows], gather(batch.y)[rows]
+        swapped_index = gather(batch.index)[rows]
+        logits, biased_logits = self.classify(codes, swapped_codes)
+        loss = (weights * cross_entropy(logits, batch.y)).mean()
+        biased_loss = method.biased_mean(cross_entropy(biased_logits, swapped_y), swapped_index)
         weight = self.settings.swap_weight
-        return {"swapped": weight * own, "biased_swapped": weight * self.settings.biased_swap_weight * biased}
+        return {"swapped": weight * loss, "biased_swapped": weight * self.settings.biased_swap_weight * biased_loss}
 
     def draw(self, method: DifficultyWeighted, batch: Batch) -> Tensor | None:
-        """Return the rows, among all processes' images, of the codes that come to this one's: one permutation of all.
+        """Return the rows, among all processes' images, of the codes that this process's images get.
 
-        None before codes are permuted.
+        One permutation of all images. None before codes are permuted.
         """
         if not method.progress.is_past(self.settings.warmup):
             return None
@@ -114,11 +115,11 @@ class Disentangled(Pair):
 
 
 class DisEnt(DifficultyWeighted):
-    """Two encoders, of what makes the class and of what biases it, and a classifier of both codes for each of them.
+    """Two encoders, one for the class and one for its bias, each with a classifier of both codes.
 
-    The biased one's loss is `relative_difficulty.amplified`, the other's the cross-entropy, weighted by the relative
-    difficulty W of each image (equations 1 and 2); neither loss reaches the other one's encoder. After a warm-up, the
-    same once more with the biased codes of a step permuted among its images (equation 3).
+    The biased classifier's loss is `relative_difficulty.amplified`, the other's the cross-entropy weighted by the
+    relative difficulty W of each image (equations 1 and 2). Neither loss trains the other one's encoder. After a
+    warm-up both losses are added once more, with the biased codes of a step permuted among its images (equation 3).
     """
 
     @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Random draws of a training step: made outside the network, handed in for one forward pass, gone after it.
+"""Random draws of a training step: made outside the network and passed to it for one forward pass.
 
-A network is therefore its plain backbone whenever nobody hands it draws: in `predict`, in evaluation, in an export.
+Without draws a network is its plain backbone: in `predict`, in evaluation, in an export.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from biasbed.compute.distributed import Group
 
 
-class Place(Protocol):
-    """Where something inserted into a network finds its draws."""
+class TakesDraws(Protocol):
+    """Callback in a network that reads its draws from `draw`."""
 
     draw: Any
 
@@ -28,43 +28,43 @@ class Place(Protocol):
 
 
 class Drawn:
-    """Something inserted into a network that acts only while `draw` holds its draws of the current forward pass."""
+    """Callback in a network that acts only while `draw` holds the draws of the current forward pass."""
 
     draw: Any = None
 
     def forget(self) -> None:
-        """Drop the draws and whatever else belongs to one forward pass."""
+        """Delete the draws and everything else that belongs to one forward pass."""
         self.draw = None
 
 
 @contextlib.contextmanager
-def with_draws(places: Sequence[Place], draws: Sequence[Any]) -> Iterator[None]:
-    """Hand each place its draws for the forward pass inside the block."""
-    for place, draw in zip(places, draws, strict=True):
-        place.draw = draw
+def with_draws(callbacks: Sequence[TakesDraws], draws: Sequence[Any]) -> Iterator[None]:
+    """Set each callback's draws for the forward pass inside the block."""
+    for callback, draw in zip(callbacks, draws, strict=True):
+        callback.draw = draw
     try:
         yield
     finally:
-        for place in places:
-            place.forget()
+        for callback in callbacks:
+            callback.forget()
 
 
 def uniform(
     size: Sequence[int], low: float, high: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Draws from [low, high), on the generator's device.
+    """Return uniform draws from [low, high) on the generator's device.
 
-    What is drawn are whole multiples of 2^-24, the same in every dtype and on every CPU; they are scaled in `dtype`.
-    `uniform_` rounds its product and sum to fp32 in one on some CPUs and in two on others.
+    The draws are multiples of 2^-24, the same in every dtype and on every CPU, scaled in `dtype`. (`uniform_` rounds
+    its product and sum to fp32 together on some CPUs and separately on others.)
     """
     unit = torch.rand(size, generator=generator, device=generator.device, dtype=torch.float32).to(dtype)
     return torch.full_like(unit, low).add_(unit, alpha=high - low)
 
 
 def normal(size: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standard normal draws, on the generator's device; none beyond 5.8.
+    """Return standard normal draws on the generator's device, none beyond 5.8.
 
-    Made of `uniform` ones (Box and Muller 1958), as what torch draws as normal is rounded in fp32, and not alike on all
+    Made from `uniform` draws (Box and Muller 1958), because torch rounds its normal draws in fp32, not alike on all
     CPUs.
     """
     radius, angle = uniform((2, *size), 0, 1, generator, dtype).unbind()
@@ -74,18 +74,17 @@ def normal(size: Sequence[int], generator: torch.Generator, dtype: torch.dtype =
 def dropout_mask(
     size: Sequence[int], rate: float, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """0 at this rate, else 1 / (1 - rate), on the generator's device."""
+    """Return a mask of 0 with probability `rate`, else 1 / (1 - rate), on the generator's device."""
     kept = torch.rand(size, generator=generator, device=generator.device) >= rate
     return kept.to(dtype) / (1 - rate)
 
 
 class HostDraws:
-    """A generator on the CPU for draws that Python itself must know: which layers act, where a slice starts.
+    """CPU generators for draws that Python itself reads: which layers act, where a slice starts.
 
-    Read from the group's generator, which lives on the compute device, they would make the host wait for the device in
-    every step. So they are keyed instead of streamed: seeded by the seed of the rank's own generator and the position
-    in training, which is all a resumed training needs to draw the same again. Draws that only kernels use come from
-    the group's generator itself.
+    Reading such draws from the group's generator, which is on the compute device, would make the host wait in every
+    step. Instead each generator is seeded with the seed of the rank's generator and the position in training, so that a
+    resumed training draws the same again. Draws that only kernels use come from the group's generator.
     """
 
     def __init__(self, group: Group) -> None:
@@ -94,18 +93,18 @@ class HostDraws:
         self._part = 0
 
     def generator(self, progress: Progress) -> torch.Generator:
-        """Freshly seeded; differs between ranks, steps, and the parts of one accumulated step."""
+        """Return a newly seeded generator that differs between ranks, steps, and parts of an accumulated step."""
         position = (progress.stage, progress.epoch, progress.step)
         self._part = self._part + 1 if position == self._position else 0
         self._position = position
         return self._seeded(*position, self._part)
 
     def epoch_generator(self, progress: Progress) -> torch.Generator:
-        """Freshly seeded; the same throughout an epoch, also after a resume in its midst; differs between ranks."""
+        """Return a newly seeded generator that stays the same throughout an epoch and differs between ranks."""
         return self._seeded(progress.stage, progress.epoch)
 
     def shared_generator(self, progress: Progress) -> torch.Generator:
-        """Freshly seeded; equal on all ranks, and for the parts of one accumulated step."""
+        """Return a newly seeded generator that is equal on all ranks and for all parts of an accumulated step."""
         seed = self._group.shared_generator.initial_seed()
         return _seeded(seed, progress.stage, progress.epoch, progress.step)
 

@@ -13,16 +13,16 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Setup, TrainData
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.groups import group_of
+from biasbed.algorithms.groups import group_number
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
-from biasbed.networks.heads import without_head
+from biasbed.networks.heads import no_head_error
 from biasbed.settings import setting
 
 
 class Unit:
-    """Features [N,D] divided by their length, in fp32 at least."""
+    """Normalisation of features [N,D] to length 1, in fp32 at least."""
 
     def __call__(self, features: Tensor) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
@@ -31,10 +31,10 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class BiasSums:
-    """What the two terms need of features h, by class and value of the bias; all in float64.
+    """Sums over features h by class and bias from which the two terms follow, in float64.
 
-    sums [C,K,D] of h, squares [C,K] of |h|^2, counts [C,K] of images. A sum of inner products over pairs of a group of
-    images is half of |sum of h|^2 - sum of |h|^2: N D steps, where all pairs take N^2 D.
+    sums [C,K,D] of h, squares [C,K] of |h|^2, counts [C,K] of images. The sum of inner products over all pairs of a set
+    of images is half of |sum of h|^2 - sum of |h|^2: it takes N D steps, where the pairs would take N^2 D.
     """
 
     sums: Tensor
@@ -42,18 +42,18 @@ class BiasSums:
     counts: Tensor
 
     def orthogonality(self) -> Tensor:
-        """How alike images of the same bias are, of any classes (equation 5): sum_b |sum of h_i.h_j| / number of pairs.
+        """Return the similarity of images with the same bias (equation 5): sum_b |sum of h_i.h_j| / number of pairs.
 
-        Pairs i > j; the absolute value is that of a whole bias value's sum. 0 where there is no such pair.
+        Sums are over pairs i > j of any classes; the absolute value is taken once per bias. Returns 0 without pairs.
         """
         inner = (self.sums.sum(0).square().sum(1) - self.squares.sum(0)) / 2
         number = self.counts.sum(0)
         return inner.abs().sum() / (number * (number - 1) / 2).sum().clamp_min(1)
 
     def alignment(self) -> Tensor:
-        """How unlike images of one class and different biases are (equation 6): 1 - the mean of (1 + h_i.h_j) / 2.
+        """Return the dissimilarity of images of one class with different biases (equation 6).
 
-        Over all such pairs; 0 where there is none.
+        1 - the mean of (1 + h_i.h_j) / 2 over all such pairs; 0 without pairs.
         """
         inner = (self.sums.sum(1).square().sum(1) - self.sums.square().sum((1, 2))).sum() / 2
         number = (self.counts.sum(1).square() - self.counts.square().sum(1)).sum() / 2
@@ -61,10 +61,10 @@ class BiasSums:
 
 
 class EnD(ERM):
-    """ERM on features of length 1, with two terms on their inner products over all pairs of a batch.
+    """ERM on features of length 1 with two terms on their inner products over all pairs of a batch.
 
-    `alpha` times how alike images of the same bias are, and `beta` times how unlike images of the same class and
-    different biases are. The same features go into the classifier, when testing too.
+    `alpha` times the similarity of images with the same bias, and `beta` times the dissimilarity of images of the same
+    class with different biases. The same features go into the classifier, in evaluation too.
     """
 
     @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class EnD(ERM):
         super().__init__(hparams, setup)
         backbone = self.network.get_submodule("backbone")
         if self.network.head is None:
-            raise without_head(backbone)
+            raise no_head_error(backbone)
         if hparams.tanh:
             surgery.replace_last_activation(backbone, nn.Tanh())
         hooks.insert_before(self.network.head, Unit())
@@ -116,21 +116,21 @@ class EnD(ERM):
         logits = self.network.classify(features)
         self.observe(logits, batch.y)
         with torch.autocast(self.group.device.type, enabled=False):
-            cells = self.cells(features, batch)
+            sums = self.bias_sums(features, batch)
             terms = {
-                "orthogonality": self.hparams.alpha * cells.orthogonality(),
-                "alignment": self.hparams.beta * cells.alignment(),
+                "orthogonality": self.hparams.alpha * sums.orthogonality(),
+                "alignment": self.hparams.beta * sums.alignment(),
             }
         loss = self.task.loss(logits, batch.y)
         return {"classification": loss, **{name: term.to(loss.dtype) for name, term in terms.items()}}
 
-    def cells(self, features: Tensor, batch: Batch) -> BiasSums:
-        """Of this process's features [N,D] of length 1, made those of all processes."""
+    def bias_sums(self, features: Tensor, batch: Batch) -> BiasSums:
+        """Return the sums over all processes, from this process's features [N,D] of length 1."""
         assert batch.bias is not None
         h = features.double()
-        each = torch.cat([h, h.square().sum(1, keepdim=True), torch.ones_like(h[:, :1])], 1)
-        number = group_of(batch.y, batch.bias, self.shape[1])
-        here = each.new_zeros(self.shape[0] * self.shape[1], each.shape[1]).index_add(0, number, each)
-        total = self.group.sum(here.new_full((), len(h)))
-        whole = (self.mean_of_all(here / len(h)) * total).unflatten(0, self.shape)
-        return BiasSums(whole[..., :-2], whole[..., -2], whole[..., -1].detach().round())
+        columns = torch.cat([h, h.square().sum(1, keepdim=True), torch.ones_like(h[:, :1])], 1)
+        number = group_number(batch.y, batch.bias, self.shape[1])
+        local = columns.new_zeros(self.shape[0] * self.shape[1], columns.shape[1]).index_add(0, number, columns)
+        images = self.group.sum(local.new_full((), len(h)))
+        total = (self.mean_of_all(local / len(h)) * images).unflatten(0, self.shape)
+        return BiasSums(total[..., :-2], total[..., -2], total[..., -1].detach().round())

@@ -1,4 +1,4 @@
-"""Empirical risk minimisation: the plain classifier that every other method is compared with."""
+"""Empirical risk minimisation (ERM): the plain classifier that every other method is compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BALANCED: Mapping[str, tuple[str, ...] | None] = {"none": None, "class": ("y",),
 
 
 class ERM(Algorithm):
-    """Minimises the mean loss of the training examples (Vapnik 1992), of balanced draws if asked for."""
+    """Mean loss of the training examples (Vapnik 1992), optionally of balanced draws."""
 
     @dataclass(frozen=True)
     class HParams:
@@ -35,10 +35,10 @@ class ERM(Algorithm):
 
     @classmethod
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
-        """Methods that are made of this one, and have settings of their own, say themselves how they draw."""
-        found = super().streams(hparams)
+        """Return the main stream, balanced if asked for. Subclasses with their own settings define their own draws."""
+        requests = super().streams(hparams)
         by = BALANCED[hparams.balance] if isinstance(hparams, ERM.HParams) else None
-        return {**found, MAIN: replace(found[MAIN], by=by)}
+        return {**requests, MAIN: replace(requests[MAIN], by=by)}
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.logits(batch.x)
@@ -46,12 +46,12 @@ class ERM(Algorithm):
         return {"classification": self.task.loss(logits, batch.y)}
 
     def logits(self, x: Tensor) -> Tensor:
-        """Of a training batch; methods that differ from ERM in this forward pass alone override it."""
+        """Return the logits of a training batch. Methods that differ from ERM only in this forward pass override it."""
         logits: Tensor = self.network(x)
         return logits
 
     def update_other(self, name: str, batch: Batch) -> Terms:
-        """A step of the same training of another network of its own, by the optimizer of that name."""
+        """Take one ERM step of another network of the method, with the optimizer of the same name."""
         network = self.get_submodule(name)
 
         def objective(part: Batch) -> dict[str, Objective]:

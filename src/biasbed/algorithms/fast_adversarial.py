@@ -15,8 +15,7 @@ from torch import Tensor
 
 from biasbed.algorithms.draws import uniform
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import IMAGENET_CROPS, SGD, epochs
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import IMAGENET_CROPS, OPEN, SGD, epochs
 from biasbed.algorithms.requests import Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.settings import setting
@@ -24,31 +23,38 @@ from biasbed.settings import setting
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of the training with images and batches of their own size."""
+    """Part of the training with its own image size and batch size."""
 
     image_size: int
     batch_size: int
-    part: float  # of the training, up to 1 over all stretches
+    part: float  # fraction of the training; the parts of all stretches add up to 1
 
 
-def stretches(words: Sequence[str]) -> list[Stretch]:
-    """Of words `<pixels>:<batch>:<length>`; ValueError for others. Lengths count in proportion to their sum."""
-    found = [re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,5}):(\d+\.?\d*)", word) for word in words]
-    numbers = [(int(match[1]), int(match[2]), float(match[3])) for match in found if match]
-    if len(numbers) < len(words) or not all(length > 0 and size >= 8 for size, _, length in numbers):
+def parse_stretches(specifications: Sequence[str]) -> list[Stretch]:
+    """Return the stretches of specifications `<pixels>:<batch size>:<length>`. Raises ValueError for other formats.
+
+    Lengths are relative to their sum.
+    """
+    numbers = []
+    for specification in specifications:
+        match = re.fullmatch(r"([1-9]\d{0,3}):([1-9]\d{0,5}):(\d+\.?\d*)", specification)
+        if match:
+            numbers.append((int(match[1]), int(match[2]), float(match[3])))
+    if len(numbers) < len(specifications) or not all(length > 0 and size >= 8 for size, _, length in numbers):
         raise ValueError(
-            f"hparams.phases={','.join(words)}: should be <pixels>:<batch size>:<length> for each, as 128:512:6"
+            f"hparams.phases={','.join(specifications)}: should be <pixels>:<batch size>:<length> for each, as "
+            "128:512:6"
         )
     total = sum(length for *_, length in numbers)
     return [Stretch(size, batch, length / total) for size, batch, length in numbers]
 
 
 class FastAdversarial(ERM):
-    """ERM on images that one step of an attack has changed (algorithm 3).
+    """ERM on images changed by one step of an adversarial attack (algorithm 3).
 
-    The attack starts at uniform noise in [-eps, eps], goes `step` times eps up the sign of the loss's slope, and stays
-    within eps and within [0,1]. What it changes are images before they are normalised; both forward passes are those of
-    training, so that batch norm's statistics move twice in a step.
+    The attack starts with uniform noise in [-eps, eps], moves `step` times eps along the sign of the loss's gradient,
+    and is clipped to eps and to images in [0,1]. It changes images before normalisation. Both forward passes run in
+    training mode, so batch norm's statistics are updated twice in a step.
     """
 
     @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class FastAdversarial(ERM):
         )
 
         def __post_init__(self) -> None:
-            stretches(self.phases)
+            parse_stretches(self.phases)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
@@ -91,33 +97,34 @@ class FastAdversarial(ERM):
     hparams: HParams
 
     def stages(self) -> Sequence[Phase]:
-        """One after the other, along one course of the rate; the optimizer goes on. The last one is tested."""
-        found = stretches(self.hparams.phases)
-        if not found:
+        """Return one stage for each stretch. They share one schedule and optimizer, and the last one is tested."""
+        stretches = parse_stretches(self.hparams.phases)
+        if not stretches:
             return super().stages()
-        ends = [*itertools.accumulate(stretch.part for stretch in found[:-1]), 1.0]
-        return [
-            Stage(
-                MAIN if last else f"phase_{number}",
+        ends = [*itertools.accumulate(stretch.part for stretch in stretches[:-1]), 1.0]
+        stages = []
+        for number, (stretch, end) in enumerate(zip(stretches, ends, strict=True), 1):
+            is_last = number == len(stretches)
+            stage = Stage(
+                MAIN if is_last else f"phase_{number}",
                 self.update,
-                share=None if last else stretch.part,
+                share=None if is_last else stretch.part,
                 streams={MAIN: StreamRequest(size=stretch.batch_size, image_size=stretch.image_size)},
                 course=(end - stretch.part, end),
-                validate=not last,
+                validate=not is_last,
             )
-            for number, (stretch, end) in enumerate(zip(found, ends, strict=True), 1)
-            for last in [number == len(found)]
-        ]
+            stages.append(stage)
+        return stages
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         return super().losses(replace(batch, x=(batch.x + self.attack(batch)).clamp(0, 1)))
 
     def attack(self, batch: Batch) -> Tensor:
-        """What is added to the images, [N,C,H,W]. Only the noise is differentiated by: no gradient of a weight is."""
+        """Return the change [N,C,H,W] of the images. Only the noise gets a gradient; the weights do not."""
         noise = self.draws(batch)
         loss = self.task.loss(self.logits((batch.x + noise).clamp(0, 1)), batch.y)
         self.note("attacked_at_random", loss)
-        # Scaled, as slopes of pixels would vanish in fp16; where they overflow there is no direction.
+        # The loss is scaled, or gradients of pixels would vanish in fp16. Those that overflow give no direction.
         (slope,) = torch.autograd.grad(self.setup.precision.scale(loss), noise)
         eps = self.hparams.eps
         return (noise + self.hparams.step * eps * slope.sign().nan_to_num()).clamp(-eps, eps).detach()
@@ -126,5 +133,5 @@ class FastAdversarial(ERM):
         return self.noise(batch.x).requires_grad_()
 
     def noise(self, x: Tensor) -> Tensor:
-        """Where the attack starts, for images [N,C,H,W]."""
+        """Return the attack's starting point for images [N,C,H,W]."""
         return uniform(x.shape, -self.hparams.eps, self.hparams.eps, self.group.generator, x.dtype)

@@ -1,4 +1,4 @@
-"""Groups of training images: those of one class and one value of the bias."""
+"""Groups of training images: the combinations of class and bias."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 from biasbed.batch import Batch
 
-GROUP = ("y", "bias")  # the columns whose combinations are groups
+GROUP = ("y", "bias")  # columns whose combinations are the groups
 
 
-def labels(batch: Batch) -> Mapping[str, Tensor]:
-    """What a pass looks for that wants to know of every training image which group it is in."""
+def group_labels(batch: Batch) -> Mapping[str, Tensor]:
+    """Return the columns that a pass collects to know the group of every training image."""
     assert batch.bias is not None
     return {"y": batch.y, "bias": batch.bias}
 
 
-def group_of(y: Tensor, bias: Tensor, num_biases: int) -> Tensor:
-    """The number [N] of each image's group: class * num_biases + bias."""
+def group_number(y: Tensor, bias: Tensor, num_biases: int) -> Tensor:
+    """Return the number [N] of each image's group: class * num_biases + bias."""
     return y * num_biases + bias

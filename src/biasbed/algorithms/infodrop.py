@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,29 +13,77 @@ from torch.nn import functional
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.patches import Moves, Offset, patch_distances
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
     BIASBED_PAPER,
     IMAGENET_CROPS,
     IMAGENET_WEIGHTS,
+    OPEN,
     SGD,
     STEPS,
+    TRAINING,
     epochs,
 )
-from biasbed.algorithms.recipes import OPEN, TRAINING
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
 
-# Draws in flight at a time: at 224 pixels and 256 images the stem alone needs 77 million.
+Offset = tuple[int, int]  # rows, columns
+
+
+class Moves(NamedTuple):
+    """Offsets as a tensor, for compiled code, which would be compiled anew for every other Python number."""
+
+    offsets: Tensor  # [K,2] rows and columns, on the device
+    radius: int  # largest offset in either direction
+
+
+def patch_distances(u: Tensor, offsets: Sequence[Offset] | Moves, window: Window) -> Tensor:
+    """Return the squared distances [N,K,h,w] between each patch of u [N,C,H,W] and those at K offsets from it."""
+    reach = offsets.radius if isinstance(offsets, Moves) else max(max(map(abs, offset)) for offset in offsets)
+    padded = functional.pad(u, (window.padding + reach,) * 4)
+    height, width = (size - 2 * reach for size in padded.shape[2:])
+    centre = padded[:, :, reach : reach + height, reach : reach + width]
+    distances = []
+    for moved in _moved(padded, offsets, reach):  # one by one: all maps at once would dominate the memory
+        squared = (centre - moved).square_().sum(dim=1)
+        distances.append(_window_sum(_window_sum(squared, window, dim=1), window, dim=2))
+    return torch.stack(distances, dim=1)
+
+
+def _moved(padded: Tensor, offsets: Sequence[Offset] | Moves, reach: int) -> Iterator[Tensor]:
+    """Yield the map, moved by each offset, without its `reach` pixels of padding."""
+    height, width = (size - 2 * reach for size in padded.shape[2:])
+    if isinstance(offsets, Moves):
+        rows, columns = (torch.arange(reach, reach + size, device=padded.device) for size in (height, width))
+        for i, j in offsets.offsets.unbind():
+            yield padded[:, :, (rows + i)[:, None], columns + j]
+        return
+    for i, j in offsets:
+        yield padded[:, :, reach + i : reach + i + height, reach + j : reach + j + width]
+
+
+def _window_sum(maps: Tensor, window: Window, dim: int) -> Tensor:
+    """Return sums over windows along one dimension. Uses slices because avg_pool2d takes five times as long on a CPU,
+    and a convolution with ones may round to TF32 on a GPU."""
+    count = (maps.shape[dim] - window.kernel) // window.stride + 1
+    total = torch.zeros((), dtype=maps.dtype, device=maps.device)
+    for start in range(window.kernel):
+        index = [slice(None)] * maps.ndim
+        index[dim] = slice(start, start + (count - 1) * window.stride + 1, window.stride)
+        part = maps[tuple(index)]
+        total = part.clone() if start == 0 else total.add_(part)
+    return total
+
+
+# Draws held at a time: at 224 pixels and 256 images the stem alone needs 77 million.
 MAX_DRAWS = 1 << 22
 EVALUATION_SEED = 2020
-ONE = 1 << 40  # 1 in the whole numbers of an alias table
+ONE = 1 << 40  # integer that stands for 1 in an alias table
 
 
-# --- the mask as functions of its draws -------------------------------------------------------------------------------
+# --- functions of the draws -------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -49,17 +97,17 @@ def drop_weights(
     band_width: float = 1.0,
     per_image: bool = False,
 ) -> Tensor:
-    """How likely a single draw hits each position of the map computed from u [N,C,H,W]: [N,h,w], each summing to 1.
+    """Return the probability that a single draw hits each position of the map computed from u [N,C,H,W]: [N,h,w].
 
     With S_k the squared distance between the patch that a position sees (`window`) and the same patch moved by offset
-    k, the patch's density is the mean over k of exp(-S_k / (2 band_width^2 s)), s being the mean of all S; weights are
-    proportional to density^(1/temperature). So what resembles its neighbourhood (texture, plain areas) is dropped and
-    what is self-informative (edges) is kept. Zero padding counts as content. With `pool`, weights become the minimum
-    over the pooling window, to go with a max-pooled map.
+    k, the patch's density is the mean over k of exp(-S_k / (2 band_width^2 s)), s being the mean of all S. Weights are
+    proportional to density^(1/temperature) and sum to 1 per image. So positions that resemble their neighbourhood
+    (texture, plain areas) are dropped and self-informative ones (edges) are kept. Zero padding counts as content. With
+    `pool`, weights become the minimum over the pooling window, to match a max-pooled map.
 
-    s is one number per call, unless `per_image`. In fp32 at least, whatever the autocast, and in logarithms: the
-    exponent 1/temperature (33) multiplies relative errors and underflows for most positions. A batch without any
-    contrast gives equal weights.
+    s is one number per call, or one per image with `per_image`. Computed in fp32 at least, whatever the autocast, and
+    in logarithms: the exponent 1/temperature (33) multiplies relative errors and underflows for most positions. A batch
+    without any contrast gives equal weights.
     """
     with torch.autocast(u.device.type, enabled=False):
         distances = patch_distances(at_least_fp32(u), offsets, window)
@@ -73,25 +121,25 @@ def drop_weights(
 
 @dataclass(frozen=True)
 class AliasTable:
-    """N discrete distributions over L positions, ready for draws at constant cost (Walker 1977).
+    """N discrete distributions over L positions, with draws at constant cost (Walker 1977).
 
     A draw takes a uniform position and a uniform coin, and returns the position if the coin is below its `keep` [N,L],
-    else the position's `alias` [N,L]. `torch.multinomial` draws from the same law, by a binary search per draw that
-    takes six times as long.
+    else the position's `alias` [N,L]. `torch.multinomial` draws from the same distribution, with a binary search per
+    draw that takes six times as long.
     """
 
     keep: Tensor
     alias: Tensor
 
     @classmethod
-    def of(cls, weights: Tensor) -> AliasTable:
-        """The table of weights [N,L] >= 0, none of whose rows is all zeros.
+    def from_weights(cls, weights: Tensor) -> AliasTable:
+        """Return the table of weights [N,L] >= 0, no row of which is all zeros.
 
-        Walker's pairing without its loop. Scaled to mean 1, positions below 1 lack a `deficit` and those above have a
-        `surplus`; both are laid along a line in the order of positions. A position that lacks is filled up from the
-        one whose surplus lies where its deficit starts. A position with surplus gives until less than 1 is left, keeps
-        that, and is itself filled up from the next one with surplus. In whole numbers, `ONE` standing for 1: sums of
-        floats on a GPU need not rise, and a search among them could end at a position that has nothing to give.
+        Walker's pairing without its loop. Scaled to mean 1, positions below 1 have a `deficit` and those above have a
+        `surplus`; both are laid along a line in the order of positions. A position with a deficit is filled from the
+        one whose surplus lies where its deficit starts. A position with a surplus gives until less than 1 is left,
+        keeps that, and is itself filled from the next one with a surplus. Computed in integers, with `ONE` for 1:
+        cumulative sums of floats on a GPU may decrease, and a search could end at a position without a surplus.
         """
         length = weights.shape[1]
         scaled = (weights.double() * (length * ONE / weights.double().sum(dim=1, keepdim=True))).round_().long()
@@ -106,19 +154,19 @@ class AliasTable:
         return cls(keep.to(weights.dtype), torch.where(gives, successor, giver))
 
     def draw(self, positions: Tensor, coins: Tensor) -> Tensor:
-        """Draws [N,M] from uniform positions [N,M] in {0..L-1} and coins [N,M] in [0,1)."""
+        """Return draws [N,M] from uniform positions [N,M] in {0..L-1} and coins [N,M] in [0,1)."""
         kept = coins < self.keep.gather(1, positions)
         return torch.where(kept, positions, self.alias.gather(1, positions))
 
 
 def drop_probability(weights: Tensor, count: int) -> Tensor:
-    """The probability 1 - (1 - w)^count that any of `count` draws hits a position: weights [N,L] > 0 -> [N,L]."""
+    """Return the probability 1 - (1 - w)^count that any of `count` draws hits a position, for weights [N,L] > 0."""
     w = weights / weights.sum(dim=1, keepdim=True)
     return -torch.expm1(count * torch.log1p(-w))
 
 
 def mark(choice: Tensor, length: int) -> Tensor:
-    """True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
+    """Return a mask that is True at every drawn position: choice [N,C,M] -> bool [N,C,length]."""
     return torch.zeros(*choice.shape[:2], length, dtype=torch.bool, device=choice.device).scatter_(2, choice, True)
 
 
@@ -127,18 +175,18 @@ def mark(choice: Tensor, length: int) -> Tensor:
 
 @dataclass(frozen=True)
 class MaskDraw:
-    """One forward pass at one insertion point: the offsets, and the generator of the positions.
+    """Draws of one forward pass at one insertion point: the offsets, and the generator of the positions.
 
-    Without a generator, every image meets the same fixed numbers and is compared with its own mean distance, so that
-    its mask depends on nothing but the image.
+    Without a generator every image gets the same fixed numbers and is compared with its own mean distance, so that its
+    mask depends on the image only.
     """
 
     offsets: Sequence[Offset]
     generator: torch.Generator | None
-    moves: Moves | None = None  # the same offsets
+    moves: Moves | None = None  # the same offsets as a tensor
 
     def uniform(self, num_images: int, first: int, last: int, length: int, device: torch.device) -> Sequence[Tensor]:
-        """Numbers `first` to `last` of each image, as positions and coins [N,last-first] for `AliasTable.draw`."""
+        """Return numbers `first` to `last` of each image as positions and coins [N,last-first] for `AliasTable`."""
         if self.generator is None:
             fixed = fixed_uniform(first, last, length, device)
             return [numbers.expand(num_images, -1) for numbers in fixed]
@@ -146,23 +194,23 @@ class MaskDraw:
         return [positions, self.coins(num_images, first, last, device)]
 
     def coins(self, num_images: int, first: int, last: int, device: torch.device) -> Tensor:
-        """Numbers `first` to `last` of each image in [0,1): [N,last-first]."""
+        """Return numbers `first` to `last` of each image in [0,1): [N,last-first]."""
         if self.generator is None:
             return fixed_uniform(first, last, 1, device)[1].expand(num_images, -1)
         return torch.rand((num_images, last - first), generator=self.generator, device=device)
 
 
 def fixed_uniform(first: int, last: int, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions in {0..length-1} and coins in [0,1), [last-first], that are a function of their index alone.
+    """Return positions in {0..length-1} and coins in [0,1), [last-first], as functions of their index only.
 
-    Hashed counters, because they are equal on every device, need no generator and can be exported with the network.
+    Hashed counters are equal on every device, need no generator and can be exported with the network.
     """
     index = 2 * torch.arange(first, last, device=device)
     return _hash(index) * length >> 32, _hash(index + 1).float() / 2**32 % 1  # the fraction 1 - 2^-33 rounds to 1
 
 
 def _hash(index: Tensor) -> Tensor:
-    """Whole numbers in [0, 2^32) without a visible pattern: two rounds of multiply and shift."""
+    """Return integers in [0, 2^32) without a visible pattern: two rounds of multiply and shift."""
     mixed = index
     for _ in range(2):
         mixed = ((mixed >> 16) ^ mixed) * 0x45D9F3B & 0xFFFFFFFF
@@ -170,7 +218,7 @@ def _hash(index: Tensor) -> Tensor:
 
 
 class Mask(Drawn):
-    """Watches the feature u at the site's source and masks the map z at its target."""
+    """Observer of the feature u at the site's source, which masks the map z at its target."""
 
     draw: MaskDraw | None
 
@@ -193,7 +241,7 @@ class Mask(Drawn):
             )
 
     def change(self, z: Tensor) -> Tensor:
-        """z [N,C,h,w] with the drawn positions set to 0; what is left is not scaled up."""
+        """Return z [N,C,h,w] with the drawn positions set to 0; the rest is not scaled up."""
         if self.draw is None or self.weights is None:
             return z
         dropped = self._dropped(self.weights, z.shape[1], self.draw)
@@ -205,13 +253,13 @@ class Mask(Drawn):
 
     @torch.no_grad()
     def _dropped(self, weights: Tensor, channels: int, draw: MaskDraw) -> Tensor:
-        """What is dropped per image and channel: bool [N,channels,h,w]."""
+        """Return the mask of dropped positions per image and channel: bool [N,channels,h,w]."""
         num_images, height, width = weights.shape
         length = height * width
         count = int(self.drop_rate * length)
         if count == 0:
             return torch.zeros(num_images, channels, height, width, dtype=torch.bool, device=weights.device)
-        weights = weights.flatten(1) + 1e-8  # as the authors: a draw never meets all zeros
+        weights = weights.flatten(1) + 1e-8  # as in the authors' code: no row is all zeros
         numbers = length if self.approximate else count  # per image and channel
         # Without a generator the number of images plays no part, as an exported network doesn't know it.
         step = max(1, MAX_DRAWS // (numbers * (max(1, num_images) if draw.generator else 64)))
@@ -223,7 +271,7 @@ class Mask(Drawn):
                 coins = draw.coins(num_images, first * length, last * length, weights.device)
                 parts.append(coins.view(num_images, last - first, length) < probability)
         else:
-            table = AliasTable.of(weights)
+            table = AliasTable.from_weights(weights)
             for first, last in spans:
                 uniform = draw.uniform(num_images, first * count, last * count, length, weights.device)
                 parts.append(mark(table.draw(*uniform).view(num_images, last - first, count), length))
@@ -231,7 +279,7 @@ class Mask(Drawn):
 
 
 def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mask]:
-    """Masks at the stem and in the first block of each of the first `layers` stages, in the order of the forward."""
+    """Insert masks at the stem and in the first block of each of the first `layers` stages. Returns them in order."""
     sites = [surgery.stem_site(resnet)]
     for stage in range(1, hparams.layers + 1):
         sites += surgery.first_block_sites(resnet, stage)
@@ -245,7 +293,7 @@ def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mas
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-# How the authors mask on PACS, and BiasBed, too; when they do is each recipe's own.
+# Masks of the authors on PACS and of BiasBed; each recipe says during which epochs.
 PACS: Mapping[str, Any] = {
     "hparams.drop_rate": 1.5,
     "hparams.temperature": 0.03,
@@ -258,12 +306,12 @@ PACS: Mapping[str, Any] = {
 
 
 class InfoDrop(ERM):
-    """ERM, with features dropped in training where the image resembles its own neighbourhood.
+    """ERM with features dropped in training where the image resembles its own neighbourhood.
 
     Each masked map loses, per image and channel, the positions hit by floor(drop_rate*h*w) draws from `drop_weights`;
-    with `approximate`, each position by a coin of its own with the probability that those draws give it.
-    Offsets and the mean distance are one per forward and process, as in the authors' code, so that two processes do
-    not reproduce one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
+    with `approximate`, each position is dropped independently with the probability that those draws hit it. Offsets and
+    the mean distance are one per forward pass and process, as in the authors' code, so two processes do not reproduce
+    one. Evaluation is unmasked, as in the authors' recipe, unless `mask_in_eval`.
     """
 
     @dataclass(frozen=True)
@@ -312,7 +360,7 @@ class InfoDrop(ERM):
             "hparams.finetune_from": 100 / 120,
             "hparams.mask_in_eval": False,
         },
-        # How much is dropped, for networks and a task that are not ours: training is open.
+        # How much to drop, for networks and a task that are not ours; training is open.
         "authors_few_shot": {
             **dict.fromkeys(TRAINING, OPEN),
             **PACS,
@@ -345,8 +393,8 @@ class InfoDrop(ERM):
         if not draws:
             return [None] * len(self.masks)
         offsets = self.group.send(torch.tensor([draw.offsets for draw in draws])).unbind()
-        moves = [Moves(own, self.hparams.radius) for own in offsets]
-        return [replace(draw, moves=own) for draw, own in zip(draws, moves, strict=True)]
+        moves = [Moves(tensor, self.hparams.radius) for tensor in offsets]
+        return [replace(draw, moves=tensors) for draw, tensors in zip(draws, moves, strict=True)]
 
     def _draw(self) -> list[MaskDraw | None]:
         if self.progress.is_past(self.hparams.finetune_from) or not self.training:
@@ -355,13 +403,13 @@ class InfoDrop(ERM):
         return [MaskDraw(moves, self.group.generator) for moves in offsets]
 
     def _evaluation_draw(self) -> list[MaskDraw | None]:
-        """The same draws whenever asked: evaluation is a function of model and image, and moves no generator."""
+        """Return the same draws every time: evaluation is a function of model and image and uses no generator."""
         if not self.hparams.mask_in_eval:
             return [None] * len(self.masks)
         return [MaskDraw(moves, None) for moves in self._evaluation_offsets]
 
     def _offsets(self, generator: torch.Generator) -> list[list[Offset]]:
-        """Per mask `num_offsets` pairs from {-radius..radius}; repeats and (0,0) are allowed, as with the authors."""
+        """Return `num_offsets` pairs from {-radius..radius} per mask; repeats and (0,0) may occur (authors)."""
         radius, shape = self.hparams.radius, (len(self.masks), self.hparams.num_offsets, 2)
         drawn = torch.randint(-radius, radius + 1, shape, generator=generator).tolist()
         return [[(i, j) for i, j in moves] for moves in drawn]

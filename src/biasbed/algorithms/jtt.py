@@ -20,21 +20,21 @@ from biasbed.settings import setting
 
 
 class JTT(ERM):
-    """ERM twice: images that a short first training gets wrong are drawn `upweight` times as often in the second one.
+    """ERM twice: the second training reads images that a short first one gets wrong `upweight` times as often.
 
-    The second network starts anew (algorithm 1). Bias labels are not needed.
+    The second network starts from its own initial weights (algorithm 1). Bias labels are not needed.
     """
 
     @dataclass(frozen=True)
     class HParams:
         identification: float = setting(
-            1 / 6, "part of the training that is the first one (authors: 60 epochs, then 300)", gt=0, lt=1
+            1 / 6, "part of the training that the first one takes (authors: 60 epochs, then 300)", gt=0, lt=1
         )
         upweight: int = setting(
             20, "how often a pass of the second training reads an image of the error set (authors: 20, 50 or 100)", ge=2
         )
 
-    unused_parameters: ClassVar[bool] = True  # of the first network, before it is gone
+    unused_parameters: ClassVar[bool] = True  # the first network's, until it is released
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
             **WATERBIRDS,
@@ -63,7 +63,7 @@ class JTT(ERM):
         return {"main": make(self.network.parameters()), "first": make(self.first.parameters())}
 
     def stages(self) -> Sequence[Phase]:
-        """The first network, the images that it gets wrong, and the second one."""
+        """Return the first training, the search for its errors, and the second training."""
         return (
             Stage(
                 "identification",
@@ -77,31 +77,32 @@ class JTT(ERM):
         )
 
     def predict_first(self, x: Tensor) -> Tensor:
-        """Logits of the first network."""
+        """Return the logits of the first network."""
         logits: Tensor = self.first(x)
         return logits
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Return which images [N] the first network gets wrong."""
         return {"error": ~self.task.right(self.predict_first(batch.x), batch.y)}
 
-    def keep(self, found: Mapping[str, Tensor]) -> None:
-        """The error set; Failure where the second training would be ERM."""
-        wrong, images = int(found["error"].sum()), len(found["error"])
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Store the error set. Raises Failure if the second training would be plain ERM."""
+        wrong, images = int(values["error"].sum()), len(values["error"])
         if wrong in (0, images):
-            word, way = ("none", "lower") if wrong == 0 else ("every one", "raise")
+            number, change = ("none", "lower") if wrong == 0 else ("every one", "raise")
             raise Failure(
-                f"jtt: the first training gets {word} of {images} training images wrong, so that none would count more "
-                f"than others in the second: {way} hparams.identification={self.hparams.identification:.3g}"
+                f"jtt: the first training gets {number} of {images} training images wrong, so that none would count "
+                f"more than others in the second: {change} hparams.identification={self.hparams.identification:.3g}"
             )
-        self.error.copy_(found["error"])
+        self.error.copy_(values["error"])
 
     def forget(self) -> None:
-        """The first network has done its work."""
+        """Release the first network."""
         self.release("first")
 
     @property
     def times(self) -> Tensor:
-        """How often each training image is read in a pass of the second training [num_examples]."""
+        """Number of times [num_examples] that a pass of the second training reads each training image."""
         return 1 + (self.hparams.upweight - 1) * self.error
 
     def per_example(self) -> Mapping[str, Tensor]:

@@ -1,11 +1,11 @@
-"""A linear classifier refitted on groups in equal parts, by logistic regression with an L1 penalty (Kirichenko 2023).
+"""Last layer refitted on balanced groups by logistic regression with an L1 penalty (Kirichenko 2023).
 
-Numbers in, numbers out: features and labels as arrays, of which the groups are drawn.
+Works on NumPy arrays of features and labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.preprocessing import StandardScaler
 
-TRIES = 1000  # iterations that a fit may take
+TRIES = 1000  # largest number of iterations of a fit
 
 
 class LastLayer(NamedTuple):
-    """weights [K,D] and intercepts [K] for features as they are, of two classes too; the strength C that was chosen."""
+    """Last layer for unscaled features: weights [K,D] and intercepts [K], also for two classes, and the chosen C."""
 
     weights: np.ndarray
     intercepts: np.ndarray
@@ -29,54 +29,56 @@ def refit(
     x: np.ndarray,
     y: np.ndarray,
     group: np.ndarray,
-    usual: np.ndarray,
+    train_features: np.ndarray,
     strengths: Sequence[float],
     draws: int,
     generator: np.random.Generator,
 ) -> LastLayer:
-    """The last layer of features x [N,D] with labels y and groups [N], of which each has two images at least.
+    """Return the last layer for features x [N,D] with labels y and groups [N] of at least two images each.
 
-    C is the first of `strengths` with the best accuracy in the worst group, on one half of each group, of a fit on the
-    other. Weights and intercepts are then means over `draws` fits to as many images of each group as the smallest has.
-    usual: features [M,D] by whose means and deviations these fits are standardised.
+    C is the first of `strengths` with the best worst-group accuracy on one half of each group, after a fit on the other
+    half. Weights and intercepts are then means over `draws` fits, each on a random subset with as many images of each
+    group as the smallest one has. train_features: [M,D], whose means and deviations standardise these fits.
     """
     from sklearn.preprocessing import StandardScaler
 
-    one, other = halves(group, generator)
-    rows = one[balanced(group[one], generator)]
+    fit_half, test_half = halves(group, generator)
+    rows = fit_half[balanced(group[fit_half], generator)]
     scaler = StandardScaler().fit(x[rows])
-    tried = [fit(scaler.transform(x[rows]), y[rows], strength) for strength in strengths]
-    worst = [worst_group(own.predict(scaler.transform(x[other])), y[other], group[other]) for own in tried]
-    strength = strengths[int(np.argmax(worst))]
-    scaler = StandardScaler().fit(usual)
+    accuracies = []
+    for candidate in strengths:
+        classifier = fit(scaler.transform(x[rows]), y[rows], candidate)
+        predictions = classifier.predict(scaler.transform(x[test_half]))
+        accuracies.append(worst_group_accuracy(predictions, y[test_half], group[test_half]))
+    strength = strengths[int(np.argmax(accuracies))]
+    scaler = StandardScaler().fit(train_features)
     fits = []
     for _ in range(draws):
         rows = balanced(group, generator)
-        fits.append(linear(fit(scaler.transform(x[rows]), y[rows], strength)))
+        fits.append(coefficients(fit(scaler.transform(x[rows]), y[rows], strength)))
     weights, intercepts = (np.mean(parts, axis=0) for parts in zip(*fits, strict=True))
-    return LastLayer(*for_features(weights, intercepts, scaler), strength)
+    return LastLayer(*unscale(weights, intercepts, scaler), strength)
 
 
 def balanced(group: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Rows with as many images of each group as the smallest has, drawn without replacement."""
+    """Return rows with as many images of each group as the smallest one has, drawn without replacement."""
     least = np.unique(group, return_counts=True)[1].min()
-    return _of_each(group, generator, lambda number: slice(least))
+    return np.concatenate([rows[:least] for rows in _shuffled_groups(group, generator)])
 
 
 def halves(group: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of two halves of every group; of an odd number, the first one gets one more."""
-    first = _of_each(group, generator, lambda number: slice(-(-number // 2)))
+    """Return rows of two halves of every group. The first half of an odd number is larger by one."""
+    first = np.concatenate([rows[: -(-len(rows) // 2)] for rows in _shuffled_groups(group, generator)])
     return first, np.setdiff1d(np.arange(len(group)), first)
 
 
-def _of_each(group: np.ndarray, generator: np.random.Generator, part: Callable[[int], slice]) -> np.ndarray:
-    """Part of each group's rows in random order. part: of a number of rows."""
-    members = [generator.permutation(np.flatnonzero(group == number)) for number in np.unique(group)]
-    return np.concatenate([rows[part(len(rows))] for rows in members])
+def _shuffled_groups(group: np.ndarray, generator: np.random.Generator) -> list[np.ndarray]:
+    """Return the rows of each group in random order."""
+    return [generator.permutation(np.flatnonzero(group == number)) for number in np.unique(group)]
 
 
 def fit(x: np.ndarray, y: np.ndarray, strength: float) -> OneVsRestClassifier:
-    """One class against the rest each; of two classes one fit. Equal for equal numbers."""
+    """Return one-against-the-rest classifiers; a single one for two classes. Equal inputs give equal fits."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -84,21 +86,22 @@ def fit(x: np.ndarray, y: np.ndarray, strength: float) -> OneVsRestClassifier:
     return OneVsRestClassifier(regression).fit(x, y)
 
 
-def worst_group(decided: np.ndarray, y: np.ndarray, group: np.ndarray) -> float:
-    """The smallest of the groups' accuracies."""
-    return min(float((decided == y)[group == number].mean()) for number in np.unique(group))
+def worst_group_accuracy(predictions: np.ndarray, y: np.ndarray, group: np.ndarray) -> float:
+    """Return the smallest of the groups' accuracies."""
+    return min(float((predictions == y)[group == number].mean()) for number in np.unique(group))
 
 
-def linear(fitted: OneVsRestClassifier) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [F,D] and intercepts [F] of the fits: one of two classes, else K."""
-    each = fitted.estimators_
-    return np.stack([own.coef_[0] for own in each]), np.array([own.intercept_[0] for own in each])
+def coefficients(fitted: OneVsRestClassifier) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights [F,D] and intercepts [F] of the F classifiers: one for two classes, else K."""
+    classifiers = fitted.estimators_
+    weights = np.stack([classifier.coef_[0] for classifier in classifiers])
+    return weights, np.array([classifier.intercept_[0] for classifier in classifiers])
 
 
-def for_features(weights: np.ndarray, intercepts: np.ndarray, scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
-    """The same for features that are not standardised, of every class.
+def unscale(weights: np.ndarray, intercepts: np.ndarray, scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and intercepts of every class for features that are not standardised.
 
-    A single fit's score z becomes -z/2 and z/2, of which the softmax is its sigmoid.
+    The score z of a single classifier becomes -z/2 and z/2, whose softmax is the sigmoid of z.
     """
     weights = weights / scaler.scale_
     intercepts = intercepts - weights @ scaler.mean_

@@ -9,18 +9,17 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup, Terms
-from biasbed.algorithms.presets import ADAM, BIASED_MNIST, epochs
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import ADAM, BIASED_MNIST, OPEN, epochs
 from biasbed.algorithms.relative_difficulty import DifficultyWeighted, Pair, cross_entropy
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
 
-class Apart(Pair):
+class SeparateNetworks(Pair):
     """Two networks that share nothing."""
 
     def __init__(self, setup: Setup, biased_backbone: str | None = None) -> None:
-        """biased_backbone: architecture of the biased one; None: as configured."""
+        """biased_backbone: architecture of the biased network; None: as configured."""
         super().__init__()
         self.network = setup.network()
         self.biased = setup.network() if biased_backbone is None else setup.network(biased_backbone)
@@ -36,16 +35,16 @@ class Apart(Pair):
         assert batch.index is not None
         logits, biased_logits = self(batch.x)
         method.observe(logits, batch.y)
-        own, biased = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
-        weights = method.weigh(batch, own, biased)
-        return {"biased": method.biased_mean(biased, batch.index), "classification": (weights * own).mean()}
+        ce, biased_ce = cross_entropy(logits, batch.y), cross_entropy(biased_logits, batch.y)
+        weights = method.weigh(batch, ce, biased_ce)
+        return {"biased": method.biased_mean(biased_ce, batch.index), "classification": (weights * ce).mean()}
 
 
 class LfF(DifficultyWeighted):
-    """Two networks: one whose bias is amplified, and one that learns most from what the first one fails at.
+    """Two networks: the bias of one is amplified, and the other learns most from the images that the first one fails.
 
-    The biased one minimises `relative_difficulty.amplified`, the other its cross-entropy, weighted by the relative
-    difficulty W of each image (equation 4, algorithm 1).
+    The biased network minimises `relative_difficulty.amplified`, the other one its cross-entropy weighted by the
+    relative difficulty W of each image (equation 4, algorithm 1).
     """
 
     @dataclass(frozen=True)
@@ -76,4 +75,4 @@ class LfF(DifficultyWeighted):
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
-        self.pair = Apart(setup, hparams.biased_backbone)
+        self.pair = SeparateNetworks(setup, hparams.biased_backbone)

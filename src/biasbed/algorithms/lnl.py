@@ -1,4 +1,4 @@
-"""LNL: learning not to learn (Kim, Kim, Kim, Kim and Kim, CVPR 2019), of a bias label per image."""
+"""LNL: learning not to learn (Kim, Kim, Kim, Kim and Kim, CVPR 2019), with a bias label per image."""
 
 from __future__ import annotations
 
@@ -12,43 +12,42 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import SGD, STEPS, epochs
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import OPEN, SGD, STEPS, epochs
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.networks import hooks, surgery
 from biasbed.settings import setting
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """The mean over all but the second axis of sum_k p_k log p_k, p the softmax of logits [N,K,...]; in fp32 at least.
+    """Return the mean of sum_k p_k log p_k over images and positions, p the softmax of logits [N,K,...].
 
-    Smallest, -log K, where all values are equally likely.
+    In fp32 at least. Smallest, -log K, if all values are equally likely.
     """
     log_p = at_least_fp32(logits).log_softmax(1)
     return (log_p.exp() * log_p).sum(1).mean()
 
 
 def reverse(x: Tensor, factor: float) -> Tensor:
-    """x, whose gradient is multiplied by -factor."""
+    """Return x with its gradient multiplied by -factor."""
     still = x.detach()
     return still + factor * (still - x)
 
 
-class Keeper:
-    """Keeps the map that passes while `wanted`."""
+class MapRecorder:
+    """Recorder of the map that passes while `is_recording`."""
 
     def __init__(self) -> None:
-        self.wanted, self.map = False, torch.empty(0)
+        self.is_recording, self.map = False, torch.empty(0)
 
     def __call__(self, x: Tensor) -> None:
-        if self.wanted:
+        if self.is_recording:
             self.map = x
 
 
 class Predictor(nn.Module):
-    """Tells the bias by the mean over all positions of maps [N,C,H,W], or by features [N,C]: logits [N,K].
+    """Classifier of the bias from the mean over positions of maps [N,C,H,W], or from features [N,C]: logits [N,K].
 
-    hidden: with one more layer, as wide as what comes in.
+    hidden: add a hidden layer as wide as the input.
     """
 
     def __init__(self, channels: int, biases: int, hidden: bool) -> None:
@@ -62,11 +61,11 @@ class Predictor(nn.Module):
 
 
 class LNL(ERM):
-    """ERM whose maps half-way through the network are trained so that a predictor can't tell the bias by them.
+    """ERM whose maps half-way through the network are trained to hide the bias from a predictor.
 
-    Each step has two phases on one batch. In the first the network learns, by its own loss plus `entropy_weight` times
+    Each step has two phases on one batch. In the first the network learns by its own loss plus `entropy_weight` times
     the negative entropy of the predictor (equation 4). In the second, the predictor learns the bias from new maps, and
-    what is before them is stepped once more, by that gradient times -`reversal`.
+    the layers before them take a second step along that gradient times -`reversal`.
     """
 
     @dataclass(frozen=True)
@@ -109,11 +108,11 @@ class LNL(ERM):
         backbone = self.network.get_submodule("backbone")
         middle = surgery.middle(backbone)
         self.channels = middle.channels
-        early = {parameter for module in middle.before for parameter in module.parameters()}
+        early = set(nn.ModuleList(middle.before).parameters())
         self.is_early = [parameter in early for parameter in self.network.parameters()]
         self.is_residual = hasattr(backbone, "layer1")
-        self.keeper = Keeper()
-        hooks.observe_input(middle.after, self.keeper)
+        self.recorder = MapRecorder()
+        hooks.observe_input(middle.after, self.recorder)
 
     def on_train_data(self, data: TrainData) -> None:
         self.predictor = Predictor(self.channels, data.num_biases, hidden=not self.is_residual)
@@ -128,14 +127,14 @@ class LNL(ERM):
         gradients, first = self.grads(batch, self.unlearning)
         self.apply_gradients(gradients)
         gradients, second = self.grads(batch, self.learning)
-        # None for what is behind the middle: a gradient of zeros would let momentum and decay move it.
+        # None for layers after the middle: momentum and weight decay would move them with a gradient of zeros.
         early = iter(gradients["early"])
         main = [next(early) if is_early else None for is_early in self.is_early]
         self.apply_gradients({"main": main, "predictor": gradients["predictor"]})
         return {"network": first["main"], "predictor": second["predictor"]}
 
     def unlearning(self, batch: Batch) -> dict[str, Objective]:
-        """The first phase: the network's loss."""
+        """Return the network's loss, for the first phase."""
         logits, maps = self.half_way(batch.x)
         self.observe(logits, batch.y)
         loss = self.task.loss(logits, batch.y)
@@ -145,7 +144,7 @@ class LNL(ERM):
         return {"main": (loss + self.hparams.entropy_weight * entropy, self.network.parameters())}
 
     def learning(self, batch: Batch) -> dict[str, Objective]:
-        """The second phase: the predictor's loss, reversed for what is before the maps."""
+        """Return the predictor's loss, reversed for the layers before the maps, for the second phase."""
         _, maps = self.half_way(batch.x)
         logits = self.predictor(reverse(maps, self.hparams.reversal))
         assert batch.bias is not None
@@ -155,10 +154,10 @@ class LNL(ERM):
         return {"early": (loss, early), "predictor": (loss, self.predictor.parameters())}
 
     def half_way(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of images, and the maps that they were made of."""
-        self.keeper.wanted = True
+        """Return the logits of images, and the maps half-way to them."""
+        self.recorder.is_recording = True
         try:
             logits = self.network(x)
-            return logits, self.keeper.map
+            return logits, self.recorder.map
         finally:
-            self.keeper.wanted, self.keeper.map = False, torch.empty(0)
+            self.recorder.is_recording, self.recorder.map = False, torch.empty(0)

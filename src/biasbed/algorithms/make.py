@@ -1,4 +1,4 @@
-"""A configured method with its networks, new or from a checkpoint."""
+"""Construction of a configured method with its networks, new or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from biasbed import algorithms, networks
-from biasbed.algorithms.base import Algorithm, Setup, TrainData, none_prepared
+from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
 from biasbed.compute.optim import make_optimizer
@@ -28,9 +28,9 @@ def make_algorithm(
     group: Group,
     precision: Precision,
     data: TrainData,
-    prepared: Callable[[str], nn.Module] = none_prepared,
+    prepared: Callable[[str], nn.Module] = no_prepared_network,
 ) -> Algorithm:
-    """The configured algorithm with fresh networks, on the group's device; `prepared` is needed for training only."""
+    """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`."""
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return make_optimizer(config.optim, config.batch_size, parameters, head_parameters(algorithm))
@@ -53,46 +53,54 @@ def make_algorithm(
 
 
 def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
-    """What makes networks on request (`Setup.network`), on the group's device.
+    """Return the function that makes networks on the group's device (`Setup.network`).
 
     All have the settings `network.*`. The initial weights, and statistics frozen with them, belong to the configured
-    architecture at its usual width; every other network starts from scratch.
+    architecture at its default width; every other network starts from scratch.
     """
 
     def network(
         backbone: str | None = None, outputs: int | None = None, *, head: bool = True, width: float = 1.0
     ) -> networks.Network:
         name = config.backbone if backbone is None else backbone
-        init = config.init if width == 1 and networks.resolve(name) == networks.resolve(config.backbone) else "scratch"
-        size, count = config.image_size, num_classes if outputs is None else outputs
-        given = mean_std(config) if networks.resolve(name) == networks.resolve(config.backbone) else None
-        made = networks.build(name, count, init, config.network, image_size=size, width=width, head=head, given=given)
-        return group.send_module(made)
+        is_configured = networks.resolve(name) == networks.resolve(config.backbone)
+        return group.send_module(
+            networks.build(
+                name,
+                num_classes if outputs is None else outputs,
+                config.init if width == 1 and is_configured else "scratch",
+                config.network,
+                image_size=config.image_size,
+                width=width,
+                head=head,
+                mean_std=mean_std(config) if is_configured else None,
+            )
+        )
 
     return network
 
 
 def mean_std(config: Config) -> networks.MeanStd | None:
-    """Return the mean and std that a config gives. None if they follow the weights."""
+    """Return the mean and std that a config sets. None if they follow the weights."""
     return None if config.mean == "auto" or config.std == "auto" else networks.MeanStd(config.mean, config.std)
 
 
 class Trained(NamedTuple):
-    """What one of our checkpoints holds."""
+    """Content of one of our checkpoints."""
 
     algorithm: Algorithm  # on the CPU
-    config: Config  # without the suite's own settings
+    config: Config  # without the suite's settings
     classes: tuple[str, ...]
-    settings: Mapping[str, Any]  # all that it was trained with, by dotted name, as the file has them
+    settings: Mapping[str, Any]  # all settings of the training by dotted name, as in the file
     task: Task
     normalisation: networks.Normalisation
 
 
-def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained:
-    """The trained algorithm of one of our checkpoints, with what the file says of it.
+def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Trained:
+    """Return the trained algorithm of one of our checkpoints and the file's description of it.
 
-    named: the method, where it is the user's own; the file's own word for it is never imported. where: what messages
-    call the file, in place of its path. Raises UsageError or Failure, of one line, whatever the file holds.
+    method: the user's own method, if it is one; a method named only by the file is never imported. where: name of the
+    file in messages, instead of its path. Raises UsageError or Failure with one line, whatever the file holds.
     """
     state = checkpoint.load(path, where=f"the checkpoint of {where}" if where else "")
     where = where or str(path)
@@ -103,30 +111,30 @@ def from_checkpoint(path: Path, named: str = "auto", where: str = "") -> Trained
     try:
         checkpoint.require(state, checkpoint.DESCRIPTION)
         values, classes = state["config"], tuple(map(str, state["classes"]))
-        method = algorithms.REGISTRY.vouched(values.get("algorithm"), named, where)
-        cls = config_class(Config, algorithms.load(method).HParams)
+        vouched = algorithms.REGISTRY.vouched(values.get("algorithm"), method, where)
+        cls = config_class(Config, algorithms.load(vouched).HParams)
         general = {name: v for name, v in values.items() if name in specs(Config) or name.startswith("hparams.")}
         kept = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
         general |= {} if kept is None else {"mean": kept.mean, "std": kept.std}
-        config = build(cls, {**general, "algorithm": method, "init": "scratch"})
+        config = build(cls, {**general, "algorithm": vouched, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
         algorithm = make_algorithm(config, task, Group(), Precision(), data)
         algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:
-        said = str(error)
-        raise type(error)(shown(said if where in said else f"{where}: {said}", 1000)) from None
-    except Exception as error:  # a file may hold anything, and so may a method of the user's own
+        message = str(error)
+        raise type(error)(shown(message if where in message else f"{where}: {message}", 1000)) from None
+    except Exception as error:  # the file may hold anything, and the user's own method may raise anything
         raise Failure(f"{where} was written by other code: {checkpoint.brief(error)}") from None
     how = kept or networks.find_normalisation(config.backbone, "scratch", config.network, mean_std(config))
     return Trained(algorithm.eval(), config, classes, values, task, how)
 
 
 def _train_data(values: Mapping[str, Any], classes: int) -> TrainData:
-    """What the method learnt of its data; ValueError where that would make a network of another size."""
+    """Return the facts about the training data. Raises ValueError if they don't fit the number of classes."""
     data = TrainData(**values)
     least = {name: 0 if name == "num_biases" else 1 for name in values}
     if data.num_classes != classes or not all(isinstance(n, int) and n >= least[name] for name, n in values.items()):
-        raise ValueError(f"it has {classes} classes, and its training data is said to be {data}")
+        raise ValueError(f"it has {classes} classes, but describes its training data as {data}")
     return data

@@ -1,4 +1,4 @@
-"""Mixup between domains (Zhang, Cisse, Dauphin and Lopez-Paz, ICLR 2018; between domains: Wang, Li and Kot 2020)."""
+"""Mixup between domains (Zhang, Cisse, Dauphin and Lopez-Paz, ICLR 2018; across domains: Wang, Li and Kot 2020)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scipy.special import betaincinv
 from torch import Tensor
 
 from biasbed.algorithms.base import Setup
-from biasbed.algorithms.domains import PAPER_2020, OfDomains, ring
+from biasbed.algorithms.domains import PAPER_2020, DomainERM, ring
 from biasbed.algorithms.draws import HostDraws
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
 
-class Mixup(OfDomains):
-    """ERM on mixtures of two domains' images, with both labels.
+class Mixup(DomainERM):
+    """ERM on mixtures of two domains' images with both labels.
 
-    In every step the domains stand in a random ring, and each is mixed with the one that follows it, image by image:
-    l of the one and 1 - l of the other, with one l of Beta(alpha, alpha) for each of these pairs. Order and mixtures
-    are those of all processes.
+    In every step the domains form a random ring, and each is mixed with the next one, image by image: a share l of the
+    first and 1 - l of the second, with one l drawn from Beta(alpha, alpha) for each pair of domains. Ring and shares
+    are the same on all processes.
     """
 
     @dataclass(frozen=True)
@@ -42,24 +42,25 @@ class Mixup(OfDomains):
         each = len(batch) // self.num_domains
         rows = pairs[..., None] * each + torch.arange(each, device=pairs.device)  # [2,D,N/D]
         first, second = rows.flatten(1).unbind()
-        # Mixtures of what has been normalised are what mixtures are when they are normalised.
+        # Mixing before normalisation equals mixing after it, because normalisation is affine.
         shares = parts.repeat_interleave(each, output_size=len(batch))
-        of_images = shares.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
-        logits = self.logits(torch.lerp(batch.x[second], batch.x[first], of_images))
+        factors = shares.to(batch.x.dtype).view(-1, *[1] * (batch.x.ndim - 1))
+        logits = self.logits(torch.lerp(batch.x[second], batch.x[first], factors))
         self.observe(logits, batch.y[torch.where(shares >= 0.5, first, second)])
-        own, other = (self.task.loss(logits, batch.y[side], reduction="none") for side in (first, second))
-        share = parts.to(own.dtype)[:, None]
-        return {"classification": torch.lerp(self.apart(other), self.apart(own), share).mean()}
+        losses = [self.task.loss(logits, batch.y[side], reduction="none") for side in (first, second)]
+        first_loss, second_loss = (self.by_domain(loss) for loss in losses)
+        share = parts.to(first_loss.dtype)[:, None]
+        return {"classification": torch.lerp(second_loss, first_loss, share).mean()}
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the pairs [2,D] of domains and the part [D] that the first of each has."""
+        """Return the pairs [2,D] of domains and the share [D] of the first domain in each."""
         pairs, parts = self._draw()
         made = torch.tensor(pairs).T, torch.tensor(parts, dtype=torch.float64)
         return self.group.send(made[0].contiguous()), self.group.send(made[1])
 
     def _draw(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Pairs of domains, and what part the first of each has. By its distribution function, the part follows alpha
-        from the same uniform number."""
+        """Return pairs of domains, and the share of the first in each. Shares come from uniform numbers through the
+        inverse distribution function, so that they change smoothly with alpha."""
         generator = self._host.shared_generator(self.progress)
         order = torch.randperm(self.num_domains, generator=generator).tolist()
         uniform = torch.rand(self.num_domains, generator=generator, dtype=torch.float64)

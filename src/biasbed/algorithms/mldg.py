@@ -1,4 +1,4 @@
-"""MLDG: learning to generalise by meta-learning (Li, Yang, Song and Hospedales, AAAI 2018), in its first order."""
+"""MLDG: meta-learning for domain generalisation (Li, Yang, Song and Hospedales, AAAI 2018), first-order variant."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from torch import Tensor
 from torch.func import functional_call
 
 from biasbed.algorithms.base import Objective, Setup
-from biasbed.algorithms.domains import PAPER_2020, OfDomains, ring
+from biasbed.algorithms.domains import PAPER_2020, DomainERM, ring
 from biasbed.algorithms.draws import HostDraws
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import OPEN
 from biasbed.batch import Batch
-from biasbed.compute.optim import first_step
+from biasbed.compute.optim import predict_first_step
 from biasbed.settings import setting
 
 Theta = Mapping[str, Tensor]
 
 
 def split(order: Sequence[int], n_meta_test: int) -> list[tuple[int, int]]:
-    """Pairs of each domain but the last `n_meta_test`, of which one at least is left, with these in turn."""
+    """Return pairs of each domain but the last `n_meta_test` with these in turn. At least one domain comes first."""
     count = min(n_meta_test, len(order) - 1)
     train, test = order[: len(order) - count], order[len(order) - count :]
-    return [(domain, test[place % count]) for place, domain in enumerate(train)] if count else []
+    return [(domain, test[number % count]) for number, domain in enumerate(train)] if count else []
 
 
-class MLDG(OfDomains):
-    """Steps that lower one domain's risk and, once taken on it, another one's too.
+class MLDG(DomainERM):
+    """Steps that lower one domain's risk and, after a trial step on it, another domain's risk too.
 
-    For each pair (i, j) of domains there is a step ahead by the gradient of i's risk, from the present weights and by a
-    fresh optimizer like the configured one: with Adam each weight moves by about the learning rate, whatever its
-    gradient. The gradient of i's risk where the weights are, and `beta` times that of j's where they would be then, are
-    added up over the pairs and divided by the number of domains, and one step is taken by it. No second derivatives.
+    For each pair (i, j) of domains a trial step follows the gradient of i's risk, from the current weights and with a
+    fresh optimizer like the configured one (with Adam each weight moves by about the learning rate, whatever its
+    gradient). The gradient of i's risk at the current weights plus `beta` times that of j's risk after the trial step
+    is summed over the pairs and divided by the number of domains; one step follows it. There are no second derivatives.
     """
 
     @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class MLDG(OfDomains):
         return ring(order) if self.hparams.pairing == "ring" else split(order, self.hparams.n_meta_test)
 
     def _gradients(self, weights: Theta, batch: Batch) -> tuple[list[Tensor], Tensor]:
-        """The gradient of a risk by the weights at which it is taken, over all processes; and the risk."""
+        """Return the gradient of a risk at the given weights, over all processes, and the risk."""
 
         def objectives(part: Batch) -> dict[str, Objective]:
             logits = functional_call(self.network, dict(weights), (part.x,))
@@ -91,6 +91,6 @@ class MLDG(OfDomains):
         return gradients["risk"], terms["risk"]
 
     def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
-        """The weights after one step of a fresh optimizer with the settings of the main one; these stay as they are."""
-        moved = first_step(self.optimizer("main"), list(self.network.parameters()), gradients)
+        """Return the weights after one step of a fresh optimizer like the main one. The weights stay unchanged."""
+        moved = predict_first_step(self.optimizer("main"), list(self.network.parameters()), gradients)
         return {name: weight.requires_grad_() for name, weight in zip(weights, moved, strict=True)}

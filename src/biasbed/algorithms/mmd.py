@@ -1,4 +1,4 @@
-"""MMD: features whose distribution is the same in all domains (Li, Pan, Wang and Kot, CVPR 2018), as in DomainBed."""
+"""MMD: features with the same distribution in all domains (Li, Pan, Wang and Kot, CVPR 2018), as in DomainBed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from biasbed.algorithms.matching import Matching, averaging, between
+from biasbed.algorithms.domains import Matching, averaging_matrix, mean_distance
 
-PRECISIONS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the Gaussian kernels
+PRECISIONS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # one Gaussian kernel each
 
 
 def kernels(x: Tensor) -> Tensor:
-    """Sums [N,N] of Gaussian kernels of rows [N,d]: exactly as many as there are on the diagonal."""
-    # Distances in float64: the sharpest kernel multiplies by 1000 what is left of squares that cancel.
+    """Return the sums [N,N] of Gaussian kernels of rows [N,d], exactly len(PRECISIONS) on the diagonal."""
+    # Distances in float64: the sharpest kernel multiplies the rounding error of cancelling squares by 1000.
     wide = x.double()
     squares = wide.square().sum(1)
     distances = (squares[:, None] + squares[None, :] - 2 * wide @ wide.T).clamp_min(0)
@@ -23,16 +23,16 @@ def kernels(x: Tensor) -> Tensor:
 
 
 def mmd(features: Sequence[Tensor]) -> Tensor:
-    """The squared maximum mean discrepancy of each domain's features [B,d] from those of the others: mean over pairs.
+    """Return the squared maximum mean discrepancy between the domains' features [B,d], averaged over pairs of domains.
 
-    mean K_aa + mean K_bb - 2 mean K_ab, images with themselves included, of `kernels`; 14 at most.
+    mean K_aa + mean K_bb - 2 mean K_ab with K from `kernels`, pairs of an image with itself included. At most 14.
     """
-    averages = averaging(features)
-    return between(averages @ kernels(torch.cat(list(features))) @ averages.T)
+    averages = averaging_matrix(features)
+    return mean_distance(averages @ kernels(torch.cat(list(features))) @ averages.T)
 
 
 class MMD(Matching):
-    """ERM that makes the distributions of the features alike in all domains."""
+    """ERM that aligns the distributions of the features across domains."""
 
     def penalty(self, features: Sequence[Tensor]) -> Tensor:
         return mmd(features)

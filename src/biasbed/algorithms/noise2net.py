@@ -19,12 +19,12 @@ from biasbed.networks import hooks
 from biasbed.settings import setting
 
 NUM_BLOCKS = 4
-NUM_CONVS = 3  # in a block, each on one of NUM_CONVS + 1 groups of channels
+NUM_CONVS = 3  # convolutions of a block, each on one of NUM_CONVS + 1 groups of channels
 KERNELS = (1, 3)
 DILATIONS = (1, 2, 3)
 EPS = 1e-5  # added to variances
-# Of the random network's widest maps. On a CPU, images one by one stay in its cache, in half the time; on a GPU
-# it is a matter of memory.
+# Values of the random network's widest maps that are computed at a time. On a CPU single images stay in its cache,
+# which halves the time; on a GPU this bounds the memory.
 VALUES_AT_A_TIME = {"cpu": 1 << 20, "cuda": 1 << 27}
 
 # --- the random network as a function of its weights ------------------------------------------------------------------
@@ -40,10 +40,10 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Weights of a block of four groups of h channels, for each of N images its own.
+    """Weights of a block of four groups of h channels, separate for each of N images.
 
     expand [N,4h,3,1,1], convs [N,h,h,K,K] with their dilations, project [N,3,4h,1,1]. No biases: the norms that follow
-    would take them out.
+    would remove them.
     """
 
     expand: Tensor
@@ -52,15 +52,15 @@ class Block:
     project: Tensor
 
     def __getitem__(self, images: slice) -> Block:
-        """The weights of some of the images."""
+        """Return the weights of some of the images."""
         return Block(self.expand[images], [w[images] for w in self.convs], self.dilations, self.project[images])
 
 
 @torch.no_grad()
 def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Tensor:
-    """Images [N,C,H,W] after x <- x + strength * f(x) for each block's f; not clamped.
+    """Return images [N,C,H,W] after x <- x + strength * f(x) for each block's f; not clamped.
 
-    Where autocast is at bf16, f is computed in it, its statistics in fp32; fp16 is too narrow for them.
+    Under bf16 autocast f is computed in bf16 with fp32 statistics; fp16 is too narrow for them.
     """
     device = x.device.type
     half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16
@@ -72,26 +72,26 @@ def distort(x: Tensor, blocks: Sequence[Block], strength: Tensor | float) -> Ten
 
 
 def residual(x: Tensor, block: Block) -> Tensor:
-    """f of one block: the hierarchical residual of Res2Net (Gao et al. 2019) with random weights; [N,C,H,W] -> same.
+    """Return f(x) of one block: Res2Net's hierarchical residual (Gao et al. 2019) with random weights, [N,C,H,W].
 
-    Channels are expanded and split into four groups; a convolution acts on the first, the next on the second plus the
-    outcome of the first, and so on, the last group staying as it is; all are projected to the image's channels. Each
-    convolution is followed by a norm over the image's pixels, all but the last by a ReLU.
+    Channels are expanded and split into four groups. The first is convolved, the next two are convolved after adding
+    the previous outcome, and the last stays unchanged; all are projected to the image's channels. A norm over the
+    image's pixels follows each convolution, and a ReLU all but the last.
     """
     groups = functional.relu_(_expand(x, block.expand)).chunk(NUM_CONVS + 1, dim=1)
     outcomes: list[Tensor] = []
     for group, weight, dilation in zip(groups, block.convs, block.dilations, strict=False):
         joined = group + outcomes[-1] if outcomes else group
         outcomes.append(functional.relu_(_norm(_convolve(joined, weight, dilation))))
-    # Projected one by one and added up, which saves a copy of all channels.
+    # Projected one by one and summed, which saves a copy of all channels.
     parts = zip([*outcomes, groups[-1]], block.project.chunk(NUM_CONVS + 1, dim=2), strict=True)
     return _norm(torch.stack([_convolve(group, weight) for group, weight in parts]).sum(dim=0))
 
 
 def _expand(x: Tensor, weight: Tensor) -> Tensor:
-    """`_norm(_convolve(x, weight))` of kernels of one pixel, up to rounding, without a look at the many maps of it.
+    """Return `_norm(_convolve(x, weight))` for 1x1 kernels, up to rounding, without reading its many maps.
 
-    Mean and variance of W x are W mean(x) and the diagonal of W cov(x) W^T, so the norm goes into the weights.
+    Mean and variance of W x are W mean(x) and the diagonal of W cov(x) W^T, so the norm is folded into the weights.
     """
     pixels, weight = at_least_fp32(x).flatten(2), at_least_fp32(weight).flatten(2)
     centred = pixels - pixels.mean(dim=2, keepdim=True)
@@ -102,10 +102,10 @@ def _expand(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _convolve(x: Tensor, weight: Tensor, dilation: int = 1) -> Tensor:
-    """Every image of x [N,C,H,W] by weights of its own [N,O,C,K,K]: [N,O,H,W]."""
+    """Convolve every image of x [N,C,H,W] with its own weights [N,O,C,K,K]. Returns [N,O,H,W]."""
     num_images, channels, height, width = x.shape
     weight, kernel = weight.to(x.dtype), weight.shape[-1]
-    if kernel == 1:  # a matrix product, which takes a tenth of the time of a grouped convolution of three channels
+    if kernel == 1:  # a matrix product, in a tenth of the time of a grouped convolution of three channels
         return torch.bmm(weight.flatten(2), x.flatten(2)).view(num_images, -1, height, width)
     images_as_groups = x.reshape(1, num_images * channels, height, width)
     padding = kernel // 2 * dilation
@@ -116,23 +116,24 @@ def _convolve(x: Tensor, weight: Tensor, dilation: int = 1) -> Tensor:
 
 
 def _norm(x: Tensor) -> Tensor:
-    """Zero mean and unit (biased) variance of each map of x [N,C,H,W].
+    """Return x [N,C,H,W] with zero mean and unit (biased) variance of each map.
 
-    The authors' code has a batch norm, in train mode, of a single image with N*C channels. That is an instance norm,
+    The authors' code has a batch norm in train mode on a single image with N*C channels. That equals an instance norm,
     and so a layer norm over pixels, which takes a third of the time on a CPU.
     """
     return functional.layer_norm(x, x.shape[2:], eps=EPS)
 
 
 def draw_shapes(generator: torch.Generator) -> list[list[Shape]]:
-    """Per block and convolution a kernel size and a dilation, uniform and independent."""
+    """Return a kernel size and a dilation for each block and convolution, uniform and independent."""
     shape = (NUM_BLOCKS, NUM_CONVS)
     kernels = torch.randint(len(KERNELS), shape, generator=generator).tolist()
     dilations = torch.randint(len(DILATIONS), shape, generator=generator).tolist()
-    return [
-        [Shape(KERNELS[k], DILATIONS[d]) for k, d in zip(*rows, strict=True)]
-        for rows in zip(kernels, dilations, strict=True)
-    ]
+    shapes = []
+    for block_kernels, block_dilations in zip(kernels, dilations, strict=True):
+        pairs = zip(block_kernels, block_dilations, strict=True)
+        shapes.append([Shape(KERNELS[kernel], DILATIONS[dilation]) for kernel, dilation in pairs])
+    return shapes
 
 
 def draw_blocks(
@@ -143,9 +144,9 @@ def draw_blocks(
     dtype: torch.dtype = torch.float32,
     channels: int = 3,
 ) -> list[Block]:
-    """Weights uniform within 1 / sqrt(fan in) of zero, for groups of `hidden` channels; on the generator's device.
+    """Return weights drawn uniformly within 1 / sqrt(fan in) of zero, on the generator's device.
 
-    channels: of the images.
+    hidden: channels of each group. channels: of the images.
     """
 
     def draw(outputs: int, inputs: int, kernel: int = 1) -> Tensor:
@@ -169,14 +170,14 @@ def draw_blocks(
 
 @dataclass(frozen=True, eq=False)
 class NetworkDraw:
-    """One forward pass: the random network of each of the first images, and how strongly all of them are distorted."""
+    """Draws of one forward pass: a random network for each of the first images, and the strength of the distortion."""
 
     blocks: Sequence[Block]
     strength: Tensor
 
 
 class NoiseDistortion(Drawn):
-    """Distorts the first images of a batch, as many as networks are drawn; the others pass."""
+    """Distortion of the first images of a batch, one per drawn network. The other images stay unchanged."""
 
     draw: NetworkDraw | None
 
@@ -194,16 +195,16 @@ class NoiseDistortion(Drawn):
 
 
 class Noise2Net(ERM):
-    """ERM, with part of each batch distorted by random convolutional networks.
+    """ERM with part of each batch distorted by random convolutional networks.
 
     The first floor(share * B) of a process's B images pass, after normalisation, through a network of four residual
-    blocks with random weights, every image through its own. Weights and the strength are drawn in every step, kernel
+    blocks with random weights, each image through its own. Weights and the strength are drawn in every step, kernel
     sizes and dilations in every epoch. A subclass that trains on further data sets sets `training_data`.
     """
 
     @dataclass(frozen=True)
     class HParams:
-        max_eps: float = setting(0.75, "largest strength; a step's is uniform from half of it up (authors)", gt=0)
+        max_eps: float = setting(0.75, "largest strength; each step draws from half of it up (authors)", gt=0)
         hidden: int = setting(16, "channels per group of the random network (authors)", ge=1)
         share: float = setting(0.5, "part of a batch that is distorted (authors' code; their paper: 1)", gt=0, le=1)
 

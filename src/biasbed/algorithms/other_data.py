@@ -1,7 +1,7 @@
-"""Methods that are another one on other images: nothing changes but `training_data`.
+"""Methods that train another method on other images: only `training_data` changes.
 
-Validation and the choice of the best epoch stay those of the suite, on images as they are: BiasBed's code chooses the
-epoch of its Stylized ERM on stylized images, and so by another measure than every other method's.
+Validation and the choice of the best epoch use the suite's unchanged images. (BiasBed's code chooses the epoch of its
+Stylized ERM on stylized images, by another measure than for every other method.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 
-# Of both models of Geirhos et al., but for its length: appendix A.5, and the page of their released models.
+# Both models of Geirhos et al. except for the length: appendix A.5, and the page of their released models.
 GEIRHOS: Mapping[str, Any] = {**IMAGENET, "init": IMAGENET_WEIGHTS, "optim.milestones": (1 / 3, 2 / 3)}
 
 
@@ -37,17 +37,17 @@ class StylizedERM(ERM):
 
 
 class CleanAndStylized(ERM):
-    """ERM, half of each batch being stylized images (Geirhos et al., ICLR 2019, table 2: "SIN+IN").
+    """ERM with half of each batch stylized (Geirhos et al., ICLR 2019, table 2: "SIN+IN").
 
-    This is "+ Style Transfer" of Hendrycks et al., ICCV 2021. Clean and stylized images are drawn apart.
+    This is "+ Style Transfer" of Hendrycks et al., ICCV 2021. Clean and stylized images are drawn independently.
     """
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "stylized": 0.5}
-    # An epoch is a pass over the clean images, and so over as many images as one of theirs.
+    # An epoch is a pass over the clean images, so it reads as many images as one of theirs.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"geirhos_b": {**GEIRHOS, **epochs(45)}}
 
 
-# Of one kind of copies, which BiasBed has, too; its code knows no mixture of both.
+# Methods with one kind of copies, as BiasBed has them; its code has no mixture of both.
 ONE_KIND: Mapping[str, Mapping[str, Any]] = {
     "paper": BIASBED_PAPER,
     "biasbed_code": BIASBED_CODE,
@@ -56,14 +56,14 @@ ONE_KIND: Mapping[str, Mapping[str, Any]] = {
 
 
 class DeepAugCAE(ERM):
-    """ERM, half of each batch being copies distorted by an autoencoder (Hendrycks et al., ICCV 2021, section 4)."""
+    """ERM with half of each batch distorted by an autoencoder (Hendrycks et al., ICCV 2021, section 4)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_cae": 0.5}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = ONE_KIND
 
 
 class DeepAugEDSR(ERM):
-    """ERM, half of each batch being copies distorted by a super-resolution network (Hendrycks et al., ICCV 2021)."""
+    """ERM with half of each batch distorted by a super-resolution network (Hendrycks et al., ICCV 2021)."""
 
     training_data: ClassVar[Mapping[str, float]] = {"train": 0.5, "deepaug_edsr": 0.5}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = ONE_KIND
@@ -81,7 +81,7 @@ class DeepAug(ERM):
 
 
 class DeepAugAll(Noise2Net):
-    """DeepAugment with Noise2Net on top: half of each mixed batch passes through a random network as well."""
+    """DeepAugment with Noise2Net: half of each mixed batch also passes through a random network."""
 
     training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR
 
@@ -89,9 +89,9 @@ class DeepAugAll(Noise2Net):
 class DeepAugAugMix(AugMix):
     """AugMix on images and both kinds of distorted copies, a third each: "DeepAugment + AugMix".
 
-    Hendrycks et al. (ICCV 2021) print results of it; no program for it was ever published, and their text gives no
-    recipe. Ours takes the images of their DeepAugment as what AugMix takes images: the "clean" view of a distorted copy
-    is that copy, its mixtures are made of it, and the cross-entropy is that of all three kinds.
+    Hendrycks et al. (ICCV 2021) print results for it but published neither code nor a recipe. Here the images of
+    DeepAugment take the place of AugMix's images: the "clean" view of a distorted copy is that copy, its mixtures are
+    made of it, and the cross-entropy covers all three kinds.
     """
 
     training_data: ClassVar[Mapping[str, float]] = CLEAN_CAE_EDSR

@@ -19,12 +19,12 @@ from biasbed.settings import setting
 
 
 def swap_statistics(x: Tensor, permutation: Tensor, eps: float = 1e-5) -> Tensor:
-    """Give every image's feature maps the mean and standard deviation of another image's.
+    """Return every image's feature maps with the mean and standard deviation of another image's.
 
     y = (x - mu) / (sqrt(v + eps) + eps) * sqrt(v[pi] + eps) + mu[pi], with mu and v (unbiased) the moments of each map
     of x [N,C,H,W] over its pixels and pi `permutation` [N]. No gradient flows into mu[pi] and v[pi]: the donor gives
-    its style and isn't trained by the receiver. Maps of one pixel have no style, a batch of one image has no donor:
-    both come back as they are. Computed in fp32 at least, whatever the autocast, because v overflows fp16 and eps is
+    its style and is not trained by the receiver. Maps of one pixel have no style and a batch of one image has no donor:
+    both are returned unchanged. Computed in fp32 at least, whatever the autocast, because v overflows fp16 and eps is
     lost in it.
     """
     if len(x) == 1 or x.shape[2] * x.shape[3] == 1:
@@ -40,7 +40,7 @@ def swap_statistics(x: Tensor, permutation: Tensor, eps: float = 1e-5) -> Tensor
 
 
 class Swap(Drawn):
-    """One insertion point; its draw is a permutation [N], or None where this forward pass leaves the maps alone."""
+    """Insertion point. Its draw is a permutation [N], or None if this forward pass leaves the maps unchanged."""
 
     draw: Tensor | None
 
@@ -52,12 +52,12 @@ class Swap(Drawn):
 
 
 class PAdaIN(ERM):
-    """ERM, with the statistics of feature maps swapped between the images of a batch now and then.
+    """ERM with randomly swapped statistics of feature maps between the images of a batch.
 
     After every convolution of the main path, before its norm, a coin with probability `p` decides whether the maps'
-    statistics are permuted over the batch. Batch norm sees the swapped maps, its running statistics too. Coins and
-    permutations are each process's own, and images swap within their process: the pool of styles is the per-process
-    batch, as in the authors' code.
+    statistics are permuted over the batch. Batch norm sees the swapped maps, for its running statistics too. Every
+    process has its own coins and permutations and swaps its own images: the pool of styles is the per-process batch, as
+    in the authors' code.
     """
 
     @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class PAdaIN(ERM):
         return self._draw(len(batch))
 
     def _draw(self, num_images: int) -> list[Tensor | None]:
-        """Per insertion point a permutation, or None. All coins at once on the host, as they steer the host; then one
-        permutation per swap on the device."""
+        """Return a permutation or None for each insertion point. All coins are drawn at once on the host, which reads
+        them; then one permutation per swap on the device."""
         if not self.training:
             return [None] * len(self.swaps)
         coins = torch.rand(len(self.swaps), generator=self._host.generator(self.progress)) < self.hparams.p
@@ -108,7 +108,7 @@ class PAdaIN(ERM):
 
 
 def insert_swaps(resnet: torch.nn.Module, eps: float) -> list[Swap]:
-    """A swap after every convolution of the main path, in the order of the forward pass."""
+    """Insert a swap after every convolution of the main path. Returns the swaps in the order of the forward pass."""
     swaps = []
     for conv in surgery.main_path_convs(resnet):
         swaps.append(Swap(eps))

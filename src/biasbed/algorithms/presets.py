@@ -1,20 +1,99 @@
-"""Recipes that several methods share, and the pieces that recipes are made of; docs/presets.md cites each line.
+"""Presets: published recipes of training and testing, and the pieces that several of them share.
 
-Momentum 0.9 without Nesterov, crops of 224 pixels and full precision are what these authors' programs have in common.
+A preset covers one part of the settings, training or testing, or both. It names *every* setting of the parts that it
+covers: the value that its source gives, or `OPEN` if the source leaves the choice to the reader. An open setting keeps
+the value from suite or defaults. A preset that omits a setting is refused, so that no default of a suite slips into a
+published recipe unnoticed. A setting marked `later` may be omitted and gets its default, with which training works as
+before that setting existed.
+
+    {"optim.lr": 0.1, "optim.warmup": 0.0, "augment": OPEN, ...}        a group's name stands for all its settings
+
+docs/presets.md cites each line. These authors' programs share momentum 0.9 without Nesterov, crops of 224 pixels and
+full precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from biasbed.algorithms.recipes import OPEN
+from biasbed.errors import UsageError
+from biasbed.settings import Spec, nearest
+
+
+class _Open:
+    """Type of `OPEN`."""
+
+    def __repr__(self) -> str:
+        return "open"
+
+
+OPEN: Final = _Open()
+
+Preset = Mapping[str, Any]
+Presets = Mapping[str, Preset]
+
+# The parts of a recipe, as settings and groups of settings. All other settings belong to the protocol (which images are
+# held out, how often to evaluate) or to the machine.
+TRAINING = (
+    *("backbone", "network", "init", "image_size", "augment", "epochs", "steps", "batch_size", "optim", "precision"),
+    *("average", "average_from", "swad", "hparams"),
+)
+TESTING = ("preprocess", "stimuli", "categories")
+
+
+def is_within(name: str, part: Sequence[str]) -> bool:
+    """Return True if a setting, or a group of settings, belongs to a part of a recipe."""
+    return name in part or _group(name) in part
+
+
+def fixed_settings(preset: Preset, valid: Mapping[str, Spec], description: str) -> dict[str, Any]:
+    """Return the settings that a preset fixes, by dotted name. Raises UsageError if it omits some of its part.
+
+    valid: all existing settings. description: the preset's name in messages.
+    """
+    later: dict[str, Any] = {}
+    for part in (TRAINING, TESTING):
+        if any(is_within(name, part) for name in preset):
+            names = [name for name in valid if is_within(name, part)]
+            omitted = [name for name in names if name not in preset and _group(name) not in preset]
+            later |= {name: valid[name].default for name in omitted if valid[name].later}
+            missing = [name for name in omitted if name not in later]
+            if missing:
+                raise UsageError(
+                    f"{description} says nothing about {', '.join(missing)}: a recipe names every setting of its part, "
+                    "with a value or as biasbed.algorithms.presets.OPEN"
+                )
+    return later | {name: value for name, value in preset.items() if value is not OPEN}
+
+
+def load_presets(
+    names: Sequence[str], owners: Sequence[Presets], valid: Mapping[str, Spec], description: str
+) -> list[dict[str, Any]]:
+    """Return the settings that the named presets fix; later ones override earlier ones.
+
+    owners: the suite's presets, then the method's. A name that both have stands for both. valid: all existing settings.
+    description: the owners' name in messages. Raises UsageError for an unknown preset.
+    """
+    all_names = sorted(set().union(*owners))
+    layers = []
+    for name in names:
+        if name not in all_names:
+            raise UsageError(f"{description} has no preset '{name}'{nearest(name, all_names) if all_names else ''}")
+        matching = [presets[name] for presets in owners if name in presets]
+        layers += [fixed_settings(preset, valid, f"the preset '{name}'") for preset in matching]
+    return layers
+
+
+def _group(name: str) -> str:
+    return name.partition(".")[0]
+
 
 Recipe = Mapping[str, Any]
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
-# Settings that the optimizer or the schedule does not read are open.
+# Settings that this optimizer or schedule does not read are open.
 SGD: Recipe = {
     "optim.name": "sgd",
     "optim.momentum": 0.9,
@@ -38,7 +117,7 @@ IMAGENET_CROPS: Recipe = {
     "augment.crop_ratio": (3 / 4, 4 / 3),
     "augment.flip": True,
 }
-# What programs for ResNet-50 on ImageNet have in common, but for its first weights, its length and the steps' places.
+# Settings that programs for ResNet-50 on ImageNet share, except for initial weights, length and milestones.
 IMAGENET: Recipe = {
     "backbone": "resnet50",
     **IMAGENET_CROPS,
@@ -50,7 +129,7 @@ IMAGENET: Recipe = {
     **STEPS,
     "precision": "fp32",
 }
-# torch's Adam at its usual rate, as programs for Biased-MNIST have it.
+# torch's Adam at its default rate, as in programs for Biased-MNIST.
 ADAM: Recipe = {
     "optim.name": "adam",
     "optim.lr": 1e-3,
@@ -61,7 +140,7 @@ ADAM: Recipe = {
     "optim.beta2": 0.999,
     "optim.weight_decay": 1e-4,
 }
-# Images of 28 pixels as they are, and the network of ReBias.
+# Uncropped images of 28 pixels, and the network of ReBias.
 BIASED_MNIST: Recipe = {
     "backbone": "simple_conv",
     "init": "scratch",
@@ -76,11 +155,11 @@ IMAGENET_WEIGHTS = "named:IMAGENET1K_V1"
 
 
 def epochs(number: int) -> Recipe:
-    """A duration in passes over the training data."""
+    """Return the settings of a duration in passes over the training data."""
     return {"epochs": number, "steps": None}
 
 
-# What programs for Waterbirds have in common: ResNet-50 from ImageNet weights, SGD at a constant rate.
+# Settings that programs for Waterbirds share: ResNet-50 from ImageNet weights, SGD at a constant rate.
 WATERBIRDS: Recipe = {
     "backbone": "resnet50",
     "init": IMAGENET_WEIGHTS,
@@ -94,7 +173,7 @@ WATERBIRDS: Recipe = {
     "optim.restarts": (),
     "precision": "fp32",
 }
-# Their images: the middle, or crops of 0.7 to 1 of the area.
+# Their images: the centre, or crops of 0.7 to 1 of the area.
 WHOLE_IMAGES: Recipe = {
     "augment.crop": False,
     "augment.crop_scale": OPEN,
@@ -110,9 +189,8 @@ CROPPED: Recipe = {
 
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
-# BiasBed (Kalischek et al. 2023), appendix A: one protocol for every method. Batch size, images and initial weights are
-# not given there. A rate of 1e-4 from scratch does not reach the accuracies of that paper; the preset says what is
-# printed.
+# BiasBed (Kalischek et al. 2023), appendix A: one protocol for every method, without batch size, images and initial
+# weights. A rate of 1e-4 from scratch does not reach that paper's accuracies; the preset has the printed value.
 BIASBED_PAPER: Recipe = {
     "backbone": "resnet50",
     "init": OPEN,
@@ -130,7 +208,7 @@ BIASBED_PAPER: Recipe = {
     "hparams": OPEN,
 }
 
-# The code of BiasBed: what its methods have in common, with ERM's rate. Its batch is that of all processes.
+# Settings that all methods share in BiasBed's code, with ERM's rate. Its batch is that of all processes.
 BIASBED_CODE: Recipe = {
     "backbone": "resnet50",
     "init": "scratch",

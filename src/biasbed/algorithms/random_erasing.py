@@ -17,14 +17,14 @@ from biasbed.batch import Batch
 from biasbed.networks import hooks
 from biasbed.settings import setting
 
-TRIES = 10  # for a rectangle that fits (torchvision)
+TRIES = 10  # attempts to draw a rectangle that fits (torchvision)
 
 
 def rectangles(drawn: Tensor, size: tuple[int, int], scale: tuple[float, float], ratio: tuple[float, float]) -> Tensor:
-    """(top, left, height, width) [N,4] of each image's rectangle, its first one that fits; zeros where none does.
+    """Return (top, left, height, width) [N,4] of each image's first rectangle that fits; zeros if none fits.
 
-    drawn [N,T,4]: numbers in [0,1) for the area, the aspect, top and left of each try; size: (H, W) of the images;
-    scale: of areas, uniform, as parts of the image's; ratio: of height to width, uniform in its logarithm.
+    drawn [N,T,4]: numbers in [0,1) for area, aspect, top and left of each attempt. size: (H, W) of the images. scale:
+    range of areas, uniform, relative to the image. ratio: range of height / width, uniform in its logarithm.
     """
     area = math.prod(size) * (scale[0] + (scale[1] - scale[0]) * drawn[..., 0])
     low, high = map(math.log, ratio)
@@ -39,7 +39,7 @@ def rectangles(drawn: Tensor, size: tuple[int, int], scale: tuple[float, float],
 
 
 def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Which pixels [N,1,H,W] lie in the rectangles [N,4]."""
+    """Return a mask [N,1,H,W] that is True inside the rectangles [N,4]."""
     top, left, height, width = boxes[:, :, None].unbind(1)
     rows, columns = (torch.arange(side, device=boxes.device)[None] for side in size)
     down = (rows >= top) & (rows < top + height)
@@ -48,7 +48,7 @@ def inside(boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 class Erasure(Drawn):
-    """Writes values over part of each image. Its draw: (which pixels [N,1,H,W], their values)."""
+    """Replacement of part of each image by other values. Its draw: (mask [N,1,H,W], values)."""
 
     draw: tuple[Tensor, Tensor] | None
 
@@ -57,7 +57,7 @@ class Erasure(Drawn):
 
 
 class RandomErasing(ERM):
-    """ERM on images of which now and then a rectangle is erased, after they have been normalised."""
+    """ERM on images with a randomly erased rectangle, erased after normalisation."""
 
     @dataclass(frozen=True)
     class HParams:
@@ -95,7 +95,7 @@ class RandomErasing(ERM):
         return self._draw(batch.x)
 
     def _draw(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Rectangles of images [N,C,H,W], and what is written there."""
+        """Return the mask of the rectangles in images [N,C,H,W], and the values to write there."""
         if not self.training:
             return None
         generator, dtype, size = self.group.generator, x.dtype, (x.shape[2], x.shape[3])

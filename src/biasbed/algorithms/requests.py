@@ -1,13 +1,13 @@
-"""What a method asks of its training: streams of images and how they are made, stages, passes over the training images.
+"""Requests that a method makes of its training: streams of images and their views, stages, and passes over all images.
 
-Plain values, which a method returns and the engine fulfils; nothing here reads an image or takes a step.
+Plain values that a method returns and the engine fulfils. Nothing here reads an image or takes a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """How one of the copies of an image is made, once it has been cropped to its size.
+    """Recipe for one copy of an image, applied after the crop to its size.
 
-    name: of `data.views.REGISTRY`, or `<file>.py:<Class>` of one's own; settings: what that is told, by name.
+    name: a name in `data.views.REGISTRY`, or your own `<file>.py:<Class>`. settings: its arguments by name.
     """
 
     name: str = "plain"
@@ -28,19 +28,20 @@ class View:
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """Which images come together in a step, and how. What is None is as the suite usually has it.
+    """Images that a step reads together, and their form. None stands for the suite's default.
 
     data: shares of data sets, by the suite's names or `train` (None: the method's `training_data`).
-    size: images of a step over all processes, of *every* domain where `per_domain` (None: `batch_size`).
+    size: images of a step over all processes; of *each* domain with `per_domain` (None: `batch_size`).
     image_size: pixels per side (None: the setting `image_size`).
-    views: one for each copy of an image; x is then [N,V,C,H,W], with a single one [N,C,H,W].
-    shared: crop and flip are drawn once for all copies of an image. clean: as in tests, with neither drawn.
-    by: columns (`y`, `domain`, `bias`, `group`) of which each combination is drawn equally often.
-    weights: name of the method's table [num_examples] by `index` that says how often an image is drawn: with
-    `replacement` in proportion to it; else, of whole numbers, so often in each pass. It is read when the stage begins.
-    per_domain: equal parts of all domains. A method that uses domains gets them one after the other. multiple: of which
-    number each process's part of a domain is a multiple, where there are several processes.
-    labelled: whether `y` comes along. drop_last: the last batch of a pass is left out where it is not full.
+    views: one for each copy of an image; x is then [N,V,C,H,W], with a single view [N,C,H,W].
+    shared: draw crop and flip once for all copies of an image. clean: draw neither, as in evaluation.
+    by: columns (`y`, `domain`, `bias`, `group`) whose combinations are drawn equally often.
+    weights: name of the method's table [num_examples] by `index` that says how often an image is drawn. With
+    `replacement`, in proportion to it; else it holds integers, the number of times in each pass. Read when the stage
+    begins.
+    per_domain: equal parts of all domains. A method that uses domains gets them one after the other. multiple: each
+    process's part of a domain is a multiple of this number if there are several processes.
+    labelled: include `y`. drop_last: leave out the last batch of a pass if it is not full.
     """
 
     data: Mapping[str, float] | None = None
@@ -57,42 +58,40 @@ class StreamRequest:
     labelled: bool = True
     drop_last: bool | None = None
 
-    def over(self, usual: StreamRequest) -> StreamRequest:
-        """This request, with what it leaves open as in `usual`."""
-        open_ = ("by", "replacement", "per_domain", "drop_last")
-        values = {name: getattr(usual if getattr(self, name) is None else self, name) for name in open_}
+    def with_defaults(self, defaults: StreamRequest) -> StreamRequest:
+        """Return this request with `by`, `replacement`, `per_domain` and `drop_last` filled in from `defaults`."""
+        names = ("by", "replacement", "per_domain", "drop_last")
+        values = {name: getattr(defaults if getattr(self, name) is None else self, name) for name in names}
         return StreamRequest(**{**vars(self), **values})
 
-    def shares(self, usual: Mapping[str, float]) -> Mapping[str, float]:
-        """Of its data sets. usual: the method's `training_data`."""
-        return usual if self.data is None else self.data
+    def shares(self, training_data: Mapping[str, float]) -> Mapping[str, float]:
+        """Return the shares of its data sets. training_data: the method's, used if the request has none."""
+        return training_data if self.data is None else self.data
 
     @property
     def needs(self) -> frozenset[str]:
-        """Of `needs.NEEDS`, what the images must have for it; groups tell what biases them."""
-        columns = {"bias" if name == "group" else name for name in self.by or ()} - {"y"}
-        return frozenset(columns | ({"domain"} if self.per_domain else set()))
+        """Names in `algorithms.NEEDS` that the images must provide. Groups need bias labels."""
 
 
 def _nothing() -> None:
-    """What happens where a stage begins or ends, unless it says so."""
+    """Do nothing when a stage begins or ends."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A phase of training with its own update. It lasts as long as one of `epochs`, `steps` and `share` says.
+    """Phase of training with its own update, as long as the one of `epochs`, `steps` and `share` that is set.
 
-    epochs, steps: on top of the configured duration. share: part of the configured duration, which the last stage is
-    shorter by. None of them: what is left of it, which is for the last stage; a last one of so many epochs or steps may
-    follow others that take all of it.
-    begin, end: called once, before its first step and after its last one, on every process alike.
-    streams: what is read in it (None: the method's `streams`).
-    rate: factor of the initial learning rate by the part of the stage that is done, in place of the configured course.
-    course: where on the configured course of the rate it begins and ends, which several stages may follow together.
-    validate: what it trains is validated after every epoch, by `predict` or, if given, by this function; recorded under
-    the stage's name. Only the last stage is tested, and its validation decides what is best.
-    best: name of a module that has, once the stage is over, the weights with which most validation images were decided
-    rightly (empty: none); the stage validates then. It is asked at its end too, and a tie goes to the earlier ones.
+    epochs, steps: in addition to the configured duration. share: part of the configured duration, taken from the last
+    stage. None of them: the rest of the configured duration, for the last stage; a last stage with its own epochs or
+    steps may follow stages that take all of it.
+    begin, end: called once, before the first step and after the last one, on every process.
+    streams: streams that are read in this stage (None: the method's `streams`).
+    rate: factor of the initial learning rate by the finished part of the stage, instead of the configured schedule.
+    course: part of the configured schedule that the stage follows, for stages that share one schedule.
+    validate: evaluate on validation images after every epoch, with `predict` or the given function, recorded under the
+    stage's name. Only the last stage is tested, and its validation selects the best epoch.
+    best: name of a module that gets the weights with the best validation accuracy when the stage ends (empty: none);
+    the stage then validates. It also validates at its end. Ties go to the earlier epoch.
     """
 
     name: str
@@ -108,21 +107,28 @@ class Stage:
     validate: bool | Callable[[Tensor], Tensor] = False
     best: str = ""
 
-    def along(self, total: int) -> tuple[float, float]:
-        """(steps before the first of its `total`, all steps) of the configured course, at this stage's pace."""
+    def schedule_steps(self, total: int) -> ScheduleSteps:
+        """Return the stage's place on the configured schedule, stretched so that the stage has `total` steps."""
         begin, end = self.course
-        whole = total / (end - begin)
-        return begin * whole, whole
+        steps = total / (end - begin)
+        return ScheduleSteps(begin * steps, steps)
+
+
+class ScheduleSteps(NamedTuple):
+    """Place of a stage on the configured schedule."""
+
+    first: float  # steps of the schedule before the stage
+    total: float  # steps of the whole schedule
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A look at every training image once, in order, as in tests, in evaluation mode and without gradients.
+    """Pass over every training image once, in order, without augmentation and gradients, in evaluation mode.
 
-    look: from a batch (undeclared columns hidden, as ever) to named tensors [N,...]; keep: gets them for all these
-    images [num_examples,...], rows by `index`, on every process alike. They are on the CPU: move to the device of the
-    method's own tensors what meets those.
-    data: names of the data sets that are looked at, one after the other (none: those of the main stream).
+    look: maps a batch (with the declared columns only) to named tensors [N,...]. keep: receives them for all images
+    [num_examples,...], rows by `index`, on every process. They are on the CPU; move them to the device before combining
+    them with the method's own tensors. data: names of the data sets to read, one after the other (none: those of the
+    main stream).
     """
 
     name: str

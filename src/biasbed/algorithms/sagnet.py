@@ -21,15 +21,15 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks import anatomy, hooks, surgery
+from biasbed.networks import hooks, surgery
 from biasbed.settings import setting
 
-# --- the mathematics as functions of its draws ------------------------------------------------------------------------
+# --- functions of the draws -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Maps:
-    """Feature maps [N,C,H,W] taken apart, for both randomisations: z = centred + mean, in fp32 at least.
+    """Feature maps [N,C,H,W] split for both randomisations: z = centred + mean, in fp32 at least.
 
     `mean` and (unbiased) `variance` [N,C,1,1] over an image's pixels are its style.
     """
@@ -39,40 +39,40 @@ class Maps:
     variance: Tensor
 
     @classmethod
-    def of(cls, z: Tensor) -> Maps:
+    def from_tensor(cls, z: Tensor) -> Maps:
         z = at_least_fp32(z)
         variance, mean = torch.var_mean(z, dim=(2, 3), keepdim=True)
         return cls(z - mean, mean, variance)
 
 
 def randomise_content(maps: Maps, permutation: Tensor, eps: float = 1e-5) -> Tensor:
-    """Every image's style on another image's content: [N,C,H,W] (section 3.2).
+    """Return every image's style on another image's content: [N,C,H,W] (section 3.2).
 
     n[pi] * sqrt(v + eps) + mu with n = (z - mu) / sqrt(v + eps) and pi `permutation` [N]. n[pi] is detached: the
-    encoder is reached through the mean and variance of the image itself alone.
+    encoder gets gradients only through the mean and variance of the image itself.
     """
     std = (maps.variance + eps).sqrt()
     return torch.addcmul(maps.mean, maps.centred.detach()[permutation], std / std.detach()[permutation])
 
 
 def randomise_style(maps: Maps, permutation: Tensor, alpha: Tensor, eps: float = 1e-5) -> Tensor:
-    """Every image's content in a style between its own and another image's: [N,C,H,W] (section 3.1).
+    """Return every image's content in a style between its own and another image's: [N,C,H,W] (section 3.1).
 
-    n * sqrt(v' + eps) + mu' with mu' = alpha mu + (1 - alpha) mu[pi] and v' likewise: the authors' code
-    interpolates variances, not standard deviations. alpha [N] in [0,1]. Nothing is detached.
+    n * sqrt(v' + eps) + mu' with mu' = alpha mu + (1 - alpha) mu[pi] and v' likewise: the authors' code interpolates
+    variances, not standard deviations. alpha [N] in [0,1]. Nothing is detached.
     """
     alpha = alpha.view(-1, 1, 1, 1).to(maps.mean.dtype)
     mean = torch.lerp(maps.mean[permutation], maps.mean, alpha)
     variance = torch.lerp(maps.variance[permutation], maps.variance, alpha)
     scale = ((variance + eps) / (maps.variance + eps)).sqrt()
-    # Centred maps, as with the mean folded into the shift a nearly constant map would lose its digits.
+    # Centred first: with the mean folded into the shift, a nearly constant map would lose its digits.
     return torch.addcmul(mean, maps.centred, scale)
 
 
 def adversarial_loss(logits: Tensor, eps: float = 1e-5) -> Tensor:
-    """Cross-entropy of the uniform distribution with softmax(logits [N,K]) + eps, in fp32 at least (section 3.2).
+    """Return the cross-entropy of the uniform distribution with softmax(logits [N,K]) + eps (section 3.2).
 
-    Smallest, log K, where every image's classes are equally likely.
+    In fp32 at least. Smallest, log K, if every image's classes are equally likely.
     """
     return -(at_least_fp32(logits).softmax(dim=1) + eps).log().mean()
 
@@ -82,7 +82,7 @@ def adversarial_loss(logits: Tensor, eps: float = 1e-5) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class StyleDraw:
-    """One forward pass's permutations [N] and degrees of interpolation [N]."""
+    """Draws of one forward pass: permutations [N] and degrees of interpolation [N]."""
 
     content: Tensor
     style: Tensor
@@ -90,7 +90,7 @@ class StyleDraw:
 
 
 class Randomisation(Drawn):
-    """Randomises the style of the maps that pass, and keeps them with randomised content for the style network."""
+    """Randomisation of the style of maps. Keeps the maps with randomised content for the style network."""
 
     draw: StyleDraw | None
 
@@ -101,11 +101,11 @@ class Randomisation(Drawn):
     def __call__(self, z: Tensor) -> Tensor:
         if self.draw is None:
             return z
-        if z.shape[2] * z.shape[3] == 1:  # one pixel has no content beside its style
+        if z.shape[2] * z.shape[3] == 1:  # one pixel has style but no content
             self.content_randomised = z
             return z
         with torch.autocast(z.device.type, enabled=False):
-            maps = Maps.of(z)
+            maps = Maps.from_tensor(z)
             self.content_randomised = randomise_content(maps, self.draw.content, self.eps).to(z.dtype)
             return randomise_style(maps, self.draw.style, self.draw.alpha, self.eps).to(z.dtype)
 
@@ -115,7 +115,7 @@ class Randomisation(Drawn):
 
 
 class Dropout(Drawn):
-    """Dropout whose mask is drawn outside: [N,C] of 0 and 1 / (1 - rate), or None."""
+    """Dropout with a mask drawn outside: [N,C] of 0 and 1 / (1 - rate), or None."""
 
     draw: Tensor | None
 
@@ -126,8 +126,8 @@ class Dropout(Drawn):
 # --- the method -------------------------------------------------------------------------------------------------------
 
 
-# Settings of the method on which its authors and BiasBed agree.
-OWN: Mapping[str, Any] = {
+# Settings of the method that its authors and BiasBed agree on.
+COMMON: Mapping[str, Any] = {
     "hparams.style_stage": 3,
     "hparams.w_adv": 0.1,
     "hparams.clip": 0.1,
@@ -136,29 +136,29 @@ OWN: Mapping[str, Any] = {
 
 
 class SagNet(Algorithm):
-    """A classifier of randomised style, whose encoder is trained against a classifier of style alone (section 3).
+    """Classifier of randomised style whose encoder is trained against a classifier of style alone (section 3).
 
     At the input of stage `style_stage`, training replaces each image's style by a random one between its own and
-    another image's. A second network, with stages and a head of its own, sees the same maps with another image's
-    content, and learns the class from their style. The affine parameters of the encoder's norms are trained so that it
-    fails. The three losses are differentiated at the same weights, each for its own parameters, and stepped in the
-    order style, adversarial, main.
+    another image's. A second network, with its own stages and head, sees the same maps with another image's content and
+    learns the class from their style. The affine parameters of the encoder's norms are trained to make it fail. The
+    three losses are differentiated at the same weights, each for its own parameters, and stepped in the order style,
+    adversarial, main.
     """
 
     @dataclass(frozen=True)
     class HParams:
-        style_stage: int = setting(3, "stage at whose input maps are randomised (authors)", ge=1, le=4)
+        style_stage: int = setting(3, "stage whose input maps are randomised (authors)", ge=1, le=4)
         w_adv: float = setting(0.1, "weight of the adversarial loss (authors)", ge=0)
         clip: float = setting(0.1, "largest norm of the adversarial gradient (authors)", gt=0)
-        dropout: float = setting(0.0, "before both classifiers (BiasBed 0; authors 0.5 on PACS)", ge=0, lt=1)
+        dropout: float = setting(0.0, "dropout before both classifiers (BiasBed 0; authors 0.5 on PACS)", ge=0, lt=1)
         eps: float = setting(1e-5, "added to variances (authors)", gt=0)
 
     surgery: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
-        # The settings of that code, with the method as its authors have it: see docs/methods/sagnet.md.
-        "biasbed_code": {**BIASBED_CODE, "init": IMAGENET_WEIGHTS, **OWN, "hparams.dropout": 0.0},
-        # PACS, leave-one-domain-out. Their colour jitter (0.4) is left out.
+        # The settings of that code, with the method as its authors describe it: see docs/methods/sagnet.md.
+        "biasbed_code": {**BIASBED_CODE, "init": IMAGENET_WEIGHTS, **COMMON, "hparams.dropout": 0.0},
+        # PACS, leave-one-domain-out, without their colour jitter (0.4).
         "authors": {
             "backbone": "resnet18",
             "init": IMAGENET_WEIGHTS,
@@ -173,7 +173,7 @@ class SagNet(Algorithm):
             "optim.weight_decay": 1e-4,
             **COSINE,
             "precision": "fp32",
-            **OWN,
+            **COMMON,
             "hparams.dropout": 0.5,
         },
     }
@@ -184,8 +184,8 @@ class SagNet(Algorithm):
         super().__init__(hparams, setup)
         self.network = setup.network()
         backbone = self.network.get_submodule("backbone")
-        stages = anatomy.stages(backbone)
-        # A second network of the same origin, fresh or pre-trained like the first.
+        stages = surgery.stages(backbone)
+        # A second network with the same origin, fresh or pre-trained like the first.
         self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
         if not self.encoder_norms:
@@ -197,8 +197,8 @@ class SagNet(Algorithm):
             hooks.insert_before(head.get_submodule("fc"), dropout)
 
     def optimizers(self) -> dict[str, Optimizer]:
-        """The encoder's norms have two optimizers, each with a momentum and a weight decay of its own, as in the
-        authors' code."""
+        """Return the optimizers. The encoder's norms are in two of them, each with its own momentum and weight decay,
+        as in the authors' code."""
         return {
             "main": self.setup.optimizer(self.network.parameters()),
             "style": self.setup.optimizer(self.style_net.parameters()),
@@ -212,15 +212,15 @@ class SagNet(Algorithm):
         return {"classification": terms["main"], "style": terms["style"], "adversarial": terms["adversarial"]}
 
     def objectives(self, batch: Batch) -> dict[str, Objective]:
-        """The three losses of one forward pass by optimizer, and whose gradients they give."""
-        places = [self.randomisation, *self.dropouts]
-        with with_draws(places, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
+        """Return the three losses of one forward pass by optimizer, with the parameters that they train."""
+        callbacks = [self.randomisation, *self.dropouts]
+        with with_draws(callbacks, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
             logits = self.network(batch.x)
-            logits_of_style = self.style_net(self.randomisation.content_randomised)
+            style_logits = self.style_net(self.randomisation.content_randomised)
         self.observe(logits, batch.y)
-        adversarial = self.hparams.w_adv * adversarial_loss(logits_of_style)
+        adversarial = self.hparams.w_adv * adversarial_loss(style_logits)
         return {
-            "style": (self.task.loss(logits_of_style, batch.y), self.style_net.parameters()),
+            "style": (self.task.loss(style_logits, batch.y), self.style_net.parameters()),
             "adversarial": (adversarial, self.encoder_norms),
             "main": (self.task.loss(logits, batch.y), self.network.parameters()),
         }
@@ -230,7 +230,7 @@ class SagNet(Algorithm):
         return logits
 
     def _draw(self, num_images: int) -> StyleDraw:
-        """In the authors' order: whose content, then whose style and how much of it."""
+        """Return the draws in the authors' order: donors of content, donors of style, degrees of interpolation."""
         generator, device = self.group.generator, self.group.device
         content = torch.randperm(num_images, generator=generator, device=device)
         style = torch.randperm(num_images, generator=generator, device=device)

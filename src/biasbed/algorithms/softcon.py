@@ -18,41 +18,39 @@ from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, Batch, at_least_fp32
 from biasbed.settings import setting
 
-NOISE = 1e-6  # what 1 - cosine of equal directions may be by rounding
+NOISE = 1e-6  # bound on the rounding error of 1 - cosine for equal directions
 
 
-def unlikeness(features: Tensor, y: Tensor, classes: int, among: Tensor | None = None) -> Tensor:
-    """The mean [M] of 1 - cosine of each image with those of its class, at least `NOISE`.
+def unlikeness(features: Tensor, y: Tensor, classes: int, compared: Tensor | None = None) -> Tensor:
+    """Return each image's mean [M] of 1 - cosine with the images of its class, at least `NOISE`.
 
-    features [M,D]: of length 1; y [M] in [0, classes); among: positions of the images that are compared with (None:
-    all). It is the expectation of what the authors estimate by random ones.
+    features [M,D]: of length 1. y [M]: in [0, classes). compared: positions of the images to compare with (None: all).
+    The result is the expectation of the authors' estimate from random images.
     """
-    compared = torch.arange(len(y), device=y.device) if among is None else among
+    compared = torch.arange(len(y), device=y.device) if compared is None else compared
     sums = features.new_zeros(classes, features.shape[1]).index_add_(0, y[compared], features[compared])
     means = sums / torch.bincount(y[compared], minlength=classes).clamp_min(1)[:, None]
     return (1 - (features * means[y]).sum(1)).clamp_min(NOISE)
 
 
 class SoftCon(Contrastive):
-    """Cross-entropy, plus a contrastive loss that pulls together images of a class that a biased network tells apart.
+    """Cross-entropy plus a contrastive loss that pulls together images of a class that a biased network separates.
 
-    First a network that sees little at once is trained plainly, and its features b of all training images, of length 1,
-    are kept. Then two images of one class have the weight 1 - b_i.b_j in the contrastive loss, whose images are drawn
-    the more often the more they differ from their class (section 4.3).
+    First a biased network with a small receptive field is trained by ERM, and its features b of all training images,
+    of length 1, are stored. Then two images of one class have the weight 1 - b_i.b_j in the contrastive loss. Images
+    for it are drawn more often the more they differ from their class (section 4.3).
     """
 
     @dataclass(frozen=True)
     class HParams(Contrastive.HParams):
         biased_backbone: str = setting("simple_conv_1x1", "the biased network, of a small receptive field (authors)")
-        share: float = setting(
-            0.5, "part of training that is the biased network's (authors: as long as after)", gt=0, lt=1
-        )
+        share: float = setting(0.5, "part of training that the biased network takes (authors: half)", gt=0, lt=1)
         ratio: float = setting(
-            10.0, "how many times as often as another an image is drawn at most (authors: 10; 1: all alike)", ge=1
+            10.0, "largest ratio of two images' probabilities to be drawn (authors: 10; 1: all equal)", ge=1
         )
 
     uses: ClassVar[frozenset[str]] = frozenset({"index"})
-    unused_parameters: ClassVar[bool] = True  # of the biased network, before it is gone
+    unused_parameters: ClassVar[bool] = True  # the biased network's, until it is released
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {
             **CONTRASTIVE_MNIST,
@@ -69,12 +67,12 @@ class SoftCon(Contrastive):
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
-        """No bias labels, but a bias that a small receptive field sees."""
+        """Return `bias_type`: no bias labels, but a bias that a small receptive field sees."""
         return super().needs(hparams) | {"bias_type"}
 
     @classmethod
     def streams(cls, hparams: Any) -> Mapping[str, StreamRequest]:
-        """Images of pairs are drawn by `drawn`."""
+        """Return the main stream, and a stream of pairs drawn by the table `drawn`."""
         pairs = StreamRequest(size=hparams.pairs, views=(View(), View()), weights="drawn", replacement=True)
         return {MAIN: StreamRequest(), PAIRS: pairs}
 
@@ -93,7 +91,7 @@ class SoftCon(Contrastive):
         return {"main": make(self.network.parameters()), "biased": make(self.biased.parameters())}
 
     def stages(self) -> Sequence[Phase]:
-        """The biased network, its features of all training images, and the network."""
+        """Return the biased network's training, the pass for its features, and the network's training."""
         first = Stage(
             "biased",
             functools.partial(self.update_other, "biased"),
@@ -104,7 +102,7 @@ class SoftCon(Contrastive):
         return (first, Pass("bias_features", self.look, self.keep), Stage(MAIN, self.update))
 
     def predict_biased(self, x: Tensor) -> Tensor:
-        """Logits of the biased network."""
+        """Return the logits of the biased network."""
         logits: Tensor = self.biased(x)
         return logits
 
@@ -112,19 +110,20 @@ class SoftCon(Contrastive):
         features = functional.normalize(at_least_fp32(self.biased.features(batch.x)), dim=1)
         return {"features": features, "y": batch.y}
 
-    def keep(self, found: Mapping[str, Tensor]) -> None:
-        self.bias_features.copy_(found["features"])
-        y = found["y"].to(self.bias_features.device)
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        """Store the biased network's features and what follows from them, and release the network."""
+        self.bias_features.copy_(values["features"])
+        y = values["y"].to(self.bias_features.device)
         self.unlikeness.copy_(unlikeness(self.bias_features, y, self._classes))
         self.release("biased")
 
     @property
     def drawn(self) -> Tensor:
-        """How often each training image is drawn, in proportion [num_examples]."""
+        """Relative frequency [num_examples] with which each training image is drawn."""
         return self.unlikeness.clamp_max(self.hparams.ratio * self.unlikeness.min())
 
     def weights(self, pairs: Batch) -> Tensor:
-        """Of pairs [N,N] of all processes' images: 1 - b_i.b_j of those of one class, 0 of an image with itself."""
+        """Return weights [N,N] of pairs over all processes: 1 - b_i.b_j within a class, 0 for an image with itself."""
         assert pairs.index is not None
         y, index = self.group.gather(pairs.y), self.group.gather(pairs.index)
         b = self.bias_features[index]

@@ -1,6 +1,5 @@
 """Training with speckle noise (Rusak et al., *A Simple Way to Make Neural Networks Robust Against Diverse Image
-Corruptions*, ECCV 2020).
-"""
+Corruptions*, ECCV 2020)."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.draws import normal
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import IMAGENET_WEIGHTS, SGD, STEPS, epochs
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import IMAGENET_WEIGHTS, OPEN, SGD, STEPS, epochs
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
@@ -23,25 +21,25 @@ NOISES = ("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise")
 
 
 def speckled(x: Tensor, sigma: Tensor, noise: Tensor) -> Tensor:
-    """Images [N,C,H,W] in [0,1] with noise in proportion to their values: x + x sigma n, clamped to [0,1].
+    """Return images [N,C,H,W] in [0,1] with noise in proportion to their values: x + x sigma n, clamped to [0,1].
 
-    sigma: strengths, [N,1,1,1] of images; noise: n, shaped as x.
+    sigma: strength of each image, [N,1,1,1]. noise: n, shaped like x.
     """
     return (x + x * sigma * noise).clamp(0, 1)
 
 
 class Speckle(ERM):
-    """ERM, with speckle noise on part of each batch.
+    """ERM with speckle noise on part of each batch.
 
-    The first floor(share * B) of a process's B images, which are any, as batches are shuffled; each has a strength of
-    its own, drawn from a few.
+    The first floor(share * B) of a process's B images get noise; batches are shuffled, so these are random images. Each
+    has its own strength, drawn from `sigmas`.
     """
 
     @dataclass(frozen=True)
     class HParams:
         share: float = setting(0.5, "part of a batch that has noise (authors)", gt=0, le=1)
         sigmas: tuple[float, ...] = setting(
-            (0.15, 0.2, 0.35, 0.45, 0.6), "strengths, of which each image has one, all as likely (authors)"
+            (0.15, 0.2, 0.35, 0.45, 0.6), "strengths; each image has one of them with equal probability (authors)"
         )
 
         def __post_init__(self) -> None:
@@ -78,7 +76,7 @@ class Speckle(ERM):
         self.register_buffer("strengths", sigmas, persistent=False)
 
     def _count(self, x: Tensor) -> int:
-        """Return the number of images that have noise."""
+        """Return the number of images that get noise."""
         return int(self.hparams.share * len(x) + 1e-9)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -88,14 +86,14 @@ class Speckle(ERM):
         return super().logits(torch.cat([self._noisy(x[:count], self.draws(Batch(x))), x[count:]]))
 
     def draw(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return strengths and noise of the images of a batch that have some."""
+        """Return strengths and noise of the images that get noise."""
         return self._draw(batch.x[: self._count(batch.x)])
 
     def _draw(self, x: Tensor) -> tuple[Tensor, Tensor]:
         generator, dtype = self.group.generator, x.dtype
-        which = torch.randint(len(self.strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
-        return self.strengths.to(dtype)[which], normal(x.shape, generator, dtype)
+        choice = torch.randint(len(self.strengths), (len(x), 1, 1, 1), generator=generator, device=x.device)
+        return self.strengths.to(dtype)[choice], normal(x.shape, generator, dtype)
 
     def _noisy(self, x: Tensor, drawn: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Return images with noise. drawn: strengths and noise; None: drawn now."""
+        """Return images with noise. drawn: strengths and noise; None: draw them now."""
         return speckled(x, *(self._draw(x) if drawn is None else drawn))

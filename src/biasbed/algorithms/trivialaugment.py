@@ -13,7 +13,7 @@ from biasbed.settings import setting
 
 
 class TrivialAugment(ERM):
-    """ERM on images that are changed by one operation at one strength, both drawn uniformly ("wide"; torchvision's)."""
+    """ERM on images changed by one operation at one strength, both drawn uniformly (torchvision's "wide" variant)."""
 
     @dataclass(frozen=True)
     class HParams:

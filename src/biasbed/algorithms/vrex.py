@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from biasbed.algorithms.annealed import Annealed
+from biasbed.algorithms.domains import Annealed
 from biasbed.batch import Batch
 from biasbed.settings import setting
 
@@ -19,5 +19,5 @@ class VREx(Annealed):
         penalty_weight: float = setting(10.0, "weight of the variance after `anneal` updates (DomainBed)", ge=0)
 
     def penalty(self, logits: Tensor, batch: Batch, risks: Tensor) -> Tensor:
-        """The mean square, not that of a sample: zero of one domain."""
+        """Return the variance over the domains, divided by their number; zero for one domain."""
         return risks.var(unbiased=False)

@@ -1,1 +1,1 @@
-"""On what a training runs: ranks, precision, optimizers, checkpoints."""
+"""Compute resources of a training: processes, devices, precision, optimizers, checkpoints."""

@@ -1,11 +1,11 @@
-"""Averaged weights: evaluated, kept and exported in the place of the live ones, which go on training.
+"""Averaged weights (SMA, SWAD): evaluated, saved and exported instead of the live weights, which go on training.
 
-What is averaged are the parameters, and with them the running statistics of norm layers: those of the last step belong
-to other weights, and to compute them anew takes a pass over training images at every evaluation (Cha et al.'s code
-makes one at the end; in both papers they are frozen, and the mean of what is frozen is that). All other buffers (tables
-with a row per image, counts) are the live ones.
+The average covers parameters and the running statistics of norm layers. The statistics of the last step belong to other
+weights, and recomputing them would take a pass over training images at every evaluation. (Cha et al.'s code makes one
+pass at the end; both papers freeze the statistics, and the mean of frozen values is the same value.) All other buffers
+(tables with a row per image, counts) are the live ones.
 
-Sums are kept in float64, so that a mean of thousands of weights that differ in their last digits is their mean.
+Sums are float64, so that the mean of thousands of nearly equal weights is exact to fp32 precision.
 """
 
 from __future__ import annotations
@@ -25,69 +25,71 @@ from biasbed.config import Swad
 
 
 class Total:
-    """A sum of weights at several steps, by name, and of how many."""
+    """Sum of the weights at several steps by name, and the number of steps."""
 
     def __init__(self, sums: Mapping[str, Tensor] | None = None, count: int = 0) -> None:
         self.sums, self.count = dict(sums or {}), count
 
     def add(self, weights: Mapping[str, Tensor], count: int = 1) -> None:
-        """Add the weights at one step, or the sum of those at several."""
+        """Add the weights at one step, or the sum of the weights at `count` steps."""
         if self.sums:
             torch._foreach_add_(list(self.sums.values()), [weights[name] for name in self.sums])
         else:
             self.sums = {name: tensor.detach().to(torch.float64, copy=True) for name, tensor in weights.items()}
         self.count += count
 
-    def merge(self, other: Total) -> None:
-        """Take over what another one has."""
-        if other.count:
-            self.add(other.sums, other.count)
+    def merge(self, total: Total) -> None:
+        """Add another total to this one."""
+        if total.count:
+            self.add(total.sums, total.count)
 
     def mean(self) -> dict[str, Tensor]:
+        """Return the mean of the weights by name; empty before the first step."""
         return {name: total / self.count for name, total in self.sums.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {"sums": self.sums, "count": self.count}
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], device: torch.device) -> Total:
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Total:
+        """Return the total that `state_dict` described, on a device."""
         return cls({name: tensor.to(device) for name, tensor in state["sums"].items()}, state["count"])
 
 
 class Average:
-    """`average=none`: the live weights are tested. The others say what their mean is made of."""
+    """`average=none`: the live weights are evaluated. Subclasses define a mean of them."""
 
     def __init__(self, module: nn.Module, group: Group) -> None:
         self.module, self.group = module, group
 
     @torch.no_grad()
     def weights(self) -> dict[str, Tensor]:
-        """The live weights that are averaged, by name: parameters and running statistics."""
-        found: dict[str, Tensor] = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
+        """Return the live weights to average by name: parameters and running statistics."""
+        weights: dict[str, Tensor] = {name: parameter.detach() for name, parameter in self.module.named_parameters()}
         for prefix, norm in self.module.named_modules():
             if isinstance(norm, _NormBase):
-                own = {"running_mean": norm.running_mean, "running_var": norm.running_var}
-                found |= {f"{prefix}.{name}": buffer for name, buffer in own.items() if buffer is not None}
-        return found
+                statistics = {"running_mean": norm.running_mean, "running_var": norm.running_var}
+                weights |= {f"{prefix}.{name}": buffer for name, buffer in statistics.items() if buffer is not None}
+        return weights
 
     def add(self, step: int) -> None:
-        """Take note of the live weights after a step of the last stage; the first is 1."""
+        """Record the live weights after a step of the last stage. Steps count from 1."""
 
     def judge(self) -> None:
-        """Take note of an evaluation, before it; every rank takes part."""
+        """Record an evaluation that is about to start. Every rank takes part."""
 
     def mean(self) -> Mapping[str, Tensor]:
-        """What stands in for the live weights; nothing where they are tested themselves."""
+        """Return the weights to evaluate instead of the live ones; empty if the live ones are evaluated."""
         return {}
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[Mapping[str, Tensor]]:
-        """Within the block the mean is in the place of the live weights, which it is given; every rank takes part."""
+        """Replace the live weights by the mean within the block, and yield the live ones. Every rank takes part."""
         mean = self.mean()
         if not mean:
             yield {}
             return
-        self.group.share_buffers(self.module)  # as with any evaluation, the live ones are rank 0's after it
+        self.group.share_buffers(self.module)  # as after any evaluation, every rank has rank 0's buffers
         weights = self.weights()
         live = {name: tensor.clone() for name, tensor in weights.items()}
         _copy(mean, weights)
@@ -97,24 +99,24 @@ class Average:
             _copy(live, weights)
 
     def checkpoint(self, live: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The part of a checkpoint that goes on with averaging; `live` as `in_place` gave them."""
+        """Return the entries of a checkpoint that resume averaging. live: the weights that `in_place` yielded."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, whose tested weights are loaded already."""
+        """Resume from a checkpoint whose evaluated weights are already loaded."""
 
 
 class _Mean(Average):
-    """What those that average have in common."""
+    """Base of the averages: saves and restores the live weights with the state of the mean."""
 
     def checkpoint(self, live: Mapping[str, Tensor]) -> dict[str, Any]:
         return {"average": {"live": dict(live), **self.state_dict()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        own = state["average"]
-        if own["live"]:
-            _copy(own["live"], self.weights())
-        self.load_state_dict(own)
+        average = state["average"]
+        if average["live"]:
+            _copy(average["live"], self.weights())
+        self.load_state_dict(average)
 
     def state_dict(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -124,7 +126,7 @@ class _Mean(Average):
 
 
 class SMA(_Mean):
-    """The mean of the weights after every step from one on (Arpit et al. 2022); before it the live ones."""
+    """Mean of the weights after every step from `first` on (Arpit et al. 2022); the live weights before."""
 
     def __init__(self, module: nn.Module, group: Group, first: int) -> None:
         super().__init__(module, group)
@@ -141,30 +143,30 @@ class SMA(_Mean):
         return {"total": self.total.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.total = Total.of(state["total"], self.group.device)
+        self.total = Total.from_state(state["total"], self.group.device)
 
 
 class SWAD(_Mean):
-    """The mean over the steps of a valley of the validation loss (Cha et al. 2021, algorithm 1).
+    """Mean over the steps of a valley of the validation loss (Cha et al. 2021, algorithm 1).
 
-    The loss is that of the live weights, known at evaluations. The valley starts at the first evaluation that has the
-    smallest loss of `optimum_patience` in a row, itself the first of them, and that one's weights are the first of the
-    mean. Its threshold is `tolerance` times the mean loss of these. It ends with the last evaluation that was at or
-    below it when `overfit_patience` in a row are above. What stands in for the live weights at any time is what the
-    algorithm would return if training ended there; before a start is found these are the live weights themselves (the
-    algorithm's mean would be over all steps from the first; its authors' code takes those since the evaluation before).
+    The loss is computed with the live weights, at evaluations. The valley starts at the first evaluation whose loss is
+    the smallest of `optimum_patience` evaluations in a row, itself the first of them; its weights are the first of the
+    mean. The threshold is `tolerance` times the mean loss of these evaluations. The valley ends when `overfit_patience`
+    evaluations in a row are above the threshold; its last step is that of the last evaluation at or below it. At any
+    time, `mean` is what the algorithm would return if training ended now. Before a start is known, that is the live
+    weights (the algorithm would return the mean over all steps; the authors' code, the mean since the last evaluation).
 
-    Two sums and, before the start, `optimum_patience` are all that must be kept: a step that is not in the valley for
-    sure lies after the last evaluation that is.
+    Only two sums are kept, and `optimum_patience` more before the start: a step that is not yet certain to be in the
+    valley lies after the last evaluation in it.
     """
 
     def __init__(self, module: nn.Module, group: Group, settings: Swad, loss: Callable[[], float]) -> None:
-        """loss: of the live weights on validation images, equal on all ranks, which all take part."""
+        """loss: returns the validation loss of the live weights, equal on all ranks. Every rank must call it."""
         super().__init__(module, group)
         self.settings, self.loss = settings, loss
-        self.threshold: float | None = None  # there is a start
-        self.window: list[tuple[float, Total]] = []  # before that: loss at evaluations that may be it, steps up to each
-        self.inside, self.since = Total(), Total()  # up to the last evaluation that is in the valley, and after it
+        self.threshold: float | None = None  # set once the start is known
+        self.window: list[tuple[float, Total]] = []  # candidates for the start: loss, and the steps up to each
+        self.inside, self.since = Total(), Total()  # steps up to the last evaluation in the valley, and after it
         self.above = 0  # evaluations in a row above the threshold
         self.ended = False
 
@@ -184,7 +186,7 @@ class SWAD(_Mean):
             self._seek(loss)
 
     def _seek(self, loss: float) -> None:
-        """Only the smallest loss so far may be a start: any other has a smaller one before or after it."""
+        """Add an evaluation to the window. A new smallest loss restarts it: no earlier one can be the start."""
         if not self.window or loss < self.window[0][0]:
             self.window, self.since = [], Total()
             self.since.add(self.weights())
@@ -192,12 +194,13 @@ class SWAD(_Mean):
         self.since = Total()
         if len(self.window) == self.settings.optimum_patience:
             self.threshold = self.settings.tolerance * fmean(loss for loss, _ in self.window)
-            for known, steps in self.window:
+            for window_loss, steps in self.window:
                 self.since.merge(steps)
-                self._follow(known)
+                self._follow(window_loss)
             self.window = []
 
     def _follow(self, loss: float) -> None:
+        """Extend the valley by the steps since the last evaluation, or count an evaluation above the threshold."""
         assert self.threshold is not None
         if loss <= self.threshold:
             self.inside.merge(self.since)
@@ -208,11 +211,11 @@ class SWAD(_Mean):
             self.since, self.ended = Total(), True
 
     def mean(self) -> Mapping[str, Tensor]:
-        whole = Total()
+        total = Total()
         if self.threshold is not None:
-            whole.merge(self.inside)
-            whole.merge(self.since)
-        return whole.mean()
+            total.merge(self.inside)
+            total.merge(self.since)
+        return total.mean()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -224,8 +227,8 @@ class SWAD(_Mean):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         device = self.group.device
         self.threshold, self.above, self.ended = state["threshold"], state["above"], state["ended"]
-        self.inside, self.since = Total.of(state["inside"], device), Total.of(state["since"], device)
-        self.window = [(loss, Total.of(steps, device)) for loss, steps in state["window"]]
+        self.inside, self.since = Total.from_state(state["inside"], device), Total.from_state(state["since"], device)
+        self.window = [(loss, Total.from_state(steps, device)) for loss, steps in state["window"]]
 
 
 @torch.no_grad()

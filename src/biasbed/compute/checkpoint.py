@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, checked when read, with a previous one to fall back to."""
+"""Checkpoints: written atomically, verified when read, with the previous one as a fallback."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from biasbed.system.files import whole
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
-# Described too, where there is something to say: the labels, by their name in `tasks.TASKS`; what the method froze and
-# released; mean and std of its images, where they are not the backbone's usual ones.
+# Optional parts of the description: the kind of labels (a name in `tasks.TASKS`); the modules that the method froze and
+# released; mean and std of its images, if they are not the backbone's defaults.
 TASK, MARKS, NORMALISATION = "task", "marks", "normalisation"
-# What training goes on from besides; `Engine.save` says what is in it.
+# Parts that training resumes from; `Engine.save` says what they hold.
 PROGRESS: Mapping[str, type | UnionType] = {
     **{"optimizers": dict, "precision": dict, "random": list, "tallies": list, "position": dict, "history": list},
     **{"seconds": float, "waited": float, "skipped": dict, "evaluated": int | None, "best": dict | None},
@@ -27,29 +27,29 @@ PROGRESS: Mapping[str, type | UnionType] = {
 
 
 def described(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a state that are needed to build what it is of, without what training goes on from."""
+    """Return the parts of a state that rebuild the model, without those that resume training."""
     return {part: state[part] for part in (*DESCRIPTION, TASK, MARKS, NORMALISATION) if part in state}
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Write `last.ckpt`; what stood there becomes `previous.ckpt`. A kill at any moment leaves one whole file."""
+    """Write `last.ckpt`; the old one becomes `previous.ckpt`. A kill at any moment leaves at least one whole file."""
     with whole(folder / LAST, kept=folder / PREVIOUS) as temporary:
         write(temporary, state)
 
 
 def save_whole(path: Path, state: dict[str, Any]) -> None:
-    """Write a file of tensors that is never there in half."""
+    """Write a file of tensors atomically."""
     with whole(path) as temporary:
         write(temporary, state)
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Write a file; OSError where the disk is full."""
+    """Write a file. Raises OSError if the disk is full."""
     with path.open("wb") as file:
         try:
             torch.save(state, file)
         except RuntimeError as error:
-            if isinstance(error.__context__, OSError):  # torch hides it behind the part that it broke
+            if isinstance(error.__context__, OSError):  # torch hides the full disk behind its own error
                 raise error.__context__ from None
             raise
 
@@ -57,10 +57,10 @@ def write(path: Path, state: dict[str, Any]) -> None:
 def load(
     path: Path, device: torch.device | str = "cpu", parts: Mapping[str, type | UnionType] = {}, where: str = ""
 ) -> dict[str, Any]:
-    """A checkpoint's content; Failure where the file is damaged. Only plain values and tensors are ever loaded.
+    """Return a checkpoint's content. Loads plain values and tensors only; raises Failure if the file is damaged.
 
-    torch's format is a zip archive, which holds a CRC-32 of every tensor: reading all of it checks the file. parts:
-    what it must hold, and as what. where: what messages call it, in place of its path.
+    torch's format is a zip archive with a CRC-32 of every tensor, so reading all of it verifies the file. parts: the
+    required parts and their types. where: name of the file in messages, instead of its path.
     """
     where = where or f"the checkpoint {path}"
     try:
@@ -71,38 +71,38 @@ def load(
             raise ValueError(f"checksum of {damaged}")
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(state, dict):
-            raise TypeError(f"it holds a {type(state).__name__}, no parts by name")
+            raise TypeError(f"it holds a {type(state).__name__}, not a dict of parts")
         require(state, parts)
-    except pickle.UnpicklingError:  # torch would advise to run whatever is in the file
+    except pickle.UnpicklingError:  # torch's message would advise to run whatever is in the file
         raise Failure(f"{where} holds more than values and tensors; nothing in it was run") from None
-    except Exception as error:  # of bytes that are no checkpoint, an unpickler raises nearly anything
+    except Exception as error:  # the unpickler raises nearly anything on damaged bytes
         raise Failure(f"{where} can't be read: {brief(error)}") from None
     return state
 
 
 def require(state: Mapping[str, Any], parts: Mapping[str, type | UnionType]) -> None:
-    """TypeError where a checkpoint's content lacks one of these parts, or has it as something else."""
+    """Raise TypeError if a part is missing or has another type."""
     for name, kind in parts.items():
         if name not in state or not isinstance(state[name], kind):
             raise TypeError(f"its part '{name}' is {'of another kind' if name in state else 'missing'}")
 
 
 def brief(error: Exception) -> str:
-    """The first line of what somebody else's code says of a file's content, which may be anything."""
+    """Return the first line of a library's error about a file, escaped, because the content may be anything."""
     return shown(first_line(error))
 
 
 def _refuse_packed(archive: zipfile.ZipFile, size: int) -> None:
-    """ValueError where the parts are said to be larger than the file: torch packs none, and unpacking has no end."""
+    """Raise ValueError if parts are compressed: torch compresses none, and a bomb could unpack without end."""
     parts = archive.infolist()
     if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(part.file_size for part in parts) > size:
         raise ValueError("its parts are packed")
 
 
 def load_newest(folder: Path, device: torch.device | str = "cpu") -> tuple[dict[str, Any] | None, list[str]]:
-    """The newest whole checkpoint of a run, and what was wrong with a newer one; None before the first.
+    """Return a run's newest readable checkpoint and the problems of newer ones; (None, []) before the first.
 
-    Raises Failure where there are checkpoints and none can be read: what was computed is not given up unasked.
+    Raises Failure if checkpoints exist and none is readable, so that training never restarts from scratch unasked.
     """
     problems: list[str] = []
     for name in (LAST, PREVIOUS):

@@ -1,4 +1,4 @@
-"""On which device, in how many processes, with which kernels. Loads torch where it is needed, not before."""
+"""Device and number of processes of a training, torchrun, deterministic kernels. Imports torch only when needed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import torch
 
 Device = Literal["cpu", "cuda"]
-MEETING, MINUTE = "biasbed-torchrun-", 60.0  # what its folder's name begins with; the youngest that is looked at
+MEETING, MINUTE = "biasbed-torchrun-", 60.0  # prefix of rendezvous folders; younger ones (in seconds) are left alone
 
 
 def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
-    """(cpu or cuda, number of training processes), as given, as torchrun says, or one process per GPU.
+    """Return ("cpu" or "cuda", number of processes) from the settings, or from torchrun if it started this process.
 
     Raises UsageError for a GPU that is not there and for more processes than GPUs.
     """
@@ -38,7 +38,7 @@ def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
 
 
 def settle(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
-    """The same for a place that has so many GPUs."""
+    """Return the same for a machine with `gpus` GPUs. `where` names that machine in messages."""
     settled: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
     if settled == "cuda" and not gpus:
         raise UsageError(f"device=cuda: there is no GPU {where}")
@@ -49,12 +49,12 @@ def settle(device: str, nproc: int | str, gpus: int, where: str = "here") -> tup
 
 
 def run_torchrun(count: int, arguments: Sequence[str]) -> int:
-    """`python -m biasbed <arguments>` `count` times on this machine under torchrun; returns the exit code."""
+    """Run `python -m biasbed <arguments>` in `count` processes under torchrun. Returns the exit code."""
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
-    # Each process has said in one line what went wrong; torchrun would add a page.
+    # Each process has printed one line about its error; torchrun would add a page.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
@@ -64,7 +64,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
         options = ["--nproc_per_node", str(count), "--log-dir", str(folder)]
         options += ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file"]
         options += ["--rdzv-id", "biasbed", "--rdzv-endpoint", str(folder / "agent")]
-        options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve, and torchrun would wait
+        options += ["--local-addr", "127.0.0.1"]  # a container's own name may not resolve; torchrun would wait for it
         try:
             # The bare dashes keep torchrun from reading our flags as abbreviations of its own.
             main([*options, "-m", "--", "biasbed", *arguments])
@@ -77,7 +77,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
 
 
 def settle_arithmetic(device: torch.device) -> None:
-    """Choose deterministic kernels where there is a choice, so that the same command gives the same numbers."""
+    """Select deterministic kernels where PyTorch has them, so that the same command gives the same numbers."""
     import torch
 
     if device.type == "cuda":
@@ -85,19 +85,19 @@ def settle_arithmetic(device: torch.device) -> None:
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = False  # fp32 means fp32; bf16 is there for speed
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # Filling fresh memory costs time and guards against bugs of others only.
+    # Filling fresh memory is slow and only guards against reads of uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
 def _meeting_place() -> Iterator[Path]:
-    """A folder in which torchrun and its processes find each other; those that were left by kills are removed.
+    """Yield a folder in which torchrun's processes find each other. Folders left behind by killed runs are removed.
 
-    In files: torch's other store is a server that listens to all networks, and asks nobody who they are.
+    The rendezvous uses files because torch's TCP store listens on all networks without authentication.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
-        with contextlib.suppress(OSError):  # somebody else's, one in use, or one that is removed at this moment
-            about = left.lstat()  # of a link that somebody else has planted: theirs
+        with contextlib.suppress(OSError):  # owned by somebody else, in use, or being removed at this moment
+            about = left.lstat()  # of the link itself, in case another user planted one
             if about.st_uid == os.getuid() and time.time() - about.st_mtime > MINUTE:
                 with (left / "lock").open("a") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

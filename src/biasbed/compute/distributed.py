@@ -1,4 +1,4 @@
-"""Processes of one training: ranks, gradient averaging, sums and gathers. The only user of torch.distributed."""
+"""Processes of one training: ranks, gradient averaging, sums and gathers. Nothing else uses torch.distributed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 class Group:
-    """The processes that train together; on one process every exchange is the identity."""
+    """Processes that train together. With one process every exchange returns its input."""
 
     def __init__(self, rank: int = 0, world: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank, self.world, self.device = rank, world, torch.device(device)
-        self.generator = torch.Generator(self.device)  # this rank's own draws
+        self.generator = torch.Generator(self.device)  # draws of this rank alone
         self.shared_generator = torch.Generator(self.device)  # draws that must agree on all ranks
 
     @property
@@ -37,54 +37,55 @@ class Group:
     # --- randomness --------------------------------------------------------------------------------------------------
 
     def seed(self, seed: int) -> None:
-        """Seed the generators: own draws by (seed, rank), shared ones by seed; also the global ones (dropout)."""
+        """Seed this rank's generator by (seed, rank), the shared one by seed, and torch's global one (dropout)."""
         self.shared_generator.manual_seed(_mix(seed, 0))
         self.generator.manual_seed(_mix(seed, self.rank + 1))
         torch.manual_seed(_mix(seed, self.rank + 1) ^ 1)
 
     def random_states(self) -> list[dict[str, Tensor]] | None:
-        """The state of every rank's generators, on rank 0; None elsewhere."""
-        own = {
+        """Return the state of every rank's generators on rank 0, None on other ranks."""
+        states = {
             "own": self.generator.get_state(),
             "shared": self.shared_generator.get_state(),
             "global": torch.get_rng_state(),
         }
         if self.device.type == "cuda":
-            own["cuda"] = torch.cuda.get_rng_state(self.device)
-        return self.gather_objects(own)
+            states["cuda"] = torch.cuda.get_rng_state(self.device)
+        return self.gather_objects(states)
 
     def load_random_states(self, states: Sequence[dict[str, Tensor]]) -> None:
-        own = states[self.rank]
-        self.generator.set_state(own["own"])
-        self.shared_generator.set_state(own["shared"])
-        torch.set_rng_state(own["global"])
-        if "cuda" in own and self.device.type == "cuda":
-            torch.cuda.set_rng_state(own["cuda"], self.device)
+        """Set this rank's generators to what `random_states` returned."""
+        state = states[self.rank]
+        self.generator.set_state(state["own"])
+        self.shared_generator.set_state(state["shared"])
+        torch.set_rng_state(state["global"])
+        if "cuda" in state and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"], self.device)
 
     # --- the device --------------------------------------------------------------------------------------------------
 
     def send(self, tensor: Tensor) -> Tensor:
-        """Copy a tensor that the host has made to the device. Does not wait: it travels from page-locked memory."""
+        """Copy a host tensor to the device, from page-locked memory so that the host does not wait."""
         if self.device.type == "cpu":
             return tensor
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def send_module(self, module: _Module) -> _Module:
-        """Move a module that the host has made to the device, without a wait for each of its parameters."""
+        """Move a host module to the device without waiting for each parameter."""
         return module.to(self.device, non_blocking=True)
 
     # --- gradients and buffers ---------------------------------------------------------------------------------------
 
     def wrap(self, module: nn.Module, find_unused_parameters: bool) -> DistributedDataParallel:
-        """DDP without its buffer broadcast at every step: buffers are made equal when they matter (`share_buffers`)."""
+        """Return the module in DDP, without a broadcast of buffers at every step (`share_buffers` does it instead)."""
         wrapped = DistributedDataParallel(
             module, find_unused_parameters=find_unused_parameters, gradient_as_bucket_view=True
         )
-        wrapped.broadcast_buffers = False  # as an attribute: the argument's name changes with torch 2.15
+        wrapped.broadcast_buffers = False  # set as an attribute: torch 2.15 renames the argument
         return wrapped
 
     def mean_all(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Each tensor's mean over ranks, by one all-reduce of all of them together."""
+        """Return each tensor's mean over ranks, with one all-reduce for all of them."""
         if self.world == 1 or not tensors:
             return list(tensors)
         flat = torch.cat([at_least_fp32(tensor.reshape(-1)) for tensor in tensors])
@@ -94,11 +95,11 @@ class Group:
         return [part.view_as(tensor).to(tensor.dtype) for part, tensor in zip(parts, tensors, strict=True)]
 
     def share_module(self, module: nn.Module) -> None:
-        """Give every rank rank 0's parameters and buffers."""
+        """Broadcast rank 0's parameters and buffers to every rank."""
         self._broadcast([*module.parameters(), *module.buffers()])
 
     def share_buffers(self, module: nn.Module) -> None:
-        """Give every rank rank 0's buffers: batch-norm statistics differ between ranks after training."""
+        """Broadcast rank 0's buffers to every rank: batch-norm statistics differ between ranks after training."""
         self._broadcast(list(module.buffers()))
 
     def _broadcast(self, tensors: Sequence[Tensor]) -> None:
@@ -109,29 +110,29 @@ class Group:
     # --- exchange ----------------------------------------------------------------------------------------------------
 
     def mean(self, tensor: Tensor) -> Tensor:
-        """Mean over ranks, not differentiated through."""
+        """Return the mean over ranks, detached."""
         return self.mean_all([tensor.detach()])[0]
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Sum over ranks of a tensor that is not differentiated through."""
+        """Return the sum over ranks, detached."""
         result = tensor.detach().clone()
         if self.world > 1:
             dist.all_reduce(result)
         return result
 
     def any(self, flag: Tensor) -> bool:
-        """Whether the flag is set on any rank; waits for the device."""
+        """Return True if the flag is set on any rank. Waits for the device."""
         return bool(self.sum(flag.float()).item() > 0)
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """The rows of all ranks, in rank order, differentiable; ranks may have different numbers of rows.
+        """Return the rows of all ranks in rank order, differentiable. Ranks may have different numbers of rows.
 
         When every rank computes the same loss from the gathered rows, `grads` and DDP give that loss's gradient.
         """
         return tensor if self.world == 1 else _Gather.apply(tensor, self.rank, self.world)
 
     def gather_objects(self, value: Any) -> list[Any] | None:
-        """Every rank's value, on rank 0; None elsewhere."""
+        """Return every rank's value on rank 0, None on other ranks."""
         if self.world == 1:
             return [value]
         values: list[Any] | None = [None] * self.world if self.is_main else None
@@ -139,7 +140,7 @@ class Group:
         return values
 
     def share_object(self, value: Any) -> Any:
-        """Rank 0's value, on every rank."""
+        """Return rank 0's value on every rank."""
         if self.world == 1:
             return value
         box = [value]
@@ -148,7 +149,7 @@ class Group:
 
 
 class _Gather(torch.autograd.Function):
-    """All-gather of rows; backward sums the gradients that all ranks have for one rank's rows."""
+    """All-gather of rows. Its backward pass sums the gradients of all ranks for each rank's rows."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, rank: int, world: int) -> Tensor:
@@ -169,16 +170,16 @@ class _Gather(torch.autograd.Function):
 
 
 def _mix(seed: int, stream: int) -> int:
-    """Seeds of different streams that are far apart whatever the user's seeds are (splitmix64)."""
+    """Return a seed for a stream (splitmix64); those of different streams are unrelated, whatever the user's seed."""
     z = (seed * 1_000_003 + stream + 1) * 0x9E3779B97F4A7C15 & (2**64 - 1)
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
     return (z ^ (z >> 31)) >> 1
 
 
-# --- parting ---------------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
-# How torch words the end of a process that others wait for: its loaders', and gloo's and NCCL's of another rank.
+# Messages of torch when a process that others wait for ends: its data loaders', and gloo's and NCCL's of another rank.
 _LOADER = re.compile(r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (\w+)|exited unexpectedly)")
 _RANK = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|Connection was likely closed|Broken pipe"
@@ -186,8 +187,8 @@ _RANK = re.compile(
 )
 
 
-def lost_process(error: Exception) -> str | None:
-    """What to tell the user where an error means that another process of the training is gone; None for any other."""
+def describe_lost_process(error: Exception) -> str | None:
+    """Return a message for the user if the error means that another process of the training ended, else None."""
     text = str(error)
     loader = _LOADER.search(text)
     if loader:
@@ -200,32 +201,32 @@ def lost_process(error: Exception) -> str | None:
         )
     if isinstance(error, (RuntimeError, ConnectionError)) and _RANK.search(text):
         return (
-            "another process of this training is gone, which has said why if it could (if memory ran out, the kernel's "
-            f"log says so); the same command continues ({text.strip().splitlines()[0][:200]})"
+            "another process of this training ended and has printed its reason if it could (if memory ran out, the "
+            f"kernel's log says so); the same command continues ({text.strip().splitlines()[0][:200]})"
         )
     return None
 
 
 @contextlib.contextmanager
-def failures_named() -> Iterator[None]:
-    """What the machine takes away, memory or another process of the training, becomes a Failure that says so."""
+def convert_errors() -> Iterator[None]:
+    """Raise Failure with advice when GPU memory runs out or another process of the training is lost."""
     try:
         yield
     except torch.OutOfMemoryError:
-        raise Failure("out of GPU memory: lower batch_size, or raise accumulate, which computes it in parts") from None
+        raise Failure("out of GPU memory: lower batch_size, or raise accumulate, which splits each step") from None
     except Exception as error:
-        gone = lost_process(error)
-        if gone is None:
+        message = describe_lost_process(error)
+        if message is None:
             raise
-        raise Failure(gone) from None
+        raise Failure(message) from None
 
 
-# --- joining ---------------------------------------------------------------------------------------------------------
+# --- start and end ---------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def process_group(device: str = "auto") -> Iterator[Group]:
-    """The group of this training, joined for the duration of the block."""
+    """Join this training's process group for the duration of the block."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if not in_torchrun():
         rank, world = 0, 1
@@ -236,7 +237,7 @@ def process_group(device: str = "auto") -> Iterator[Group]:
         device = f"cuda:{local}"
     if world > 1:
         die_with_parent(signal.SIGKILL)
-        # Objects and what is on the CPU travel over gloo in any case.
+        # Objects and CPU tensors travel over gloo in any case.
         backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
         if STORE in os.environ:
             store = dist.FileStore(os.environ[STORE], world)  # type: ignore[attr-defined]

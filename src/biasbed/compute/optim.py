@@ -1,4 +1,4 @@
-"""The configured optimizer, and the learning rate as a function of the step: nothing to save, nothing to restore."""
+"""Optimizer as configured, and the learning rate as a function of the step, without any state to save."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from biasbed.config import Optim
 
 
 def rate_factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> float:
-    """Factor of the initial rate at a step of `total`: linear warm-up, then the schedule, over the whole training.
+    """Return the factor of the initial rate at a step of `total`: linear warm-up, then the schedule.
 
-    With `optim.restarts` over each stretch between two of them, as if it were a training of its own.
+    With `optim.restarts`, the schedule starts again at each of them and spans the steps up to the next one.
     """
     starts = [0, *restart_steps(optim, total)]
     number = bisect.bisect_right(starts, step) - 1
@@ -26,12 +26,12 @@ def rate_factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -
 
 
 def restart_steps(optim: Optim, total: float) -> list[int]:
-    """The steps, of `total`, at which the schedule begins anew."""
+    """Return the steps at which the schedule restarts, of `total` steps."""
     return [round(part * total) for part in optim.restarts]
 
 
-def begins_anew(optim: Optim, step: float, following: float, total: float) -> bool:
-    """Whether the schedule begins anew after a step and no later than before the one that follows."""
+def has_restart(optim: Optim, step: float, following: float, total: float) -> bool:
+    """Return True if the schedule restarts after `step` and before or at `following`, the next step."""
     return any(step < start <= following for start in restart_steps(optim, total))
 
 
@@ -51,7 +51,7 @@ def _factor(optim: Optim, step: float, total: float, steps_per_epoch: int) -> fl
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 Tensors = list[Tensor] | tuple[Tensor, ...]
-PLACES = "places"  # of a group's parameters, among those that the optimizer was asked for
+PLACES = "places"  # key in a parameter group: positions of its parameters among those that `make_optimizer` was given
 
 
 def make_optimizer(
@@ -60,9 +60,9 @@ def make_optimizer(
     parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
     head: Iterable[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
-    """The configured optimizer at its initial rate for this global batch size.
+    """Return the configured optimizer at its initial rate for this global batch size.
 
-    parameters: or groups of them with options of their own, as torch takes them. head: the classifiers' parameters.
+    parameters: parameters, or groups of them with their own options, as in torch. head: the classifiers' parameters.
     """
     rate = optim.rate(batch_size)
     grouped: Any = parameters
@@ -76,60 +76,67 @@ def make_optimizer(
     return kind(grouped, rate, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay)
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Its parameters in the order in which it was asked for them, whatever groups `make_optimizer` made of them."""
-    groups = optimizer.param_groups
-    found: list[nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
-    places = [place for group in groups for place in group.get(PLACES, ())]
-    return [found[number] for number in np.argsort(places)] if places else found
+def list_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Return the parameters in the order in which `make_optimizer` was given them, however it grouped them."""
+    parameters: list[nn.Parameter] = []
+    positions: list[int] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+        positions += group.get(PLACES, ())
+    return [parameters[number] for number in np.argsort(positions)] if positions else parameters
 
 
 @torch.no_grad()
-def first_step(
+def predict_first_step(
     optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Where parameters of an optimizer would be after the first step of a fresh one like it; they stay as they are.
+    """Return the parameters' values after the first step of a fresh optimizer with the same options.
 
-    In closed form, as an optimizer made for one step spends most of it on its momenta: of a fresh Adam the two
-    means are the gradient g and its square, and a parameter moves by the rate times g / (|g| + eps).
+    The parameters stay unchanged. The step is computed in closed form: a real optimizer would spend most of the time on
+    its momenta. For a fresh Adam, the two means are the gradient g and its square, and a parameter moves by
+    rate * g / (|g| + eps).
     """
-    place = {id(parameter): number for number, parameter in enumerate(parameters)}
-    found: list[Tensor] = [*parameters]
+    rows_by_id = {id(parameter): row for row, parameter in enumerate(parameters)}
+    values: list[Tensor] = [*parameters]
     for group in optimizer.param_groups:
-        rows = [place[id(parameter)] for parameter in group["params"]]
-        own = [parameters[row].detach() for row in rows]
-        for row, moved in zip(rows, _first_of(optimizer, group, own, [gradients[row] for row in rows]), strict=True):
-            found[row] = moved
-    return found
+        rows = [rows_by_id[id(parameter)] for parameter in group["params"]]
+        before = [parameters[row].detach() for row in rows]
+        after = _take_first_step(optimizer, group, before, [gradients[row] for row in rows])
+        for row, value in zip(rows, after, strict=True):
+            values[row] = value
+    return values
 
 
-def _first_of(optimizer: torch.optim.Optimizer, group: dict[str, Any], own: Tensors, slopes: Tensors) -> Tensors:
+def _take_first_step(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], values: Tensors, slopes: Tensors
+) -> Tensors:
     rate, decay = group["lr"], group["weight_decay"]
-    if isinstance(optimizer, torch.optim.AdamW):  # an Adam, too
-        own = torch._foreach_mul(own, 1 - rate * decay)
+    if isinstance(optimizer, torch.optim.AdamW):  # a subclass of Adam, so also handled below
+        values = torch._foreach_mul(values, 1 - rate * decay)
     elif decay:
-        slopes = torch._foreach_add(slopes, own, alpha=decay)
+        slopes = torch._foreach_add(slopes, values, alpha=decay)
     if isinstance(optimizer, torch.optim.Adam):
         lengths = torch._foreach_abs(slopes)
         torch._foreach_add_(lengths, group["eps"])
         slopes = torch._foreach_div(slopes, lengths)
     elif group["nesterov"]:
         slopes = torch._foreach_mul(slopes, 1 + group["momentum"])
-    return torch._foreach_add(own, slopes, alpha=-rate)
+    return torch._foreach_add(values, slopes, alpha=-rate)
 
 
-def _groups(optim: Optim, rate: float, given: list[Any], head: set[int]) -> Iterator[dict[str, Any]]:
-    """Groups whose parameters share rate and decay; the first has neither head nor norms, if there is anything else."""
+def _groups(optim: Optim, rate: float, parameters: list[Any], head: set[int]) -> Iterator[dict[str, Any]]:
+    """Yield groups whose parameters share rate and decay. The body comes first, then the head and the norms."""
     first = 0
-    for whole in given if given and isinstance(given[0], dict) else [{"params": given}]:
-        parameters = list(whole["params"])
-        kinds = [(id(p) in head, not optim.decay_norms and p.ndim <= 1) for p in parameters]
+    is_grouped = bool(parameters) and isinstance(parameters[0], dict)
+    for options in parameters if is_grouped else [{"params": parameters}]:
+        members = list(options["params"])
+        kinds = [(id(p) in head, not optim.decay_norms and p.ndim <= 1) for p in members]
         for is_head, is_spared in sorted(set(kinds)):
             rows = [row for row, kind in enumerate(kinds) if kind == (is_head, is_spared)]
-            group = {**whole, "params": [parameters[row] for row in rows], PLACES: [first + row for row in rows]}
+            group = {**options, "params": [members[row] for row in rows], PLACES: [first + row for row in rows]}
             if is_head:
                 group["lr"] = group.get("lr", rate) * optim.head_factor
             if is_spared:
                 group["weight_decay"] = 0.0
             yield group
-        first += len(parameters)
+        first += len(members)

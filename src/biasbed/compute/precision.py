@@ -1,4 +1,4 @@
-"""Mixed precision as one object: autocast and loss scale; in fp32 both do nothing."""
+"""Mixed precision: autocast and loss scale in one object. With fp32 both do nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """`fp32`, `bf16` or `fp16`; fp16 always has a dynamic loss scale (Micikevicius et al. 2018, section 3.2).
+    """`fp32`, `bf16` or `fp16`. fp16 always has a dynamic loss scale (Micikevicius et al. 2018, section 3.2).
 
-    torch's GradScaler votes per optimizer; a method with several needs one vote over all of them, hence the scale is
-    kept here. It halves when a step is refused and doubles after `growth_interval` accepted ones.
+    torch's GradScaler decides per optimizer. A method with several optimizers needs one decision for all of them, so
+    the scale is kept here. It halves when a step is skipped and doubles after `growth_interval` accepted steps.
     """
 
     growth_interval = 2000
@@ -28,18 +28,21 @@ class Precision:
         self._accepted = 0
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which the forward pass runs."""
         if self.name == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[self.name])
 
     def scale(self, loss: Tensor) -> Tensor:
+        """Return the loss times the scale."""
         return loss if self.name != "fp16" else loss * self._scale
 
     def unscale(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of the unscaled loss."""
         return gradient if self.name != "fp16" else gradient / self._scale
 
     def approve(self, gradients: Sequence[Tensor]) -> bool:
-        """Whether the step may be taken; under fp16 this waits for the device and adapts the scale."""
+        """Return True if the step may be taken. With fp16, waits for the device and adapts the scale."""
         if self.name != "fp16":
             return True
         if not all(torch.stack([gradient.isfinite().all() for gradient in gradients]).tolist()):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record, suites
-from biasbed.algorithms import recipes
+from biasbed.algorithms import presets
 from biasbed.algorithms.make import mean_std
-from biasbed.compute.distributed import Group, failures_named, process_group
+from biasbed.compute.distributed import Group, convert_errors, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
@@ -81,7 +81,7 @@ def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[s
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
     run, suite = evaluation.run, evaluation.suite
     tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline) if group.is_main else None
-    with ends_run(tracker), failures_named():
+    with ends_run(tracker), convert_errors():
         if tracker is not None:
             write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
             run.start(folder, tracker)
@@ -172,8 +172,8 @@ def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.Te
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    named = recipes.named(preset_names(given), [suite.presets], known, name)
-    tested = [{key: v for key, v in recipe.items() if recipes.within(key, recipes.TESTING)} for recipe in named]
+    named = presets.load_presets(preset_names(given), [suite.presets], known, name)
+    tested = [{key: v for key, v in recipe.items() if presets.is_within(key, presets.TESTING)} for recipe in named]
     layers = [suite.usual({**given, "suite": name}), brought, *tested, {**given, "suite": name}]
     if options.categories != "auto" and "categories" in known:
         layers.append({"categories": options.categories})

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from biasbed import algorithms, networks, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
-from biasbed.algorithms.recipes import TESTING, within
+from biasbed.algorithms.presets import TESTING, is_within
 from biasbed.errors import UsageError, first_line
 from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.lineage import content_hash
@@ -168,7 +168,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
 
 def _ours(path: Path, named: str, where: str = "") -> TestedModel:
     algorithm, config, classes, values, task, how = from_checkpoint(path, named, where)
-    preprocessing = {key: v for key, v in values.items() if key == "image_size" or within(key, TESTING)}
+    preprocessing = {key: v for key, v in values.items() if key == "image_size" or is_within(key, TESTING)}
     name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
     return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing, task, how)
 

@@ -1,4 +1,4 @@
-"""Networks: backbones by name, initial weights, and the one place that inserts modules into a ResNet (`surgery`)."""
+"""Networks: backbones by name, their initial weights, and `surgery`, which inserts modules into a ResNet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
-from biasbed.networks import statistics
+from biasbed.networks import surgery
 from biasbed.networks.backbones import (
     Architecture,
     Form,
@@ -46,7 +46,7 @@ __all__ = [
 
 
 PLAIN = NetworkSettings()
-# Mean and std of images that a backbone gets as they are, or divided by 255 once more, as some authors' programs do.
+# Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
 SCALES = {"unit": (0.0, 1.0), "unit_255": (0.0, 255.0)}
 
 
@@ -59,20 +59,20 @@ def build(
     image_size: int | None = None,
     width: float = 1.0,
     head: bool = True,
-    given: MeanStd | None = None,
+    mean_std: MeanStd | None = None,
 ) -> Network:
-    """A network by name that maps images [N,C,H,W] in [0,1] to logits [N,num_outputs].
+    """Return a network by name that maps images [N,C,H,W] in [0,1] to logits [N,num_outputs].
 
     init: `scratch`, `named:<weights>` (torchvision's, as IMAGENET1K_V1, or a timm tag), the path of a weights file, or
     the id of a tracked run, whose best checkpoint is fetched. image_size: pixels per side, for networks that take
-    images of one size only (None: the size their library has them at). width: factor of the channels inside, which
-    small networks and our own ResNets have. head: False leaves the last linear layer out, so that features come out.
-    Running statistics can't be frozen from scratch, where they are those of nothing. given: mean and std of the images;
-    else they follow the weights (`normalisation`).
+    images of one size only (None: the library's default size). width: factor of the hidden channels, for small networks
+    and our own ResNets. head: False leaves out the last linear layer, so that the network returns features. mean_std:
+    mean and std of the images; by default they follow the weights (`normalisation`). Running statistics are never
+    frozen with `scratch`, because they describe no data yet.
 
-    Raises UsageError before anything is created when name or init is wrong, and when weights, size, channels or width
-    don't go with the architecture; Failure when named weights can't be fetched. A classifier for another number of
-    classes stays at its fresh initialisation, which is logged.
+    Raises UsageError before anything is created if name or init is wrong, or if weights, size, channels or width don't
+    fit the architecture; Failure if named weights can't be fetched. A classifier for another number of classes keeps
+    its fresh initialisation, which is logged.
     """
     check_init(name, init)
     architecture = _tagged(name, init)
@@ -83,10 +83,10 @@ def build(
         inside = fitted.inside
         load_weights(backbone, without_normalisation(fitted, backbone.state_dict()), f"init={init}", name)
         if settings.freeze_statistics:
-            statistics.freeze_statistics(backbone)
+            surgery.freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):
         setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    how = _normalisation(architecture, (mean, std), init, settings, inside, given)
+    how = _normalisation(architecture, (mean, std), init, settings, inside, mean_std)
     network = Network(backbone, how.mean, how.std, settings.dropout, head, only_size)
     if image_size is not None:
         _refuse_size(network, name, image_size)
@@ -94,11 +94,11 @@ def build(
 
 
 def find_normalisation(
-    name: str, init: str, settings: NetworkSettings = PLAIN, given: MeanStd | None = None
+    name: str, init: str, settings: NetworkSettings = PLAIN, mean_std: MeanStd | None = None
 ) -> Normalisation:
-    """Return the mean and std of a network that `build` makes with these arguments, and where they come from.
+    """Return the mean and std of the network that `build` makes with these arguments, with their source.
 
-    A file of weights is read once. Raises UsageError as `build` does.
+    A weights file is read once. Raises UsageError as `build` does.
     """
     check_init(name, init)
     architecture = _tagged(name, init)
@@ -107,16 +107,16 @@ def find_normalisation(
     else:
         mean, std = (by_channel(values, settings.channels) for values in tag_mean_std(architecture))
     inside = normalisation_inside(resolve(name), init)
-    return _normalisation(architecture, (mean, std), init, settings, inside, given)
+    return _normalisation(architecture, (mean, std), init, settings, inside, mean_std)
 
 
 def usual_mean_std(name: str) -> MeanStd:
-    """Return the mean and std that go with a backbone's name, whatever weights it starts from."""
+    """Return the mean and std of a backbone's default weights, whatever weights it starts from."""
     return MeanStd(*tag_mean_std(resolve(name)))
 
 
 def _tagged(name: str, init: str) -> Architecture:
-    """Return the architecture with the tag of the weights that it starts from, if they have one."""
+    """Return the architecture with the tag of its initial weights, if they have one."""
     architecture = resolve(name)
     return exact(architecture, init) if init.startswith("named:") else architecture
 
@@ -127,7 +127,7 @@ def _normalisation(
     init: str,
     settings: NetworkSettings,
     inside: Inside | None,
-    given: MeanStd | None,
+    mean_std: MeanStd | None,
 ) -> Normalisation:
     if settings.scale != "auto":
         mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
@@ -138,20 +138,20 @@ def _normalisation(
         usual,
         from_file=from_file,
         inside=inside,
-        given=given,
+        mean_std=mean_std,
         scale=settings.scale,
         source=f"init={init}",
     )
 
 
 def _refuse_size(network: Network, name: str, size: int) -> None:
-    """UsageError where nothing can be computed of images of this size, as where they are pooled away."""
+    """Raise UsageError if the network can't process images of this size, for example because pooling leaves none."""
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
         with torch.no_grad():
             network(torch.zeros(1, network.channels, size, size))
-    except Exception as error:  # each architecture has its own
+    except Exception as error:  # the type depends on the architecture
         raise UsageError(f"{name} can't be made for images of {size} x {size} pixels: {first_line(error)}") from None
     finally:
         for module, mode in modes.items():

@@ -1,7 +1,7 @@
-"""Gates that weigh feature maps: `resnet50+se`, `resnet50+cbam`. Parameters are called what the authors' are.
+"""Gates that weight feature maps: `resnet50+se`, `resnet50+cbam`. Parameters have the authors' names.
 
-Both act on what a residual block's last norm gives, before the shortcut is added, so that a checkpoint of the authors'
-networks is one of ours.
+Both act on the output of a residual block's last norm, before the shortcut is added, so that the authors' checkpoints
+fit our networks.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks import anatomy, hooks
+from biasbed.networks import hooks, surgery
 
-REDUCTION = 16  # channels to hidden units, in both papers
+REDUCTION = 16  # ratio of channels to hidden units, in both papers
 
 
 def hidden(channels: int) -> int:
-    """Units between a gate's two layers, at least one."""
+    """Return the number of hidden units of a gate, at least one."""
     return max(1, channels // REDUCTION)
 
 
 class SE(nn.Module):
-    """Each channel weighed by a sigmoid of two layers on all channels' means: x [N,C,H,W] -> [N,C,H,W].
+    """Each channel weighted by a sigmoid of two layers on all channels' means: x [N,C,H,W] -> [N,C,H,W].
 
     Hu, Shen and Sun, Squeeze-and-Excitation Networks, CVPR 2018, equations 2 to 4, without biases, as in the networks
     that The Many Faces of Robustness tests on DeepFashion Remixed.
@@ -40,7 +40,7 @@ class SE(nn.Module):
 
 
 class ChannelGate(nn.Module):
-    """Each channel weighed by a sigmoid of one network's outputs for its mean and for its maximum, summed.
+    """Each channel weighted by a sigmoid of one network's summed outputs for the channels' means and maxima.
 
     Woo, Park, Lee and Kweon, CBAM, ECCV 2018, equation 2.
     """
@@ -56,10 +56,10 @@ class ChannelGate(nn.Module):
 
 
 class SpatialGate(nn.Module):
-    """Each position weighed by a sigmoid of a convolution over the channels' maximum and mean.
+    """Each position weighted by a sigmoid of a convolution over the channels' maximum and mean.
 
-    CBAM, equation 3. A batch norm follows the convolution in the authors' program; its weight begins at 0, so that all
-    positions begin with a weight of a half.
+    CBAM, equation 3. In the authors' code a batch norm follows the convolution; its weight starts at 0, so that all
+    positions start with a weight of one half.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class SpatialGate(nn.Module):
         self.spatial.add_module("bn", norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = torch.stack([x.amax(1), x.mean(1)], 1)
-        return x * torch.sigmoid(self.spatial(seen))
+        pooled = torch.stack([x.amax(1), x.mean(1)], 1)
+        return x * torch.sigmoid(self.spatial(pooled))
 
 
 class CBAM(nn.Module):
-    """Channels weighed, then positions: x [N,C,H,W] -> [N,C,H,W]. Woo et al., ECCV 2018, equation 1."""
+    """Channels weighted, then positions: x [N,C,H,W] -> [N,C,H,W]. Woo et al., ECCV 2018, equation 1."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -94,15 +94,15 @@ GATES: Mapping[str, Callable[[int], nn.Module]] = {"se": SE, "cbam": CBAM}
 
 
 def insert(resnet: nn.Module, kind: str) -> None:
-    """Give every residual block of a ResNet a gate of one of `GATES`, called so, which the block then owns.
+    """Insert a gate of `GATES` into every residual block of a ResNet, as the block's child module `kind`.
 
-    timm's blocks have a place for one called `se` themselves. UsageError for a ResNet that has such gates already, and
-    for what is no ResNet.
+    timm's blocks have a place for a gate called `se` themselves. Raises UsageError if the ResNet already has such
+    gates, or if the network is no ResNet.
     """
-    for block in [block for layer in anatomy.stages(resnet) for block in layer]:
+    for block in surgery.residual_blocks(resnet):
         if getattr(block, kind, None) is not None:
             raise UsageError(f"{type(resnet).__name__} has gates called '{kind}' already")
-        norm = block.get_submodule(f"bn{len(anatomy.convs(block))}")
+        norm = block.get_submodule(f"bn{len(surgery.block_convs(block))}")
         gate = GATES[kind](len(cast(Tensor, norm.weight)))
         if not hasattr(block, kind):
             hooks.insert_after(norm, gate)
@@ -110,5 +110,5 @@ def insert(resnet: nn.Module, kind: str) -> None:
 
 
 def is_gates(key: str) -> str:
-    """The kind of gate that a key of a state dict belongs to; empty for all other keys."""
+    """Return the kind of gate that a state dict's key belongs to; empty for all other keys."""
     return next((kind for kind in GATES if kind in key.split(".")), "")

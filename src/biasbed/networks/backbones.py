@@ -1,8 +1,8 @@
-"""Backbones by name: torchvision's, timm's, small ResNets made of torchvision's own classes, and small networks.
+"""Backbones by name: torchvision's, timm's, small ResNets of torchvision's classes, and small networks.
 
-`resnet18` and `torchvision:resnet18` are the same; timm's are `timm:resnet50` or, with the tag of a set of weights,
+`resnet18` and `torchvision:resnet18` are the same. timm's are `timm:resnet50` or, with the tag of a set of weights,
 `timm:resnet50.a1_in1k`. `resnet50+se` and `resnet50+cbam` have gates in their blocks (`attention`). The libraries take
-seconds to import and are imported when a name asks for them.
+seconds to import and are imported only when a name needs them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ USUAL_OUTPUTS = 1000
 
 @dataclass(frozen=True)
 class Form:
-    """What a backbone is made for."""
+    """Outputs, channels, image size and width of a backbone."""
 
     outputs: int
     channels: int = 3
-    image_size: int | None = None  # pixels per side; None: as the library has it
-    width: float = 1.0  # factor of the channels inside
+    image_size: int | None = None  # pixels per side; None: the library's default
+    width: float = 1.0  # factor of the hidden channels
 
 
 class Backbone(NamedTuple):
-    """A backbone, the mean and std of the images it expects, and their size where it takes no other."""
+    """Backbone, mean and std of the images it expects, and their size if it takes no other."""
 
     module: nn.Module
     mean: Sequence[float]
@@ -46,7 +46,7 @@ class Backbone(NamedTuple):
     image_size: int | None = None
 
 
-# Blocks of ResNets that torchvision has no name for: one per stage, for small images and quick studies.
+# Blocks of ResNets that torchvision does not name: one per stage, for small images and quick studies.
 RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
 
 
@@ -60,15 +60,13 @@ def _simple_conv(kernel: int, form: Form) -> Backbone:
 
 
 def _mnist_convnet(form: Form) -> Backbone:
-    """Its images are in [0,1]."""
+    """Return the network of the MNIST papers, which takes images in [0,1] without normalisation."""
     network = small.MNISTConvNet(form.outputs, form.channels, form.width)
     return Backbone(network, [0.0] * form.channels, [1.0] * form.channels)
 
 
 def _bagnet18(form: Form) -> Backbone:
-    from biasbed.networks.bagnet import BagNet18
-
-    return _usual(BagNet18(form.outputs, form.channels, form.width), form)
+    return _usual(small.BagNet18(form.outputs, form.channels, form.width), form)
 
 
 def _own_resnet(block: str, form: Form) -> Backbone:
@@ -89,20 +87,20 @@ OWN: Mapping[str, Callable[[Form], Backbone]] = {
     "mnist_convnet": _mnist_convnet,
     "bagnet18": _bagnet18,
 }
-# Stand for all of timm's names in a hint, as listing those takes the import of timm.
+# Stand-ins for timm's names in a hint: listing all of them takes the import of timm.
 TIMM_EXAMPLES = ("timm:resnet18", "timm:resnet50", "timm:resnet50.a1_in1k")
-# How torchvision is told the size, where a network takes images of one size only, by the module it is in.
+# Arguments that tell torchvision the image size, by module, for networks that take images of one size only.
 SIZED: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "vision_transformer": lambda size: {"image_size": size},
     "maxvit": lambda size: {"input_size": (size, size)},
 }
-# Further classifiers of Inception and GoogLeNet, which act in training alone; without them, a network gives logits.
+# Auxiliary classifiers of Inception and GoogLeNet, used in training only. Without them the network returns logits.
 AUXILIARY = ("aux1", "aux2", "AuxLogits")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A resolved name; `tag` names a set of timm weights, `gates` what is inserted into a ResNet's blocks."""
+    """Resolved name. `tag` names a set of timm weights, `gates` the modules inserted into a ResNet's blocks."""
 
     library: Library
     name: str
@@ -111,18 +109,19 @@ class Architecture:
 
     @property
     def tagged(self) -> str:
+        """Name with the tag, if there is one."""
         return f"{self.name}.{self.tag}" if self.tag else self.name
 
     @property
     def gated(self) -> str:
-        """The name with that of the gates, if there are any."""
+        """Name with the gates, if there are any."""
         return f"{self.name}+{self.gates}" if self.gates else self.name
 
 
 def check_name(name: str, resnet: bool = False) -> None:
-    """Raise UsageError, with the nearest valid name, for an unknown backbone; builds and loads nothing.
+    """Raise UsageError with the nearest valid name if a backbone is unknown. Builds and loads nothing.
 
-    resnet: only ResNets pass, into which methods can be inserted.
+    resnet: accept only ResNets that methods can insert modules into.
     """
     architecture = resolve(name)
     if resnet and not _is_resnet(architecture):
@@ -133,7 +132,7 @@ def check_name(name: str, resnet: bool = False) -> None:
 
 
 def resolve(name: str) -> Architecture:
-    """The architecture that a name stands for; UsageError as in `check_name`."""
+    """Return the architecture with this name. Raises UsageError as `check_name` does."""
     plain, mark, gates = name.partition("+")
     if mark:
         return _with_gates(resolve(plain), gates, name)
@@ -144,8 +143,8 @@ def resolve(name: str) -> Architecture:
         return _resolve_timm(rest)
     names = _torchvision_names()
     if library not in ("", "torchvision") or rest not in names:
-        known = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES]
-        raise UsageError(f"unknown backbone '{name}'{_hint(name, known)}")
+        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES]
+        raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")
     return Architecture("torchvision", rest)
 
 
@@ -158,16 +157,16 @@ def _with_gates(architecture: Architecture, gates: str, name: str) -> Architectu
 
 
 def create(architecture: Architecture, form: Form) -> Backbone:
-    """A freshly initialised backbone; UsageError where the architecture does not come in that form."""
-    found = _create(architecture, form)
+    """Return a freshly initialised backbone. Raises UsageError if the architecture does not support the form."""
+    backbone = _create(architecture, form)
     if architecture.gates:
-        attention.insert(found.module, architecture.gates)
-    return found
+        attention.insert(backbone.module, architecture.gates)
+    return backbone
 
 
 @functools.lru_cache(maxsize=4)
 def skeleton(architecture: Architecture) -> nn.Module:
-    """Return a backbone of the library's own size without values, for its keys and shapes."""
+    """Return a backbone of the library's default size on the meta device, for its keys and shapes."""
     form = Form(USUAL_OUTPUTS)
     try:
         with torch.device("meta"):
@@ -181,10 +180,10 @@ def _create(architecture: Architecture, form: Form) -> Backbone:
         return OWN[architecture.name](form)
     if form.width != 1:
         raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
-    of_library = _from_timm if architecture.library == "timm" else _from_torchvision
+    create_from_library = _from_timm if architecture.library == "timm" else _from_torchvision
     try:
-        return of_library(architecture, form)
-    except Exception as error:  # each architecture has its own for a size or a number of channels that it can't have
+        return create_from_library(architecture, form)
+    except Exception as error:  # each architecture raises its own for a size or number of channels it can't have
         size = "" if form.image_size is None else f"{form.image_size} pixels and "
         raise UsageError(
             f"{architecture.tagged} can't be made for images of {size}{form.channels} channels: {first_line(error)}"
@@ -205,10 +204,7 @@ def _from_timm(architecture: Architecture, form: Form) -> Backbone:
 
 
 def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and std of the images that a library's weights expect.
-
-    They are of the weights that the architecture's tag names, or of its usual ones.
-    """
+    """Return the mean and std of the images for the weights that the tag names, or else for the default weights."""
     if architecture.library == "timm":
         import timm
 
@@ -225,9 +221,9 @@ def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[f
 def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
     from torchvision import models
 
-    place = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
-    size = (form.image_size or USUAL_SIZE) if place in SIZED else None
-    how = {} if size is None else SIZED[place](size)
+    module = models.get_model_builder(architecture.name).__module__.rpartition(".")[2]
+    size = (form.image_size or USUAL_SIZE) if module in SIZED else None
+    how = {} if size is None else SIZED[module](size)
     model: Any = models.get_model(architecture.name, weights=None, num_classes=form.outputs, **how)
     for name in AUXILIARY:
         if hasattr(model, name):
@@ -241,19 +237,19 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
 
 
 def _usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
-    """With the mean and std of ImageNet."""
+    """Return the backbone with the mean and std of ImageNet."""
     return Backbone(
         model, by_channel(IMAGENET_MEAN, form.channels), by_channel(IMAGENET_STD, form.channels), image_size
     )
 
 
 def by_channel(values: Sequence[float], channels: int) -> list[float]:
-    """Return a value per channel, taken in turns where images have more or less than RGB."""
+    """Return one value per channel, repeating the given ones in turn if there are more channels than values."""
     return [values[channel % len(values)] for channel in range(channels)]
 
 
 def _take_channels(model: nn.Module, channels: int) -> None:
-    """Let the first convolution, made for RGB, see another number of channels: its filters are taken in turns."""
+    """Change the number of input channels of the first convolution, repeating its RGB filters in turn."""
     first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
     if channels != first.in_channels:
         turns = [channel % first.in_channels for channel in range(channels)]
@@ -262,7 +258,7 @@ def _take_channels(model: nn.Module, channels: int) -> None:
 
 
 def timm_tags(name: str) -> list[str]:
-    """The tags of the weights that timm has for a model."""
+    """Return the tags of the weights that timm has for a model."""
     import timm
 
     return [full.partition(".")[2] for full in timm.list_models(f"{name}.*", pretrained=True)]
@@ -282,8 +278,8 @@ def _is_resnet(architecture: Architecture) -> bool:
     if architecture.library == "timm":
         import timm
 
-        # timm's file `resnet.py` holds its ResNets proper, all of basic and bottleneck blocks; ResNeSt, Res2Net and
-        # others have files and blocks of their own.
+        # timm's file `resnet.py` holds its plain ResNets, all of basic and bottleneck blocks; ResNeSt, Res2Net and
+        # others have their own files and blocks.
         return architecture.name in timm.list_models(module="resnet")
     from torchvision import models
 
@@ -302,7 +298,7 @@ def _resolve_timm(name: str) -> Architecture:
 
 
 def _hint(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """The nearest valid name, or a list that stays readable."""
+    """Return a hint with the nearest valid name, or with a list short enough to read."""
     hint = nearest(prefix + name, [prefix + valid for valid in names])
     if not hint.startswith("; valid") or len(names) <= 10:
         return hint

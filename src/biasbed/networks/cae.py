@@ -1,9 +1,9 @@
-"""A compressive autoencoder: an image becomes a map of bits, and the bits an image again.
+"""Compressive autoencoder (CAE): encodes an image as a map of bits, and decodes the bits to an image.
 
 Theis, Shi, Cunningham and Huszar, Lossy Image Compression with Compressive Autoencoders, 2017; bits instead of integers
 and their stochastic rounding after Toderici et al., Variable Rate Image Compression with Recurrent Neural Networks,
-2016. The layout, and the names of the parameters, are those of the network that DeepAugment distorts
-(Hendrycks et al. 2021, section 4).
+2016. The layout and the parameters' names are those of the network that DeepAugment distorts (Hendrycks et al. 2021,
+section 4).
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from biasbed.networks.frozen import PreparedNetwork
 from biasbed.networks.weights import load_weights
 
 FULL_WIDTH = 64  # channels of the first layer in the authors' network
-SMALLEST = 12  # pixels; below, the decoder's unpadded convolutions run out of map
+SMALLEST = 12  # pixels; smaller images leave no map for the decoder's unpadded convolutions
 
+BLOCKS = (1, 2, 3)
 # The 21 convolutions in the order of the forward pass, by their names in the state dict.
 LAYERS = (
     *("e_conv_1.1", "e_conv_2.1"),
-    *(f"e_block_{block}.{place}" for block in (1, 2, 3) for place in (1, 4)),
+    *("e_block_1.1", "e_block_1.4", "e_block_2.1", "e_block_2.4", "e_block_3.1", "e_block_3.4"),
     *("e_conv_3.0", "d_up_conv_1.0", "d_up_conv_1.3"),
-    *(f"d_block_{block}.{place}" for block in (1, 2, 3) for place in (1, 4)),
+    *("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1", "d_block_3.4"),
     *("d_up_conv_2.0", "d_up_conv_2.3", "d_up_conv_3.0", "d_up_conv_3.3"),
 )
 
 
 def binarise(latent: Tensor, uniform: Tensor) -> Tensor:
-    """Bits of a latent map in [-1,1], of the same shape: 1 with probability (1 + latent) / 2.
+    """Return random bits of a latent map in [-1,1], of the same shape: 1 with probability (1 + latent) / 2.
 
     uniform: draws from [0,1), one per element. The decoder's input, 2 bits - 1, has the latent as its mean. The
-    gradient is the one of (1 + latent) / 2, as if nothing had been rounded (Theis et al., section 2.1).
+    gradient is that of (1 + latent) / 2, as if nothing were rounded (Theis et al., section 2.1).
     """
     probability = (1 + latent) / 2
     bits = (uniform <= probability).to(latent.dtype)
@@ -41,11 +42,11 @@ def binarise(latent: Tensor, uniform: Tensor) -> Tensor:
 
 
 class CAE(PreparedNetwork):
-    """Images [N,3,H,W] in [0,1] to latent maps [N,C,h,w] in (-1,1) and back, with h = H // 4 and w = W // 4.
+    """Images [N,3,H,W] in [0,1] -> latent maps [N,C,h,w] in (-1,1) and back, with h = H // 4 and w = W // 4.
 
-    size: short side in pixels of the images it works on.
-    width: channels of the first layer; all others are in proportion (at the authors' 64: 128 inside, a latent of 32).
-    Images have at least 12 pixels per side; the output has 4 h rows and 4 w columns, in (-1,1).
+    size: short side in pixels of the images. width: channels of the first layer; all others are in proportion (at the
+    authors' 64: 128 inside, a latent of 32). Images need at least 12 pixels per side. The output has 4 h rows and 4 w
+    columns, in (-1,1).
     """
 
     published: ClassVar[tuple[str, ...]] = ("weights",)
@@ -67,10 +68,11 @@ class CAE(PreparedNetwork):
 
     @property
     def width(self) -> int:
+        """Number of channels of the first layer."""
         return int(self.settings["width"])
 
     def encode(self, x: Tensor) -> Tensor:
-        """The latent map."""
+        """Return the latent map."""
         h: Tensor = self.e_conv_2(self.e_conv_1(x))
         for block in (self.e_block_1, self.e_block_2, self.e_block_3):
             h = h + block(h)
@@ -78,7 +80,7 @@ class CAE(PreparedNetwork):
         return latent
 
     def decode(self, code: Tensor) -> Tensor:
-        """The image of a code, which holds bits unless it was tampered with."""
+        """Return the image of a code, which holds bits unless it was distorted."""
         h: Tensor = self.d_up_conv_1(2 * code - 1)
         for block in (self.d_block_1, self.d_block_2, self.d_block_3):
             h = h + block(h)
@@ -86,7 +88,7 @@ class CAE(PreparedNetwork):
         return image
 
     def forward(self, x: Tensor, uniform: Tensor) -> Tensor:
-        """The reconstruction; `uniform` [N,C,h,w] draws the bits."""
+        """Return the reconstruction. uniform [N,C,h,w]: draws from [0,1) for the bits."""
         return self.decode(binarise(self.encode(x), uniform))
 
     @classmethod
@@ -97,12 +99,12 @@ class CAE(PreparedNetwork):
 
 
 def _down(channels: int, filters: int) -> nn.Sequential:
-    """Half the size, rounded down."""
+    """Return layers that halve the size, rounded down."""
     return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(channels, filters, 5, stride=2), nn.LeakyReLU())
 
 
 def _residual(channels: int) -> nn.Sequential:
-    """What a residual block adds to its input."""
+    """Return the residual branch of a block."""
     return nn.Sequential(
         *(nn.ZeroPad2d(1), nn.Conv2d(channels, channels, 3), nn.LeakyReLU()),
         *(nn.ZeroPad2d(1), nn.Conv2d(channels, channels, 3)),
@@ -110,7 +112,7 @@ def _residual(channels: int) -> nn.Sequential:
 
 
 def _up(channels: int, between: int, filters: int) -> nn.Sequential:
-    """Twice the size."""
+    """Return layers that double the size."""
     return nn.Sequential(
         *(nn.Conv2d(channels, between, 3), nn.LeakyReLU()),
         *(nn.ZeroPad2d(1), nn.ConvTranspose2d(between, filters, 2, stride=2)),

@@ -1,7 +1,7 @@
-"""EDSR, an enlarging network: Lim, Son, Kim, Nah and Lee, Enhanced Deep Residual Networks for Single Image
-Super-Resolution, 2017, section 3; its baseline of 16 blocks, four times the size.
+"""EDSR, a super-resolution network: Lim, Son, Kim, Nah and Lee, Enhanced Deep Residual Networks for Single Image
+Super-Resolution, 2017, section 3; the baseline with 16 blocks, which enlarges four times.
 
-The names of the parameters are those of the authors' checkpoints.
+Parameters have the names of the authors' checkpoints.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from biasbed.networks.weights import load_weights
 
 BLOCKS = 16
 SCALE = 4
-RANGE = 255.0  # of the pixels
-MEAN = (0.4488, 0.4371, 0.4040)  # RGB of the DIV2K training images in [0,1]; what the authors' checkpoints hold
+RANGE = 255.0  # largest value of a pixel
+MEAN = (0.4488, 0.4371, 0.4040)  # RGB of the DIV2K training images in [0,1], as in the authors' checkpoints
 
 
 class EDSR(PreparedNetwork):
-    """Images [N,3,H,W] in [0,255] to images [N,3,4H,4W] that are not clamped.
+    """Images [N,3,H,W] in [0,255] -> images [N,3,4H,4W], not clamped.
 
-    size: short side in pixels of the enlarged images it works on; those it is given have a quarter of it.
-    width: channels (the authors' baseline: 64). Without batch norm, residuals are not scaled.
+    size: short side in pixels of the enlarged images; the inputs have a quarter of it. width: channels (the authors'
+    baseline: 64). There is no batch norm, and residuals are not scaled.
     """
 
     published: ClassVar[tuple[str, ...]] = ("weights",)
@@ -34,23 +34,26 @@ class EDSR(PreparedNetwork):
 
     def __init__(self, size: int = 512, width: int = 64) -> None:
         super().__init__(size=size, width=width)
-        # No part of the state: the constants never change, whoever trained the network.
+        # Not saved: the constants are the same whoever trained the network.
         self.register_buffer("mean", RANGE * torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.head = nn.Sequential(_conv(3, width))
         self.body = nn.Sequential(*(ResidualBlock(width) for _ in range(BLOCKS)), _conv(width, width))
-        doubling = [layer for _ in range(2) for layer in (_conv(width, 4 * width), nn.PixelShuffle(2))]
+        doubling: list[nn.Module] = []
+        for _ in range(2):
+            doubling += [_conv(width, 4 * width), nn.PixelShuffle(2)]
         self.tail = nn.Sequential(nn.Sequential(*doubling), _conv(width, 3))
 
     @property
     def width(self) -> int:
+        """Number of channels."""
         return int(self.settings["width"])
 
     def shallow(self, x: Tensor) -> Tensor:
-        """Features [N,width,H,W] after the first convolution."""
+        """Return the features [N,width,H,W] after the first convolution."""
         return cast(Tensor, self.head(x - self.mean))
 
     def enlarge(self, features: Tensor) -> Tensor:
-        """The image of features [N,width,H,W] to which the shallow ones have been added."""
+        """Return the image of features [N,width,H,W], to which the shallow features have been added."""
         return cast(Tensor, self.tail(features)) + self.mean
 
     def forward(self, x: Tensor) -> Tensor:
@@ -60,10 +63,10 @@ class EDSR(PreparedNetwork):
     @classmethod
     def from_published(cls, tensors: Mapping[str, Mapping[str, Tensor]]) -> Self:
         network = cls()
-        given = dict(tensors["weights"])
+        state = dict(tensors["weights"])
         for key, sign in (("sub_mean", -1), ("add_mean", 1)):
-            _check_shift(key, given.pop(f"{key}.weight", None), given.pop(f"{key}.bias", None), sign * network.mean)
-        load_weights(network, given, "weights", "EDSR's baseline x4 (16 blocks of 64 channels)")
+            _check_shift(key, state.pop(f"{key}.weight", None), state.pop(f"{key}.bias", None), sign * network.mean)
+        load_weights(network, state, "weights", "EDSR's baseline x4 (16 blocks of 64 channels)")
         return network
 
 
@@ -83,7 +86,7 @@ def _conv(channels: int, filters: int) -> nn.Conv2d:
 
 
 def _check_shift(key: str, weight: Tensor | None, bias: Tensor | None, expected: Tensor) -> None:
-    """The checkpoints hold the fixed mean shifts as 1x1 convolutions: anything else is for another range of pixels."""
+    """Raise UsageError unless a fixed shift, stored as a 1x1 convolution, is the mean of DIV2K for pixels to 255."""
     same = bias is None or (bias.numel() == 3 and torch.allclose(bias.flatten(), expected.flatten(), atol=0.1))
     identity = weight is None or (weight.numel() == 9 and torch.allclose(weight.view(3, 3), torch.eye(3), atol=1e-3))
     if not (same and identity):

@@ -1,4 +1,4 @@
-"""State dicts of a weights file that fit a network, whatever container or wrapper the network's keys are behind."""
+"""State dict in a weights file that fits a network, whatever containers and wrappers enclose it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from biasbed.errors import UsageError
 from biasbed.networks.weight_files import Group, WeightsFile
 from biasbed.settings import nearest
 
-# Parts of keys that PyTorch's own wrappers add, at any depth: DataParallel and torch.compile.
+# Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
 WRAPPERS = ("module", "_orig_mod")
-# Where checkpoints of ours keep the network that classifies.
+# Paths of the classifying network in our own checkpoints.
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
-# Means and standard deviations of the input, by the last part of their key.
+# Patterns for the mean and standard deviation of the input, matched with the last part of a key.
 MEAN = re.compile(r"(?!\w*running_)_?(?:\w+_)?(?:means?|mu)")
 STD = re.compile(r"(?!\w*running_)_?(?:\w+_)?(?:stds?|sigma|sd)")
 NORMALISER = re.compile(r"(?:\w+_)?(?:normali[sz]\w*|preprocess\w*)")
-FEW = 64  # numbers of a tensor that may normalise an image's channels
+FEW = 64  # largest number of values that may normalise an image's channels
 
 
 class MeanStd(NamedTuple):
@@ -40,7 +40,7 @@ class Inside(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """Tensors of a weights file by a network's own keys, and unknown ones behind the same prefix."""
+    """Tensors of a weights file with a network's own keys, and unknown ones behind the same prefix."""
 
     name: str  # dotted path in the file
     tensors: dict[str, Tensor]
@@ -48,27 +48,31 @@ class Fitted(NamedTuple):
 
 
 class _Candidate(NamedTuple):
+    """Container and prefix in a file behind which a network's keys were found."""
+
     group: Group
     prefix: str
     tensors: dict[str, Tensor]
-    score: tuple[bool, int]  # whether nothing is missing; number of keys that the network has
+    score: tuple[bool, int]  # True if nothing is missing; number of the network's keys
 
     @property
     def name(self) -> str:
         return ".".join(filter(None, (self.group.name, self.prefix)))
 
 
-def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> Fitted:
-    """Return the tensors of a file that belong to a network with these keys.
+def fit(file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> Fitted:
+    """Return the tensors of a file that belong to a network.
 
-    own: the network's state dict, of which shapes are not compared. optional: keys that a file may lack. part: dotted
-    path of the container to take; empty if there is one. Raises UsageError if the file holds no tensors, or if several
-    containers fit equally well and have other values.
+    state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
+    of the container to take; empty if there is one. source: name of the file in messages. Raises UsageError if the file
+    holds no tensors, or if several containers fit equally well and differ in values.
     """
     if not file.groups:
         raise UsageError(f"{source}: holds no state dict{file.contents()}")
-    needed = own.keys() - set(optional)
-    candidates = [candidate for group in file.groups for candidate in _candidates(group, own, needed)]
+    needed = state.keys() - set(optional)
+    candidates: list[_Candidate] = []
+    for group in file.groups:
+        candidates += _candidates(group, state, needed)
     candidates = [candidate for candidate in candidates if not part or _is_below(candidate.name, part)]
     if not candidates:
         if part:
@@ -86,11 +90,11 @@ def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], p
             f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{fitting[-1].name}"
         )
     (chosen,) = fitting
-    return Fitted(chosen.name, chosen.tensors, _inside(file, chosen, own))
+    return Fitted(chosen.name, chosen.tensors, _inside(file, chosen, state))
 
 
 def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
-    """Return the largest group of tensors of a file without the names that wrappers put before all its keys."""
+    """Return the largest group of tensors in a file without the prefixes that wrappers put before all its keys."""
     if not file.groups:
         raise UsageError(f"{source}: holds no state dict{file.contents()}")
     tensors = dict(max(file.groups, key=lambda group: len(group.tensors)).tensors)
@@ -103,15 +107,15 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _candidates(group: Group, own: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
+def _candidates(group: Group, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
     """Return a candidate for each prefix behind which the group has keys of the network."""
-    found = _by_prefix(group, group.tensors, own, needed)
-    if any(candidate.score[0] for candidate in found):
-        return found
+    candidates = _by_prefix(group, group.tensors, state, needed)
+    if any(candidate.score[0] for candidate in candidates):
+        return candidates
     bare = {_bare(key): value for key, value in group.tensors.items()}
     if len(bare) < len(group.tensors) or bare.keys() == group.tensors.keys():
-        return found
-    return [*found, *_by_prefix(group, bare, own, needed)]
+        return candidates
+    return [*candidates, *_by_prefix(group, bare, state, needed)]
 
 
 def _bare(key: str) -> str:
@@ -120,21 +124,21 @@ def _bare(key: str) -> str:
 
 
 def _by_prefix(
-    group: Group, tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], needed: Iterable[str]
+    group: Group, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], needed: Iterable[str]
 ) -> list[_Candidate]:
     hits: dict[str, set[str]] = {}
     for key in tensors:
         parts = key.split(".")
         for start in range(len(parts)):
             rest = ".".join(parts[start:])
-            if rest in own:
+            if rest in state:
                 hits.setdefault(".".join(parts[:start]), set()).add(rest)
-    found = []
+    candidates = []
     for prefix, keys in hits.items():
         before = f"{prefix}." if prefix else ""
         inner = {key.removeprefix(before): value for key, value in tensors.items() if key.startswith(before)}
-        found.append(_Candidate(group, prefix, inner, (keys.issuperset(needed), len(keys))))
-    return found
+        candidates.append(_Candidate(group, prefix, inner, (keys.issuperset(needed), len(keys))))
+    return candidates
 
 
 def _is_below(name: str, part: str) -> bool:
@@ -142,10 +146,10 @@ def _is_below(name: str, part: str) -> bool:
 
 
 def _without_copies(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return the candidates without those that repeat another's values."""
+    """Return the candidates without those that repeat the values of an earlier one."""
     kept: list[_Candidate] = []
     for candidate in candidates:
-        if not any(_are_equal(candidate.tensors, other.tensors) for other in kept):
+        if not any(_are_equal(candidate.tensors, earlier.tensors) for earlier in kept):
             kept.append(candidate)
     return kept
 
@@ -157,34 +161,33 @@ def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> boo
 
 
 def _ours(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Return the classifying network of a checkpoint of ours if it is among the candidates."""
-    for place in OUR_NETWORKS:
-        chosen = [candidate for candidate in candidates if candidate.name == f"algorithm.{place}"]
+    """Return the classifying network of our own checkpoint if it is among the candidates, else all of them."""
+    for path in OUR_NETWORKS:
+        chosen = [candidate for candidate in candidates if candidate.name == f"algorithm.{path}"]
         if chosen:
             return chosen
     return candidates
 
 
-def _inside(file: WeightsFile, chosen: _Candidate, own: Mapping[str, Tensor]) -> Inside | None:
+def _inside(file: WeightsFile, chosen: _Candidate, state: Mapping[str, Tensor]) -> Inside | None:
     """Return the normalisation that the file holds for the chosen network. None if there is none.
 
-    It is looked for among all tensors of the network's container that the network does not have, and directly in the
-    containers around it. Of several the one nearest to the network counts.
+    Searches the chosen container for tensors that are not the network's, and the containers around it directly. If
+    several match, the one nearest to the network counts.
     """
-    place = _bare(chosen.name).split(".") if chosen.name else []
-    loose: dict[int, dict[str, Tensor]] = {}
+    prefix = _bare(chosen.name).split(".") if chosen.name else []
+    matches: dict[int, dict[str, Tensor]] = {}  # by the number of leading parts shared with the network's path
     for group in file.groups:
         if group is not chosen.group and not _is_below(chosen.group.name, group.name) and group.name:
             continue
         for key, value in group.tensors.items():
             path = _bare(".".join(filter(None, (group.name, key)))).split(".")
-            is_own = path[: len(place)] == place and ".".join(path[len(place) :]) in own
-            if not is_own and value.numel() <= FEW and _names_normalisation(path):
-                shared = _shared(path, place)
-                loose.setdefault(shared, {})[".".join(path)] = value
-    if not loose:
+            is_networks = path[: len(prefix)] == prefix and ".".join(path[len(prefix) :]) in state
+            if not is_networks and value.numel() <= FEW and _names_normalisation(path):
+                matches.setdefault(_count_shared(path, prefix), {})[".".join(path)] = value
+    if not matches:
         return None
-    return _mean_std(loose[max(loose)])
+    return _mean_std(matches[max(matches)])
 
 
 def _names_normalisation(path: Sequence[str]) -> bool:
@@ -193,18 +196,18 @@ def _names_normalisation(path: Sequence[str]) -> bool:
     return bool(MEAN.fullmatch(last) or STD.fullmatch(last) or in_normaliser)
 
 
-def _shared(path: Sequence[str], place: Sequence[str]) -> int:
+def _count_shared(path: Sequence[str], prefix: Sequence[str]) -> int:
     """Return the number of leading parts that two paths share."""
     number = 0
-    for one, other in zip(path, place, strict=False):
-        if one != other:
+    for part, expected in zip(path, prefix, strict=False):
+        if part != expected:
             break
         number += 1
     return number
 
 
 def _mean_std(tensors: Mapping[str, Tensor]) -> Inside:
-    """Return the mean and the standard deviation among these tensors, or why there are none."""
+    """Return the mean and the standard deviation among these tensors, or the reason why they are unusable."""
     keys = tuple(tensors)
     means = [value for key, value in tensors.items() if MEAN.fullmatch(key.rpartition(".")[2])]
     stds = [value for key, value in tensors.items() if STD.fullmatch(key.rpartition(".")[2])]
@@ -216,12 +219,12 @@ def _mean_std(tensors: Mapping[str, Tensor]) -> Inside:
     return Inside(keys, MeanStd(mean, std))
 
 
-def without_normalisation(fitted: Fitted, own: Iterable[str]) -> dict[str, Tensor]:
-    """Return the tensors without those of a normalisation that lie behind the network's own prefix."""
+def without_normalisation(fitted: Fitted, network_keys: Iterable[str]) -> dict[str, Tensor]:
+    """Return the tensors without the file's normalisation, unless the network has keys of these names."""
     if fitted.inside is None:
         return fitted.tensors
-    known, keys = set(own), fitted.inside.keys
-    return {k: v for k, v in fitted.tensors.items() if k in known or not any(_ends(key, k) for key in keys)}
+    kept, paths = set(network_keys), fitted.inside.keys
+    return {k: v for k, v in fitted.tensors.items() if k in kept or not any(_ends(path, k) for path in paths)}
 
 
 def _ends(path: str, key: str) -> bool:

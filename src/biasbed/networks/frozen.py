@@ -1,7 +1,7 @@
-"""Networks that methods and makers need ready-made: style transfer, compressive autoencoder, super-resolution.
+"""Prepared networks that methods and makers use: style transfer, compressive autoencoder, super-resolution.
 
-`prepare` trains a small one on a suite's own images, or takes over the weights that the authors published; either way
-one file holds it, with all that is needed to build it again.
+`prepare` trains a small one on a suite's own images or converts the authors' published weights. Either way one file
+holds the network and everything that is needed to build it again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REGISTRY = Registry(
 
 
 class PreparedNetwork(nn.Module):
-    """A network that is used as it is, never trained by a method.
+    """Network that is used as it is and never trained by a method.
 
-    settings: the constructor's arguments, among them `size`: the short side in pixels of the images it was trained on.
+    settings: the constructor's arguments. `size`, the short side in pixels of the training images, is one of them.
     """
 
-    published: ClassVar[tuple[str, ...]] = ()  # options of `prepare` that name the authors' weight files
+    published: ClassVar[tuple[str, ...]] = ()  # options of `prepare` that take the authors' weight files
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -44,38 +44,40 @@ class PreparedNetwork(nn.Module):
 
     @property
     def size(self) -> int:
+        """Short side in pixels of the images that the network was trained on."""
         return int(self.settings["size"])
 
     @classmethod
     def from_published(cls, tensors: Mapping[str, Mapping[str, Tensor]]) -> Self:
-        """The network with the authors' weights, one state dict per name in `published`.
+        """Return the network with the authors' weights, given as one state dict per name in `published`.
 
-        Raises UsageError naming keys that don't fit.
+        Raises UsageError with the names of keys that don't fit.
         """
         raise NotImplementedError
 
 
 def network_class(kind: str) -> type[PreparedNetwork]:
-    found: type[PreparedNetwork] = REGISTRY.load(kind)
-    return found
+    """Return the class of a kind of network: `style`, `cae` or `edsr`."""
+    loaded: type[PreparedNetwork] = REGISTRY.load(kind)
+    return loaded
 
 
 def take_over(kind: str, files: Mapping[str, Path]) -> tuple[PreparedNetwork, dict[str, str]]:
-    """The network from the authors' files by option name, and each file's SHA-256."""
+    """Return the network with the weights of the authors' files (path by option), and each file's SHA-256."""
     checksums = {option: sha256(path) for option, path in files.items()}
     tensors = {option: read_file(path, option) for option, path in files.items()}
     return network_class(kind).from_published(tensors), checksums
 
 
 def save(path: Path, kind: str, network: PreparedNetwork, origin: Mapping[str, Any]) -> None:
-    """Write the network, atomically; `origin` says how it came about."""
+    """Write the network atomically. origin: JSON values that describe where its weights come from."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"kind": kind, "settings": network.settings, "origin": dict(origin), "state": network.state_dict()}
     checkpoint.save_whole(path, content)
 
 
 def load(path: Path, kind: str) -> PreparedNetwork:
-    """The network of a file that `save` wrote, in eval mode and without gradients; Failure where it is damaged."""
+    """Return the network of a file that `save` wrote, frozen, in eval mode. Raises Failure if the file is damaged."""
     content = _read(path)
     if content["kind"] != kind:
         raise UsageError(f"{path} holds a network '{shown(content['kind'])}', not '{kind}'")
@@ -83,20 +85,20 @@ def load(path: Path, kind: str) -> PreparedNetwork:
         network = network_class(kind)(**content["settings"])
         network.load_state_dict(content["state"])
         _ = network.size
-    except Exception as error:  # a file may hold anything
+    except Exception as error:  # the file may hold anything
         raise Failure(f"{path} was written by other code ({checkpoint.brief(error)}): prepare it again") from None
     return network.eval().requires_grad_(False)
 
 
 def origin(path: Path) -> dict[str, Any]:
-    """How the network of a file came about; Failure where it is damaged."""
+    """Return the origin that `save` was given. Raises Failure if the file is damaged."""
     return dict(_read(path)["origin"])
 
 
 def fingerprint(path: Path) -> str:
-    """16 hex digits of the file's weights and settings; the same weights give the same on every machine.
+    """Return 16 hex digits that identify the weights and settings. Equal weights give equal digits on every machine.
 
-    Failure where the file is damaged.
+    Raises Failure if the file is damaged.
     """
     content = _read(path)
     sha = hashlib.sha256(repr(sorted(content["settings"].items())).encode())
@@ -120,6 +122,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a tensor with all its numbers in a row, in a type that NumPy has: what networks are saved as."""
-    kinds = (torch.float16, torch.float32, torch.float64, torch.int64)  # the last: what batch norm counts
+    """Return True for a dense tensor of a dtype that NumPy has, as in every network that `save` wrote."""
+    kinds = (torch.float16, torch.float32, torch.float64, torch.int64)  # int64: batch norm's counters
     return isinstance(value, Tensor) and value.layout == torch.strided and value.dtype in kinds and not value.is_meta

@@ -1,4 +1,4 @@
-"""Models as their libraries publish them: with weights, and with the preprocessing that these were trained for."""
+"""Published models of torchvision and timm: their weights and the preprocessing that these were trained with."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from biasbed.settings import nearest
 
 @dataclass(frozen=True)
 class Published:
-    """A library's model with its own weights."""
+    """Library's model with its own weights."""
 
     network: Network
     outputs: int
-    classes: tuple[str, ...] | None  # WordNet ids, where the weights are for a known set of them
-    preprocessing: Mapping[str, Any]  # settings by dotted name
+    classes: tuple[str, ...] | None  # WordNet ids, if the weights are for a known set of classes
+    preprocessing: Mapping[str, Any]  # settings keyed by dotted name
     normalisation: Normalisation
 
 
 def published_weights(name: str) -> tuple[str, ...]:
-    """The names of the weights that a library has for a model, none for one of our own or with gates of our own."""
+    """Return the names of a library's weights for a model; none for our own models or for added gates."""
     architecture = resolve(name)
     if architecture.gates:
         return ()
@@ -53,35 +53,35 @@ def published_weights(name: str) -> tuple[str, ...]:
     return tuple(weights.name for weights in models.get_model_weights(architecture.name))  # without aliases
 
 
-def fetch(name: str, weights: str, given: MeanStd | None = None) -> Published:
-    """The model, built and loaded by its library, which downloads and caches the weights.
+def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published:
+    """Return the model, built and loaded by its library, which downloads and caches the weights.
 
-    given: mean and std in place of the weights' own. Raises UsageError for weights of that name that there are not,
-    Failure when they can't be downloaded.
+    mean_std: mean and std that replace the weights' own. Raises UsageError if the model has no weights of that name,
+    Failure if they can't be downloaded.
     """
-    known = published_weights(name)
-    if weights not in known:
-        raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, known)}")
+    names = published_weights(name)
+    if weights not in names:
+        raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, names)}")
     architecture = replace(resolve(name), tag=weights)
     try:
-        of_library = _from_timm if architecture.library == "timm" else _from_torchvision
-        backbone, outputs, classes, settings = of_library(architecture)
+        load = _from_timm if architecture.library == "timm" else _from_torchvision
+        backbone, outputs, classes, settings = load(architecture)
     except UsageError:
         raise
-    except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
+    except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
-    how = choose(architecture, tag_mean_std(architecture), from_file=False, given=given)
+    how = choose(architecture, tag_mean_std(architecture), from_file=False, mean_std=mean_std)
     return Published(Network(backbone, how.mean, how.std), outputs, classes, settings, how)
 
 
-def from_file(name: str, path: Path, part: str = "", given: MeanStd | None = None) -> Published:
-    """The model with the weights of a file, whose classes are not known.
+def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = None) -> Published:
+    """Return the model with the weights of a file. Its classes are unknown.
 
-    part: container in the file to take; empty if there is one. given: mean and std in place of the file's own or the
-    architecture's. Images get the preprocessing of the tag in the name, or else the usual one: the short side at 256
-    pixels and a crop of 224, or in proportion where the network takes images of another size only. Raises UsageError
-    where the file does not fit.
+    part: container in the file to take; empty if there is one. mean_std: mean and std that replace the file's own or
+    the architecture's. Images get the preprocessing of the tag in the name. Without a tag they get the usual one, a
+    short side of 256 pixels and a crop of 224, in proportion if the network takes another size only. Raises UsageError
+    if the file does not fit.
     """
     architecture = resolve(name)
     fitted = fit_file(path, part, architecture, "weights")
@@ -89,8 +89,8 @@ def from_file(name: str, path: Path, part: str = "", given: MeanStd | None = Non
     tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
     if not keys:
-        wanted = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
-        raise UsageError(f"weights={path}: holds no classifier of {name}{wanted}")
+        expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
+        raise UsageError(f"weights={path}: holds no classifier of {name}{expected}")
     outputs = len(tensors[keys[0]])
     backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
@@ -98,7 +98,7 @@ def from_file(name: str, path: Path, part: str = "", given: MeanStd | None = Non
         *(architecture, (usual[0], usual[1])),
         from_file=True,
         inside=fitted.inside,
-        given=given,
+        mean_std=mean_std,
         source=f"weights={path}",
     )
     if architecture.library == "timm" and architecture.tag:
@@ -139,7 +139,7 @@ def _from_timm(architecture: Architecture) -> _Loaded:
 
 
 def _timm_settings(architecture: Architecture) -> dict[str, Any]:
-    """Return the preprocessing that timm has for the weights that the tag names."""
+    """Return timm's preprocessing for the weights that the tag names."""
     import timm
     from timm.data.config import resolve_data_config
 
@@ -152,6 +152,7 @@ def _timm_settings(architecture: Architecture) -> dict[str, Any]:
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
+    """Return the WordNet ids of a subset of ImageNet's classes. None if their number differs from the outputs'."""
     from timm.data.imagenet_info import ImageNetInfo
 
     names = tuple(ImageNetInfo(subset).label_names())
@@ -171,17 +172,17 @@ def _settings(size: int, resize: int | None = None, interpolation: str = "biline
 
 
 def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
-    """Names of the weights whose rows are the outputs."""
+    """Return the names of the weights whose rows are the outputs."""
     if architecture.library == "timm":
-        of_timm: Any = backbone
-        named = of_timm.pretrained_cfg.get("classifier")
-        return [f"{name}.weight" for name in ([named] if isinstance(named, str) else named or ())]
+        timm_backbone: Any = backbone
+        names = timm_backbone.pretrained_cfg.get("classifier") or ()
+        return [f"{name}.weight" for name in ([names] if isinstance(names, str) else names)]
     modules = backbone.named_modules()
     return [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear | nn.Conv2d)][-1:]
 
 
 def _input_size(architecture: Architecture) -> int:
-    """224, unless the network takes images of another size only."""
+    """Return 224, or the size of the only images that the network takes."""
     if architecture.library == "timm":
         import timm
 

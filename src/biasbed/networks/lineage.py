@@ -1,4 +1,4 @@
-"""What a training starts from, in full: the record by which runs from the same weights are told from all others."""
+"""Provenance of initial weights: names and content hashes that identify what a training starts from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from biasbed.system import files
 
 
 class _Record(NamedTuple):
-    """What is kept of weights that this process has read, so that a record of them costs no second reading."""
+    """Facts about weights that this process has read, so that recording them needs no second reading."""
 
     sha256: str
     inside: Inside | None
@@ -27,16 +27,16 @@ _read: dict[tuple[Any, ...], _Record] = {}
 
 
 def read(architecture: Architecture, init: str) -> Fitted:
-    """Return `read_weights`, whose content hash and normalisation are remembered."""
+    """Return `read_weights`, and remember the content hash and the normalisation."""
     fitted = read_weights(architecture, init)
     _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted.inside)
     return fitted
 
 
 def content_hash(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256, in hexadecimal, of names, types, shapes and values; equal whatever the order or the kind of file.
+    """Return the SHA-256 in hexadecimal of names, dtypes, shapes and values, whatever their order and file format.
 
-    Without batch norm's counters of batches, which many files lack and no network with a momentum reads.
+    Leaves out batch norm's counters of batches: many files lack them, and no network with a momentum uses them.
     """
     sha = hashlib.sha256()
     for name in sorted(name for name in tensors if not name.endswith("num_batches_tracked")):
@@ -47,10 +47,10 @@ def content_hash(tensors: Mapping[str, Tensor]) -> str:
 
 
 def start(name: str, init: str) -> str:
-    """How training starts, in a word: `scratch`, `<library>:<architecture>:<weights>` or `file:<content hash>`.
+    """Return the start of training as `scratch`, `<library>:<architecture>:<weights>` or `file:<content hash>`.
 
-    Equal for equal weights, whatever their file is called and wherever it lies. Errors as in `check_init`, and
-    UsageError for a file that holds no weights.
+    Equal weights give equal results, whatever their file's name and folder. Raises the errors of `check_init`, and
+    UsageError if the file holds no weights.
     """
     check_init(name, init)
     if init == "scratch":
@@ -63,39 +63,39 @@ def start(name: str, init: str) -> str:
 
 
 def origin(name: str, init: str) -> dict[str, Any]:
-    """The start with all that is known of it, as JSON values.
+    """Return everything known about the initial weights as JSON values.
 
-    Always `start`, `library`, `library_version` and `architecture`. From weights also the SHA-256 of the tensors
-    (`sha256`, see `content_hash`), and their name and address (`weights`, `url`), or the file's name (`file`), or the
-    run whose best checkpoint it is (`run`).
+    Always `start`, `library`, `library_version` and `architecture`. Unless training starts from scratch, also the
+    tensors' SHA-256 (`sha256`, see `content_hash`), and one of: their name and address (`weights`, `url`); the file's
+    name (`file`); the run whose best checkpoint they are (`run`).
     """
     architecture = resolve(name)
     package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
-    found = {
+    facts = {
         "start": start(name, init),
         "library": architecture.library,
         "library_version": importlib.metadata.version(package),
         "architecture": architecture.gated,
     }
     if init == "scratch":
-        return found
+        return facts
     if init.startswith("named:"):
         named = exact(architecture, init)
-        found |= {"weights": named.tag, "url": _url(named)}
+        facts |= {"weights": named.tag, "url": _url(named)}
     elif is_run_id(init) and not files.split(init).path.is_file():
-        found["run"] = init
+        facts["run"] = init
     else:
-        found["file"] = weights_file(init).name
-    return {**found, "sha256": _hash(architecture, init)}
+        facts["file"] = weights_file(init).name
+    return {**facts, "sha256": _hash(architecture, init)}
 
 
 def normalisation_inside(architecture: Architecture, init: str) -> Inside | None:
-    """Return the normalisation that a file of initial weights holds beside them. None if there is none."""
+    """Return the normalisation in a file of initial weights. None if the file holds none, or there is no file."""
     return None if init == "scratch" or init.startswith("named:") else _record(architecture, init).inside
 
 
 def _url(named: Architecture) -> str:
-    """Where the library fetches the weights from."""
+    """Return the address from which the library downloads the weights."""
     if named.library == "timm":
         import timm
 
@@ -119,7 +119,7 @@ def _record(architecture: Architecture, init: str) -> _Record:
 
 
 def _key(architecture: Architecture, init: str) -> tuple[Any, ...]:
-    """Of named weights the exact name; of a file its state, as it may be written anew, and what is taken of it."""
+    """Return a cache key: the exact name of named weights; path, size, time and part of a file, which may change."""
     if init.startswith("named:"):
         return (exact(architecture, init),)
     path = weights_file(init).absolute()

@@ -1,4 +1,4 @@
-"""A backbone that takes images in [0,1], its features and its classifier apart."""
+"""Network of a backbone and its normalisation, with features and classifier apart."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def as_input(images: Tensor) -> Tensor:
-    """Images as floats in [0,1], uint8 ones divided by 255; [N,C,H,W] in the layout in which convolutions are fast."""
+    """Return images as floats in [0,1] (uint8 ones divided by 255); [N,C,H,W] as channels_last, for convolutions."""
     x = images.float() / 255 if images.dtype == torch.uint8 else images
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
 class Normalise(nn.Module):
-    """(x - mean) / std per channel, for x [N,C,H,W] in [0,1]; UsageError for images of another number of channels.
+    """(x - mean) / std per channel, for x [N,C,H,W] in [0,1]. Raises UsageError for another number of channels.
 
-    The constants follow from the architecture and the settings, so they are no part of the state: a state dict of ours
-    then has the library's own keys, each behind `backbone.`.
+    The constants follow from the architecture and the settings and are not saved, so that a state dict of ours has the
+    library's own keys, each with the prefix `backbone.`.
     """
 
     mean: Tensor
@@ -45,8 +45,8 @@ class Normalise(nn.Module):
 class Network(nn.Module):
     """Normalisation and a library's classifier: images [N,C,H,W] in [0,1] -> logits [N,K].
 
-    Its weights are laid out like `as_input`'s images.
-    `backbone` is the library's own module, its names unchanged; `surgery` acts on it.
+    `backbone` is the library's own module with its names unchanged; `surgery` acts on it. Weights are in the same
+    memory format as the images of `as_input`.
     """
 
     def __init__(
@@ -58,71 +58,75 @@ class Network(nn.Module):
         head: bool = True,
         image_size: int | None = None,
     ) -> None:
-        """dropout: odds of each feature to be dropped in training. head: False takes the last linear layer off.
+        """dropout: probability to drop each feature in training. head: False removes the last linear layer.
 
-        image_size: pixels per side, where the backbone takes images of one size only.
+        image_size: pixels per side, if the backbone takes images of one size only.
         """
         super().__init__()
         self.image_size = image_size
         self.normalise = Normalise(mean, std)
         self.backbone = backbone
-        self._head = heads.part(backbone, dropout, keep=head)
+        self._head = heads.split(backbone, dropout, keep=head)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits; without a head, features."""
+        """Return logits, or features if the head was removed."""
         return cast(Tensor, self.backbone(self._input(x)))
 
     def features(self, x: Tensor) -> Tensor:
-        """What goes into the last linear layer, [N,num_features], in training with dropout.
+        """Return the input of the last linear layer [N,num_features], in training with dropout.
 
-        Hooks before that layer have run on them. Raises UsageError for a network that has no such layer.
+        Hooks before that layer have run. Raises UsageError if the network has no such layer.
         """
         head = self._parted()
         head.apart = True
         try:
-            found: Tensor = self.backbone(self._input(x))
+            features: Tensor = self.backbone(self._input(x))
         finally:
             head.apart = False
-        return found.flatten(1)
+        return features.flatten(1)
 
     def classify(self, features: Tensor) -> Tensor:
-        """Logits of features: `classify(features(x))` is what `forward` gives, but for hooks after the last layer."""
+        """Return the logits of features. `classify(features(x))` is `forward(x)` without hooks after the last layer."""
         return self._parted().classify(features)
 
     @property
     def num_features(self) -> int:
+        """Number of features of an image."""
         return self._parted().num_features
 
     @property
     def channels(self) -> int:
-        """Of its images."""
+        """Number of channels of the images."""
         return self.normalise.mean.shape[1]
 
     @property
     def head(self) -> nn.Module | None:
-        """The last linear layer, if there is one."""
+        """Last linear layer; None if there is none."""
         return None if self._head is None or isinstance(self._head.layer, nn.Identity) else self._head.layer
 
     def _input(self, x: Tensor) -> Tensor:
         if self.image_size is not None and x.shape[2:] != (self.image_size, self.image_size):
-            given, size = "x".join(map(str, x.shape[2:])), self.image_size
-            raise UsageError(f"{type(self.backbone).__name__} takes images of {size}x{size} pixels, and gets {given}")
+            actual, size = "x".join(map(str, x.shape[2:])), self.image_size
+            raise UsageError(f"{type(self.backbone).__name__} takes images of {size}x{size} pixels, not {actual}")
         return cast(Tensor, self.normalise(x))
 
     def _parted(self) -> heads.Head:
+        """Return the head. Raises UsageError if there is none."""
         if self._head is None:
-            raise heads.without_head(self.backbone)
+            raise heads.no_head_error(self.backbone)
         return self._head
 
 
 class Classifier(nn.Linear):
-    """The last linear layer of a method's own, where it classifies what several networks without one have found."""
+    """Last linear layer that a method owns, to classify the joined features of several networks without heads."""
 
 
 def head_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of all classifiers in a module: a method's own, and the last linear layer of each network."""
+    """Yield the parameters of every classifier in a module: `Classifier`s and the last linear layer of each network."""
     for part in module.modules():
-        head = part.head if isinstance(part, Network) else part if isinstance(part, Classifier) else None
+        head: nn.Module | None = part if isinstance(part, Classifier) else None
+        if isinstance(part, Network):
+            head = part.head
         if head is not None:
             yield from head.parameters()

@@ -18,7 +18,7 @@ class Normalisation(NamedTuple):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     kind: Kind
-    why: str  # the source in words
+    why: str  # the source as a clause, for messages
 
     @property
     def values(self) -> MeanStd:
@@ -26,7 +26,7 @@ class Normalisation(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Sentence for the terminal and for reports."""
+        """Sentence about the values and their source, for the terminal and for reports."""
         mean, std = (", ".join(f"{number:.6g}" for number in numbers) for numbers in self.values)
         return f"images are normalised by mean {mean} and std {std}: {self.why}"
 
@@ -40,19 +40,20 @@ def choose(
     *,
     from_file: bool,
     inside: Inside | None = None,
-    given: MeanStd | None = None,
+    mean_std: MeanStd | None = None,
     scale: str = "auto",
     source: str = "",
 ) -> Normalisation:
-    """Return the normalisation of a network: what is given, else what its weights say, else the architecture's own.
+    """Return the normalisation of a network: `mean_std`, else what its weights say, else the architecture's own.
 
-    architecture: with the tag of the weights, if there is one. usual: mean and std that go with it, by channel.
-    from_file: the weights are a file's. inside: the normalisation in that file. scale: `network.scale`, which has
-    chosen `usual` unless it is auto. Raises UsageError if the file's normalisation can't be used, and none is given.
+    architecture: with the tag of the weights, if there is one. usual: mean and std that belong to it, by channel.
+    from_file: True if the weights come from a file. inside: the normalisation in that file. scale: `network.scale`;
+    unless it is auto, `usual` follows it. Raises UsageError if the file's normalisation can't be used and `mean_std` is
+    None.
     """
     channels = len(usual[0])
-    if given is not None:
-        return Normalisation(*_by_channel(given, channels), "given", f"given{_left_out(inside)}")
+    if mean_std is not None:
+        return Normalisation(*_by_channel(mean_std, channels), "given", f"given{_left_out(inside)}")
     if scale != "auto":
         return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}{_left_out(inside)}")
     if inside is not None:
@@ -66,13 +67,13 @@ def choose(
         return Normalisation(*_by_channel(inside.values, channels), "checkpoint", why)
     mean, std = tuple(usual[0]), tuple(usual[1])
     if architecture.tag:
-        what = "of the tag in the network's name" if from_file else "of the weights' tag"
-        return Normalisation(mean, std, "tag", f"{what}, {architecture.tag}")
+        source_of_tag = "of the tag in the network's name" if from_file else "of the weights' tag"
+        return Normalisation(mean, std, "tag", f"{source_of_tag}, {architecture.tag}")
     return Normalisation(mean, std, "architecture", f"default of the architecture{_doubt(architecture, from_file)}")
 
 
 def _by_channel(values: MeanStd, channels: int) -> MeanStd:
-    """Return a value per channel of one for all, or of one each."""
+    """Return one value per channel from one value for all, or from one each. Raises UsageError for other counts."""
     mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in values)
     if len(mean) != channels or len(std) != channels:
         raise UsageError(f"mean= and std= should have 1 number, or {channels} (one per channel), not {len(mean)}")
@@ -80,16 +81,17 @@ def _by_channel(values: MeanStd, channels: int) -> MeanStd:
 
 
 def _left_out(inside: Inside | None) -> str:
+    """Return a clause on the file's normalisation that another one replaces. Empty if there is none."""
     return "" if inside is None else f", in place of the checkpoint's own ({', '.join(inside.keys)})"
 
 
 def _doubt(architecture: Architecture, from_file: bool) -> str:
-    """Return a clause if weights of unknown tag may need other values."""
+    """Return a clause if weights of an unknown tag may need other values. Empty if not."""
     if not from_file or architecture.library != "timm":
         return ""
     tags = timm_tags(architecture.name)
-    known = {tag_mean_std(Architecture("timm", architecture.name, tag)) for tag in tags}
-    if len(known) < 2:
+    values = {tag_mean_std(Architecture("timm", architecture.name, tag)) for tag in tags}
+    if len(values) < 2:
         return ""
     return (
         f", which is assumed, as the file does not say and timm's weights differ ({', '.join(tags[:4])}"
@@ -98,7 +100,7 @@ def _doubt(architecture: Architecture, from_file: bool) -> str:
 
 
 def from_json(values: Mapping[str, Any] | None) -> Normalisation | None:
-    """Read back what `as_json` wrote."""
+    """Return the normalisation that `as_json` wrote. None stays None."""
     if values is None:
         return None
     return Normalisation(tuple(values["mean"]), tuple(values["std"]), values["kind"], str(values["why"]))

@@ -1,4 +1,4 @@
-"""State dicts of older or other programs, translated to a backbone's own keys and image size by its library."""
+"""Translation of state dicts of older or other programs to a backbone's own keys and image size, by its library."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-# Parts of the names of tables that are resampled to another image size.
+# Parts of the names of tables that may be resampled to another image size.
 BY_POSITION = ("pos_embed", "rel_pos", "relative_position", "rel_embed")
 
 
 def translate(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors by the backbone's own keys and with its own sizes, as far as its library translates them.
+    """Return the tensors with the backbone's own keys and sizes, as far as its library translates them.
 
     timm: its checkpoint_filter_fn, which renames keys and resamples position embeddings. torchvision: what its loaders
-    and its modules do with files of older versions. Tensors that fit already are returned as they are.
+    and modules do with files of older versions. Tensors that fit already are returned unchanged.
     """
-    own = backbone.state_dict()
-    if tensors.keys() == own.keys() and all(own[key].shape == value.shape for key, value in tensors.items()):
+    state = backbone.state_dict()
+    if tensors.keys() == state.keys() and all(state[key].shape == value.shape for key, value in tensors.items()):
         return dict(tensors)
     library = type(backbone).__module__
     try:
@@ -29,20 +29,20 @@ def translate(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, T
             return _by_timm(backbone, tensors)
         if library.startswith("torchvision."):
             return _by_torchvision(backbone, tensors)
-    except Exception:  # a library's translation of anything that is not its own
+    except Exception:  # the library's translation may fail in any way on tensors that are not its own
         return dict(tensors)
     return dict(tensors)
 
 
 def load(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load tensors that have the backbone's own keys, and so are of its own version."""
+    """Load tensors that have the backbone's own keys, marked with the backbone's own version."""
     state: Any = OrderedDict(tensors)
     state._metadata = getattr(backbone.state_dict(), "_metadata", None)
     backbone.load_state_dict(state)
 
 
 def _by_timm(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Filter as timm's own loader does. Changes of shape count for tables by position only."""
+    """Filter as timm's own loader does. Only tables of positions may change shape."""
     translation = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
     if translation is None:
         return dict(tensors)
@@ -54,7 +54,7 @@ def _by_timm(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Te
 
 
 class _Receiver:
-    """Stands for weights and for a network in a loader of torchvision's, to see what it makes of a state dict."""
+    """Stand-in for the weights and the network in a torchvision loader, to capture the state dict it makes."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = dict(tensors)
@@ -72,11 +72,11 @@ def _by_torchvision(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[
     loader = getattr(sys.modules[type(backbone).__module__], "_load_state_dict", None)
     if loader is not None:
         loader(model=receiver, weights=receiver, progress=False)
-    own = backbone.state_dict()
-    if receiver.tensors.keys() <= own.keys():
+    state = backbone.state_dict()
+    if receiver.tensors.keys() <= state.keys():
         return receiver.tensors
     twin = copy.deepcopy(backbone).to("meta")
-    others = {k: v for k, v in receiver.tensors.items() if k in own and own[k].shape != v.shape}
+    others = {k: v for k, v in receiver.tensors.items() if k in state and state[k].shape != v.shape}
     result = twin.load_state_dict(
         {key: value for key, value in receiver.tensors.items() if key not in others}, strict=False, assign=True
     )

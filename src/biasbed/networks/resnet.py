@@ -1,4 +1,4 @@
-"""ResNets of torchvision's classes, one block per stage, at any width."""
+"""ResNets with one block per stage, made of torchvision's classes, at any width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from biasbed.networks.small import scaled
 
 
 class ResNet(resnet.ResNet):
-    """torchvision's ResNet with one block in each of its four stages, whose channels are scaled by `width`.
+    """torchvision's ResNet with one block in each of its four stages. `width` scales the stages' channels.
 
     The stem keeps its 64 channels.
     """

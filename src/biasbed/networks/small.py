@@ -1,6 +1,6 @@
-"""Small networks for small images, as the papers of some suites have them. Every one calls its last layer `fc`.
+"""Small networks for small images, from the papers of some suites. The last layer is always called `fc`.
 
-All take images [N,C,H,W] and give logits [N,K]; `width` scales the channels of every hidden layer.
+All map images [N,C,H,W] to logits [N,K]. `width` scales the channels of every hidden layer.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import cast
 
 from torch import Tensor, nn
 
-GROUPS = 8  # of channels, in each group norm of `MNISTConvNet`
+GROUPS = 8  # groups of channels in each group norm of `MNISTConvNet`
 
 
 def scaled(channels: int, width: float) -> int:
-    """Channels of a layer in a network that is so much wider, at least one."""
+    """Return the number of channels times `width`, at least one."""
     return max(1, round(channels * width))
 
 
 class MLP(nn.Module):
-    """Three hidden layers with ReLU on flat images, which are all of one size.
+    """Three hidden layers with ReLU on flattened images, which must all have one size.
 
     100, 100 and 16 units are those of Lee, Kim, Lee, Lee and Choo, Learning Debiased Representation via Disentangled
     Feature Augmentation, NeurIPS 2021, for Colored MNIST.
@@ -31,7 +31,10 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         units = [channels * size**2, *(scaled(number, width) for number in hidden)]
-        self.layers = nn.Sequential(*(layer for a, b in pairwise(units) for layer in (nn.Linear(a, b), nn.ReLU())))
+        layers: list[nn.Module] = []
+        for a, b in pairwise(units):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
         self.fc = nn.Linear(units[-1], outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,8 +44,8 @@ class MLP(nn.Module):
 class SimpleConv(nn.Module):
     """Four convolutions without stride, each with batch norm and ReLU, and a mean over all positions.
 
-    Bahng, Chun, Yun, Choo and Oh, Learning De-biased Representations with Biased Representations, ICML 2020; theirs has
-    kernels of 7 pixels, and of 1 where it is to see nothing but colours.
+    Bahng, Chun, Yun, Choo and Oh, Learning De-biased Representations with Biased Representations, ICML 2020. Theirs has
+    kernels of 7 pixels, or of 1 pixel when it must see nothing but colours.
     """
 
     def __init__(self, outputs: int, channels: int = 3, kernel: int = 7, width: float = 1) -> None:
@@ -78,3 +81,57 @@ class MNISTConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.fc(self.layers(x).mean((2, 3))))
+
+
+class SmallBlock(nn.Module):
+    """Two convolutions without padding, the second of 1 pixel, and a shortcut that is cropped to their size."""
+
+    def __init__(self, channels: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, outputs, kernel, stride, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.conv2 = nn.Conv2d(outputs, outputs, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = nn.Sequential()
+        if stride != 1 or channels != outputs:
+            self.downsample.extend([nn.Conv2d(channels, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        shortcut = self.downsample(x)[:, :, : out.shape[2], : out.shape[3]]
+        return cast(Tensor, self.relu(out + shortcut))
+
+
+class BagNet18(nn.Module):
+    """Eight basic blocks with ResNet-18's channels, where a feature sees 5x5 pixels. Images need 8 pixels or more.
+
+    A BagNet (Brendel and Bethge, ICLR 2019) as used for ImageNet by Bahng, Chun, Yun, Choo and Oh, Learning De-biased
+    Representations with Biased Representations, ICML 2020: one convolution of 3 pixels in the stem and one in the first
+    block, all others of 1; strides 2, 2, 2 and 1.
+    """
+
+    def __init__(self, outputs: int, channels: int = 3, width: float = 1) -> None:
+        super().__init__()
+        stem, *sizes = (scaled(number, width) for number in (64, 64, 128, 256, 512))
+        self.conv1 = nn.Conv2d(channels, stem, 1, bias=False)
+        self.conv2 = nn.Conv2d(stem, stem, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(stem)
+        self.relu = nn.ReLU(inplace=True)
+        self.layers = nn.Sequential(*_blocks((stem, *sizes)))
+        self.fc = nn.Linear(sizes[-1], outputs)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = self.layers(self.relu(self.bn1(self.conv2(self.conv1(x)))))
+        return cast(Tensor, self.fc(maps.mean((2, 3))))
+
+
+def _blocks(sizes: Sequence[int]) -> list[SmallBlock]:
+    """Return two blocks for each pair of successive sizes; the first one changes the number of channels."""
+    blocks = []
+    for (channels, outputs), kernel, stride in zip(pairwise(sizes), (3, 1, 1, 1), (2, 2, 2, 1), strict=True):
+        blocks += [SmallBlock(channels, outputs, kernel, stride), SmallBlock(outputs, outputs)]
+    return blocks

@@ -1,8 +1,8 @@
-"""Style transfer by adaptive instance normalisation (Huang and Belongie, ICCV 2017).
+"""Style transfer by adaptive instance normalisation, AdaIN (Huang and Belongie, ICCV 2017).
 
-Content and style images are encoded by the front of a VGG-19; the content's feature maps get the means and standard
-deviations of the style's; a decoder makes an image of the result. The layout is the authors', so their weight files
-fit, and `width` makes it narrower.
+The first layers of a VGG-19 encode content and style images; the content's feature maps get the means and standard
+deviations of the style's; a decoder turns the result into an image. The layout is the authors', so that their weight
+files fit. `width` makes it narrower.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from biasbed.networks.weights import load_weights
 EPS = 1e-5  # added to variances
 AUTHORS_WIDTH, AUTHORS_SIZE = 64, 256
 STAGES = (2, 2, 4, 1)  # VGG-19's convolutions per resolution, up to relu4_1
-TAPS = (3, 10, 17, 30)  # where relu1_1, relu2_1, relu3_1 and relu4_1 are in the encoder
+TAPS = (3, 10, 17, 30)  # indices of relu1_1, relu2_1, relu3_1 and relu4_1 in the encoder
 VGG_MODULES = 53  # modules of the published encoder, of which the first 31 are used
-SMALLEST = 9  # below this many pixels relu4_1 is one pixel wide, which has no deviation and no reflection
+SMALLEST = 9  # pixels; for smaller images relu4_1 is one pixel wide and has no deviation and no reflection
 
 Moments = tuple[Tensor, Tensor]
 
 
 class StyleTransfer(PreparedNetwork):
-    """Encoder to relu4_1 and its mirror image; images [N,3,H,W] are RGB in [0,1], never normalised before.
+    """Encoder up to relu4_1 and its mirror image as decoder, for RGB images [N,3,H,W] in [0,1], not normalised.
 
-    width: channels of the first resolution (authors: 64), which double up to the fourth. Decoded images are not
-    clamped, as the authors', and may leave [0,1] a little.
+    width: channels at the first resolution (authors: 64), doubled up to the fourth. Decoded images are not clamped (as
+    in the authors' code) and may leave [0,1] a little.
     """
 
     published = ("encoder", "decoder")
@@ -44,80 +44,81 @@ class StyleTransfer(PreparedNetwork):
 
     @classmethod
     def from_published(cls, tensors: Mapping[str, Mapping[str, Tensor]]) -> Self:
-        """The network of the authors' `vgg_normalised.pth` and `decoder.pth`."""
+        """Return the network of the authors' `vgg_normalised.pth` and `decoder.pth`."""
         network = cls()
         network.load_encoder(tensors["encoder"])
         load_weights(network.decoder, tensors["decoder"], "decoder", "the AdaIN decoder")
         return network
 
     def load_encoder(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the normalised VGG-19, whose layers behind relu4_1 are left out; UsageError for any other."""
-        deeper = {f"{i}.{kind}" for i in range(TAPS[-1] + 1, VGG_MODULES) for kind in ("weight", "bias")}
+        """Load the normalised VGG-19 without its layers after relu4_1. Raises UsageError for other weights."""
+        numbers = range(TAPS[-1] + 1, VGG_MODULES)
+        deeper = {f"{i}.weight" for i in numbers} | {f"{i}.bias" for i in numbers}
         used = {key: value for key, value in tensors.items() if key not in deeper}
         load_weights(self.encoder, used, "encoder", "the normalised VGG-19")
 
     def encode(self, x: Tensor) -> Tensor:
-        """relu4_1 [N,8*width,ceil(H/8),ceil(W/8)]."""
+        """Return relu4_1 [N,8*width,ceil(H/8),ceil(W/8)]."""
         return self.features(x)[-1]
 
     def features(self, x: Tensor) -> list[Tensor]:
-        """relu1_1, relu2_1, relu3_1 and relu4_1; UsageError for images too small to be encoded."""
+        """Return relu1_1, relu2_1, relu3_1 and relu4_1. Raises UsageError for images that are too small."""
         if min(x.shape[-2:]) < SMALLEST:
             raise UsageError(f"style transfer needs images of at least {SMALLEST} pixels, not {min(x.shape[-2:])}")
-        found = []
+        features = []
         for number, layer in enumerate(self.encoder):
             x = layer(x)
             if number in TAPS:
-                found.append(x)
-        return found
+                features.append(x)
+        return features
 
     def decode(self, features: Tensor) -> Tensor:
-        """Images of relu4_1: [N,3,8h,8w], larger than what was encoded where its sides are no multiples of 8."""
+        """Return images of relu4_1: [N,3,8h,8w], larger than the encoded ones if their sides are no multiples of 8."""
         image: Tensor = self.decoder(features)
         return image
 
     def transfer(self, content: Tensor, style: Tensor, alpha: float = 1.0) -> Tensor:
-        """The content images [N,3,H,W] in the style of [N,3,H',W']; alpha 0 keeps the content's own style."""
+        """Return content images [N,3,H,W] in the style of images [N,3,H',W']. alpha=0 keeps the content's style."""
         f = self.encode(content)
         return self._render(f, adain(f, self.encode(style)), alpha, content)
 
     def permute(self, x: Tensor, permutation: Tensor, alpha: float = 1.0) -> Tensor:
-        """Image i in the style of image permutation[i].
+        """Return each image i in the style of image permutation[i].
 
-        Equals `transfer(x, x[permutation], alpha)`, but as the encoder treats every image by itself it runs once, and
-        the [N,C] moments are permuted instead of the images.
+        Equals `transfer(x, x[permutation], alpha)`. The encoder treats every image by itself, so it runs once and the
+        moments [N,C] are permuted instead of the images.
         """
         f = self.encode(x)
-        own = mean, std = moments(f)
-        return self._render(f, restyle(f, own, (mean[permutation], std[permutation])), alpha, x)
+        current = mean, std = moments(f)
+        return self._render(f, restyle(f, current, (mean[permutation], std[permutation])), alpha, x)
 
     def _render(self, content: Tensor, styled: Tensor, alpha: float, image: Tensor) -> Tensor:
-        """The decoded blend, without the rows and columns that pooling (which rounds up) has added at the far ends."""
+        """Return the decoded blend, cropped to the image: pooling rounds up and adds rows and columns at the end."""
         height, width = image.shape[-2:]
         return self.decode(blend(content, styled, alpha))[..., :height, :width]
 
 
 def moments(f: Tensor, eps: float = EPS) -> Moments:
-    """Mean and sqrt(v + eps) of every map of f [N,C,h,w], v unbiased: two of [N,C,1,1], at least fp32."""
+    """Return mean and sqrt(v + eps) of every map of f [N,C,h,w], v unbiased: two [N,C,1,1] of at least fp32."""
     with torch.autocast(f.device.type, enabled=False):
         variance, mean = torch.var_mean(at_least_fp32(f), dim=(2, 3), keepdim=True)
         return mean, (variance + eps).sqrt()
 
 
-def restyle(f: Tensor, own: Moments, target: Moments) -> Tensor:
-    """f [N,C,h,w], whose moments are `own`, with those of `target` in their place."""
+def restyle(f: Tensor, current: Moments, target: Moments) -> Tensor:
+    """Return f [N,C,h,w] with its `current` moments replaced by `target`."""
     with torch.autocast(f.device.type, enabled=False):
-        # Centred first: a nearly constant map is scaled up by as much as 1/sqrt(eps), which rounding must not be.
-        return torch.addcmul(target[0], at_least_fp32(f) - own[0], target[1] / own[1])
+        # Centred first: a nearly constant map is scaled by up to 1/sqrt(eps), which must not magnify rounding errors.
+        return torch.addcmul(target[0], at_least_fp32(f) - current[0], target[1] / current[1])
 
 
 def adain(content: Tensor, style: Tensor, eps: float = EPS) -> Tensor:
-    """AdaIN (equation 8): the content's maps [N,C,h,w] with mean and deviation of the style's [N,C,h',w'], in fp32."""
+    """Return the content's maps [N,C,h,w] with the style's mean and deviation (AdaIN, equation 8), in fp32."""
     return restyle(content, moments(content, eps), moments(style, eps))
 
 
 def blend(content: Tensor, styled: Tensor, alpha: float) -> Tensor:
-    """Features between content (alpha 0) and full style (alpha 1) (equation 14), in fp32."""
+    """Return features between content (alpha 0) and full style (alpha 1) (equation 14), in fp32."""
     with torch.autocast(content.device.type, enabled=False):
         return torch.lerp(at_least_fp32(content), at_least_fp32(styled), alpha)
 
@@ -127,7 +128,7 @@ def _conv(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def _encoder(width: int) -> nn.Sequential:
-    """31 modules; the leading 1x1 convolution takes the place of normalisation."""
+    """Return the encoder's 31 modules. The leading 1x1 convolution takes the place of normalisation."""
     layers: list[nn.Module] = [nn.Conv2d(3, 3, 1)]
     inputs = 3
     for stage, convs in enumerate(STAGES):
@@ -141,8 +142,8 @@ def _encoder(width: int) -> nn.Sequential:
 
 
 def _decoder(width: int) -> nn.Sequential:
-    """29 modules: the encoder's convolutions from the last to the second, each from its outputs to its inputs, and one
-    to RGB; nearest upsampling where the encoder pools."""
+    """Return the decoder's 29 modules: the encoder's convolutions from the last to the second with inputs and outputs
+    swapped, one convolution to RGB, and nearest upsampling where the encoder pools."""
     layers: list[nn.Module] = []
     for stage, convs in reversed(list(enumerate(STAGES))):
         channels = width * 2**stage

@@ -1,13 +1,15 @@
-"""The one place where methods reach into a ResNet: where they attach, and to what.
+"""Parts of a ResNet and the places where methods insert modules.
 
-How is said in `hooks`, by what names in `anatomy`. Activations have no common name, and torchvision calls one ReLU
-module several times per block; so a mask that belongs after an activation is applied after the norm before it, which is
+torchvision's and timm's ResNets share the names conv1, bn1, maxpool, layer1..4 and, in blocks, conv1..3, bn1..3 and
+downsample. `hooks` attaches callbacks to these modules. Activations have no common name, and torchvision calls one ReLU
+module several times per block. So a mask that belongs after an activation is applied after the norm before it, which is
 the same for a mask of zeros and ones and an activation with f(0) = 0.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,21 +17,70 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks import anatomy
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+STAGES = ("layer1", "layer2", "layer3", "layer4")
+STEM = ("conv1", "bn1", "maxpool")
+
+
+# --- parts of a ResNet ------------------------------------------------------------------------------------------------
+
+
+def stages(resnet: nn.Module) -> list[nn.Sequential]:
+    """Return layer1 to layer4. Raises UsageError if the network is no ResNet of basic or bottleneck blocks."""
+    modules = [getattr(resnet, name, None) for name in STAGES]
+    layers = [module for module in modules if isinstance(module, nn.Sequential)]
+    has_stem = all(isinstance(getattr(resnet, name, None), nn.Module) for name in STEM)
+    are_residual = [_is_residual(block) for block in itertools.chain(*layers)]
+    if len(layers) != len(STAGES) or not has_stem or not all(are_residual):
+        raise UsageError(f"{type(resnet).__name__} is no ResNet of basic or bottleneck blocks: this method needs one")
+    return layers
+
+
+def residual_blocks(resnet: nn.Module) -> list[nn.Module]:
+    """Return the blocks of all stages in the order of the forward pass. Raises UsageError as `stages` does."""
+    return list(itertools.chain(*stages(resnet)))
+
+
+def block_convs(block: Any) -> list[nn.Conv2d]:
+    """Return conv1, conv2 and, in a bottleneck, conv3."""
+    return [getattr(block, name) for name in ("conv1", "conv2", "conv3") if hasattr(block, name)]
+
+
+def _is_residual(block: nn.Module) -> bool:
+    convs = block_convs(block)
+    norms = [name for name in ("bn1", "bn2", "bn3") if hasattr(block, name)]
+    is_plain = all(isinstance(conv, nn.Conv2d) for conv in convs) and hasattr(block, "downsample")
+    return is_plain and len(convs) in (2, 3) and len(norms) == len(convs)
+
+
+def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
+    """Return every convolution of the stem and of the blocks' main paths, in the order of the forward pass.
+
+    17 in a ResNet-18, 49 in a ResNet-50. Includes those of deep stems, and of a stem with a convolution in place of its
+    max-pooling; excludes shortcuts (`downsample`) and attention.
+    """
+    blocks = residual_blocks(resnet)
+    stem = [*resnet.get_submodule("conv1").modules(), *resnet.get_submodule("maxpool").modules()]
+    convs = [layer for layer in stem if isinstance(layer, nn.Conv2d)]
+    for block in blocks:
+        convs += block_convs(block)
+    return convs
+
+
+# --- insertion points -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Window:
-    """The square of pixels that a convolution or pooling sees: side, stride and padding."""
+    """Square of pixels that a convolution or pooling sees: side, stride and padding."""
 
     kernel: int = 1
     stride: int = 1
     padding: int = 0
 
     def then(self, after: Window) -> Window:
-        """The window of two layers in a row, seen from the input of the first."""
+        """Return the window of this layer followed by another one, on the input of this layer."""
         return Window(
             self.kernel + (after.kernel - 1) * self.stride,
             self.stride * after.stride,
@@ -39,10 +90,10 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A feature map and what it was computed from.
+    """Insertion point: a feature map and the older feature that it was computed from.
 
     The input of `source` is the older feature u [N,C,H,W]; the output of `target` is the map z [N,C',h,w]. `window` is
-    what one position before pooling sees of u; `pool` is the pooling in between, if there is one.
+    the part of u that one position sees before pooling; `pool` is the pooling in between, if there is one.
     """
 
     source: nn.Module
@@ -51,33 +102,21 @@ class Site:
     pool: Window | None = None
 
 
-def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
-    """Every convolution of the stem and of the blocks' main paths, in the order of the forward pass.
-
-    17 in a ResNet-18, 49 in a ResNet-50. Shortcut (`downsample`) and attention convolutions are not among them; those
-    of deep stems, and of a stem that has a convolution in place of its max-pooling, are.
-    """
-    layers = anatomy.stages(resnet)
-    stem_parts = [resnet.get_submodule(name) for name in ("conv1", "maxpool")]
-    stem = [layer for part in stem_parts for layer in part.modules() if isinstance(layer, nn.Conv2d)]
-    return stem + [conv for layer in layers for block in layer for conv in anatomy.convs(block)]
-
-
 def stem_site(resnet: nn.Module) -> Site:
-    """The stem: from the network's input to the output of its max-pooling."""
-    anatomy.stages(resnet)
+    """Return the site of the stem, from the network's input to the output of its max-pooling."""
+    stages(resnet)
     conv, pool = resnet.get_submodule("conv1"), resnet.get_submodule("maxpool")
     return Site(conv, pool, _window(conv), _window(pool))
 
 
 def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
-    """Inside the first block of a stage (1 to 4), in the order of the forward pass.
+    """Return the sites inside the first block of a stage (1 to 4), in the order of the forward pass.
 
     Basic block: after the first activation, and the block's output if its shortcut is the identity. Bottleneck: after
     the first two activations.
     """
-    block: Any = anatomy.stages(resnet)[stage - 1][0]
-    convs = anatomy.convs(block)
+    block: Any = stages(resnet)[stage - 1][0]
+    convs = block_convs(block)
     sites = [Site(convs[0], block.bn1, _window(convs[0]))]
     if len(convs) == 3:
         sites.append(Site(convs[1], block.bn2, _window(convs[1])))
@@ -87,7 +126,7 @@ def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
 
 
 class Tail(nn.Module):
-    """The last stages of a ResNet, its pooling and its classifier `fc`: feature maps [N,C,H,W] -> logits [N,K]."""
+    """Last stages of a ResNet, its pooling and its classifier `fc`: feature maps [N,C,H,W] -> logits [N,K]."""
 
     def __init__(self, layers: list[nn.Sequential], pool: nn.Module, fc: nn.Linear) -> None:
         super().__init__()
@@ -99,27 +138,35 @@ class Tail(nn.Module):
 
 
 def tail(resnet: nn.Module, stage: int) -> Tail:
-    """Stage `stage` (1 to 4) to the end, as a module of its own made of the ResNet's very modules."""
+    """Return stage `stage` (1 to 4) to the end as one module, which shares the ResNet's modules."""
     pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
     fc = resnet.get_submodule("fc")
     assert isinstance(fc, nn.Linear)
-    return Tail(anatomy.stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
+    return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
 
 
 def norm_parameters(resnet: nn.Module, groups: int) -> list[nn.Parameter]:
-    """Weights and biases of the norms in the first `groups` (1 to 5) of [stem, layer1, .., layer4], shortcuts included.
+    """Return weights and biases of the norms in the first `groups` (1 to 5) of [stem, layer1, .., layer4].
 
-    48 in a ResNet-50 up to layer2. A deep stem has several norms, all of them in the first group.
+    Includes shortcuts: 48 parameters in a ResNet-50 up to layer2. A deep stem has several norms, all in the first
+    group.
     """
-    stem = nn.ModuleList(resnet.get_submodule(name) for name in ("conv1", "bn1", "maxpool"))
-    norms = [m for part in [stem, *anatomy.stages(resnet)][:groups] for m in part.modules() if isinstance(m, NORMS)]
-    return [parameter for norm in norms for parameter in norm.parameters(recurse=False)]
+    stem = nn.ModuleList(resnet.get_submodule(name) for name in STEM)
+    parts = nn.ModuleList([stem, *stages(resnet)][:groups])
+    parameters: list[nn.Parameter] = []
+    for module in parts.modules():
+        if isinstance(module, NORMS):
+            parameters += module.parameters(recurse=False)
+    return parameters
+
+
+# --- norms ------------------------------------------------------------------------------------------------------------
 
 
 class SplitNorm:
-    """The computation of a norm whose first examples go through it, and the others through an auxiliary twin.
+    """Computation of a norm that passes the first examples through it and the others through an auxiliary twin.
 
-    `draw` is the number of the first ones: None for all of them, 0 for none.
+    `draw` is the number of first examples: None for all of them, 0 for none.
     """
 
     draw: int | None = None
@@ -138,43 +185,68 @@ class SplitNorm:
 
 
 def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
-    """An auxiliary twin of every batch norm (Xie et al., CVPR 2020, section 4), and where to choose between the two.
+    """Return an auxiliary twin of every batch norm (Xie et al., CVPR 2020, section 4), and the norms' new `forward`s.
 
-    Twins begin with the norms' own parameters and statistics. They are the caller's to register: the ResNet's modules
-    and their names stay as they are. Not by a hook, which could not keep a whole batch from the main norm: each norm is
-    given another `forward`, an object like the hooks' callables.
+    Twins start with copies of the norms' parameters and statistics. The caller must register them: the ResNet's modules
+    and their names remain unchanged. A hook could not keep a whole batch away from the main norm, so each norm's
+    `forward` is replaced by an object, like the callbacks of `hooks`.
     """
     norms = [module for module in resnet.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
-    places = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
-    for norm, place in zip(norms, places, strict=True):
-        norm.forward = place  # type: ignore[assignment]
-    return twins, places
+    split = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
+    for norm, forward in zip(norms, split, strict=True):
+        norm.forward = forward  # type: ignore[assignment]
+    return twins, split
+
+
+class FrozenStatistics:
+    """Replacement for the `train` method of a batch norm that always normalises by its running statistics."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        self.norm = norm
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        return type(self.norm).train(self.norm, False)
+
+
+def freeze_statistics(module: nn.Module) -> None:
+    """Freeze the running statistics of every batch norm. Weights and biases remain trainable.
+
+    Replaces each norm's own `train` method, so that copies and submodules stay frozen too; an override of the whole
+    network's `train` would be lost there.
+    """
+    for norm in module.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.running_mean is not None:
+            norm.train = FrozenStatistics(norm)  # type: ignore[assignment, method-assign]
+            norm.eval()
+
+
+# --- activations and the middle of a network --------------------------------------------------------------------------
 
 
 def replace_last_activation(backbone: nn.Module, activation: nn.Module) -> None:
-    """Put another activation in place of the ReLU that gives a network's last features.
+    """Replace the ReLU that computes a network's last features by another activation.
 
-    That is the last of a small network's layers, or that of a ResNet's last block: torchvision's blocks call one module
-    after each of their norms, and it is replaced in all of these. UsageError where there is none.
+    In a small network that is the last of its layers. In a ResNet it is the last block's ReLU, which torchvision's
+    blocks call after each of their norms; all of these calls change. Raises UsageError if there is no such ReLU.
     """
     layers = getattr(backbone, "layers", None)
     if isinstance(layers, nn.Sequential) and isinstance(layers[-1], nn.ReLU):
         layers[-1] = activation
         return
-    block = anatomy.stages(backbone)[-1][-1]
+    block = stages(backbone)[-1][-1]
     names = [name for name, module in block.named_children() if isinstance(module, nn.ReLU)]
     if not names:
-        raise UsageError(f"{type(backbone).__name__} has no ReLU at its end that could be another activation")
+        raise UsageError(f"{type(backbone).__name__} does not end with a ReLU, which would be replaced")
     setattr(block, names[-1], activation)
 
 
 @dataclass(frozen=True, eq=False)
 class Middle:
-    """Half-way through a network.
+    """Place half-way through a network.
 
-    before: the modules up to there; after: the first one after it, whose input is the map [N,C,H,W] or the features
-    [N,C] there; channels: C.
+    before: the modules up to there. after: the next module, whose input is the map [N,C,H,W] or the features [N,C].
+    channels: C.
     """
 
     before: list[nn.Module]
@@ -183,31 +255,31 @@ class Middle:
 
 
 def middle(backbone: nn.Module) -> Middle:
-    """The middle of a ResNet, after its second stage, or of a small network, after half of its ReLUs (or one more).
+    """Return the middle of a ResNet, after its second stage, or of a small network, after half of its ReLUs.
 
-    UsageError for any other network.
+    An odd number of ReLUs is rounded up. Raises UsageError for any other network.
     """
     layers = getattr(backbone, "layers", None)
-    own = layers if isinstance(layers, nn.Sequential) else nn.Sequential()
-    activations = [number for number, layer in enumerate(own) if isinstance(layer, nn.ReLU)]
+    sequence = layers if isinstance(layers, nn.Sequential) else nn.Sequential()
+    activations = [number for number, layer in enumerate(sequence) if isinstance(layer, nn.ReLU)]
     if activations:
         cut = activations[(len(activations) + 1) // 2 - 1] + 1
-        before, after = list(own[:cut]), own[cut]
-    else:  # a deep stem is in conv1
-        first, second, after, _ = anatomy.stages(backbone)
-        before = [*(backbone.get_submodule(name) for name in ("conv1", "bn1", "maxpool")), first, second]
-    *_, last = (parameter for module in before for parameter in module.parameters())
+        before, after = list(sequence[:cut]), sequence[cut]
+    else:  # conv1 includes a deep stem
+        first, second, after, _ = stages(backbone)
+        before = [*(backbone.get_submodule(name) for name in STEM), first, second]
+    last = list(nn.ModuleList(before).parameters())[-1]
     return Middle(before, after, len(last))
 
 
 def _window(module: Any) -> Window:
-    """The window of a layer, or of layers in a row."""
+    """Return the window of a layer, or of layers in a row."""
     if isinstance(module, nn.Sequential):
         window = Window()
         for layer in module:
             window = window.then(_window(layer))
         return window
-    kernel = getattr(module, "kernel_size", None) or getattr(module, "filt_size", None)  # the latter: timm's blur
+    kernel = getattr(module, "kernel_size", None) or getattr(module, "filt_size", None)  # filt_size: timm's blur
     if kernel is None:  # a norm, an activation
         return Window()
     span = _first(getattr(module, "dilation", 1)) * (_first(kernel) - 1) + 1
@@ -215,5 +287,5 @@ def _window(module: Any) -> Window:
 
 
 def _first(value: Any) -> int:
-    """Of a size given once or per axis; ResNets have square windows."""
+    """Return the first value of a size given once or per axis. ResNets have square windows."""
     return int(value if isinstance(value, int) else value[0])

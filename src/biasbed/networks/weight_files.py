@@ -1,4 +1,4 @@
-"""Weights files of PyTorch programs, read without running code: the state dicts and what lies beside them."""
+"""Weights files of PyTorch programs: the state dicts and other tensors in them, read without running code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from biasbed.errors import UsageError, first_line, shown
 
-LARGEST_HEADER = 100 * 2**20  # bytes of a safetensors header, as the library limits it
-DEEPEST = 8  # levels of containers that are searched
-FEW = 64  # numbers of a list that may be a mean or a standard deviation
+LARGEST_HEADER = 100 * 2**20  # bytes of a safetensors header, the library's own limit
+DEEPEST = 8  # nested containers that are searched
+FEW = 64  # longest list of numbers that may be a mean or a standard deviation
 ADVICE = "save net.state_dict() instead, with torch.save(net.state_dict(), 'weights.pth')"
 
 
 class StandIn:
-    """Inert object in place of one whose class is not loaded. It keeps its state and has no behaviour."""
+    """Inert substitute for an object whose class is not loaded. It keeps the state and has no behaviour."""
 
     kind: ClassVar[str] = ""
     state: Any = None
@@ -64,9 +64,9 @@ class WeightsFile(NamedTuple):
 
 
 def read(path: Path, option: str) -> WeightsFile:
-    """Read a weights file that was given with `option`. No pickled code is run.
+    """Read a weights file without running pickled code. option: the setting that named the file, for messages.
 
-    Raises UsageError if the file is damaged, or is neither a file of torch.save nor safetensors.
+    Raises UsageError if the file is damaged, or comes neither from torch.save nor from safetensors.
     """
     foreign: tuple[str, ...] = ()
     try:
@@ -77,7 +77,7 @@ def read(path: Path, option: str) -> WeightsFile:
         _refuse_damaged(path)
         foreign = _foreign_names(path)
         content = _load(path, foreign)
-    except Exception as error:  # of bytes that are no weights, an unpickler raises nearly anything
+    except Exception as error:  # the unpickler raises nearly anything on bytes that are no weights
         advises_to_run = any(word in str(error) for word in ("weights_only", "safe_globals", "magic number"))
         reason = "it is no file of torch.save" if advises_to_run else first_line(error)
         file = WeightsFile((), foreign, (), is_ours=False)
@@ -88,7 +88,7 @@ def read(path: Path, option: str) -> WeightsFile:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Return True if the file begins with the length of a JSON header, and the header."""
+    """Return True if the file begins with the length of a JSON header and a brace."""
     with path.open("rb") as file:
         start = file.read(9)
     if len(start) < 9 or start[8:] != b"{":
@@ -98,26 +98,26 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _refuse_damaged(path: Path) -> None:
-    """Raise ValueError if a file in torch's format, which is a zip archive, has a part with another checksum."""
+    """Raise ValueError if a part of a file in torch's format, a zip archive, has another checksum."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-                return  # none of torch's, which says so itself; unpacking has no end
+                return  # not torch's, which will say so; unpacking might never end
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"checksum of {damaged}")
 
 
 def _load(path: Path, foreign: tuple[str, ...]) -> Any:
-    """Load the file with torch's restricted unpickler, and stand-ins for all that it would refuse."""
+    """Load the file with torch's restricted unpickler, and stand-ins for every class that it would refuse."""
     stand_ins: list[Any] = [(_stand_in(name), name) for name in foreign]
     with warnings.catch_warnings(), torch.serialization.safe_globals(stand_ins):
-        warnings.simplefilter("ignore", UserWarning)  # of pickles in other protocols, which torch refuses itself
+        warnings.simplefilter("ignore", UserWarning)  # about other pickle protocols, which torch refuses itself
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _stand_in(name: str) -> Any:
-    """Return what an object of this class is loaded as."""
+    """Return the class that stands in for a class of this name."""
     if name == "collections.defaultdict":
         return _plain_dict
     return type("StandIn", (StandIn,), {"kind": name})
@@ -128,11 +128,11 @@ def _plain_dict(*_: Any) -> dict[Any, Any]:
 
 
 def _foreign_names(path: Path) -> tuple[str, ...]:
-    """Return the classes and functions that the pickles of a file name, without those that torch loads by default."""
+    """Return the classes and functions that the file's pickles refer to and torch does not load by default."""
     from torch._weights_only_unpickler import _get_allowed_globals
 
     names: dict[str, None] = {}
-    with _pickle_stream(path) as stream, contextlib.suppress(Exception):  # the end of a file may be anything
+    with _pickle_stream(path) as stream, contextlib.suppress(Exception):  # the file's end may be anything
         while True:
             names |= dict.fromkeys(_named_in_pickle(stream))
     return tuple(shown(name) for name in names if name not in _get_allowed_globals())
@@ -140,7 +140,7 @@ def _foreign_names(path: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _pickle_stream(path: Path) -> Iterator[BinaryIO]:
-    """Open the pickles of a file of torch.save: a part of its archive, or the start of an older one."""
+    """Yield the pickles in a file of torch.save: a part of its zip archive, or the start of an older file."""
     with contextlib.ExitStack() as stack:
         if not zipfile.is_zipfile(path):
             yield stack.enter_context(path.open("rb"))
@@ -152,15 +152,15 @@ def _pickle_stream(path: Path) -> Iterator[BinaryIO]:
 
 def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
     """Yield `module.name` of everything that the next pickle of a stream refers to."""
-    words = ["", ""]
+    strings = ["", ""]  # the last two on the stack
     for operation, argument, _ in pickletools.genops(stream):
         if operation.name in ("GLOBAL", "INST"):
             module, _, name = str(argument).partition(" ")
             yield f"{IMPORT_MAPPING.get(module, module)}.{name}"  # as torch does for names of Python 2
         elif operation.name == "STACK_GLOBAL":
-            yield ".".join(words)
+            yield ".".join(strings)
         elif isinstance(argument, str):
-            words = [words[1], argument]
+            strings = [strings[1], argument]
 
 
 def _search(content: Any) -> tuple[list[Group], list[str]]:
@@ -178,16 +178,17 @@ def _search(content: Any) -> tuple[list[Group], list[str]]:
             items = dict(enumerate(value)) if isinstance(value, list | tuple) else value
             if not isinstance(items, Mapping):
                 continue
-            tensors = {str(key): tensor for key, v in items.items() if (tensor := _as_tensor(str(key), v)) is not None}
+            candidates = {str(key): _as_tensor(str(key), item) for key, item in items.items()}
+            tensors = {key: tensor for key, tensor in candidates.items() if tensor is not None}
             if tensors:
                 groups.append(Group(name, tensors))
-            below += [(f"{name}.{key}" if name else str(key), v) for key, v in items.items()]
+            below += [(f"{name}.{key}" if name else str(key), item) for key, item in items.items()]
         level = below
     return groups, list(modules)
 
 
 def _as_tensor(key: str, value: Any) -> Tensor | None:
-    """Return a tensor that can be copied into a network, or a list of numbers that may be a mean or a std."""
+    """Return a tensor that can be copied into a network, or a list of numbers that may be a mean or a std, or None."""
     if isinstance(value, Tensor):
         return value.detach() if value.layout == torch.strided and not value.is_meta else None
     is_list = isinstance(value, list | tuple) and 0 < len(value) <= FEW and key.lower() in ("mean", "std")

@@ -1,4 +1,4 @@
-"""Initial weights: by the name a library gives them, or from a file, and how they get into a backbone."""
+"""Initial weights by a library's name or from a file, and loading them into a backbone."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ log = logging.getLogger(__name__)
 
 
 def check_init(name: str, init: str) -> None:
-    """Raise UsageError when `init` can't belong to this backbone; reads no weights.
+    """Raise UsageError if `init` can't belong to this backbone. Reads no weights.
 
-    A name of weights must be the library's, a file must exist, and so must a run's checkpoint, which is fetched.
+    Named weights must be the library's. A file must exist, and so must a run's checkpoint, which is fetched.
     """
     if init == "scratch":
         return
     if not init.startswith("named:"):
         weights_file(init)
         return
-    word, architecture = init.removeprefix("named:"), resolve(name)
-    words = _named_weights(architecture)
-    if not words:
+    weights, architecture = init.removeprefix("named:"), resolve(name)
+    names = _named_weights(architecture)
+    if not names:
         raise UsageError(f"init={init}: '{name}' has no named weights; use init=scratch or init=<file>")
-    if word not in words:
-        raise UsageError(f"init={init}: '{name}' has no such weights{nearest(word, words)}")
-    if architecture.tag and word not in (architecture.tag, "default"):
+    if weights not in names:
+        raise UsageError(f"init={init}: '{name}' has no such weights{nearest(weights, names)}")
+    if architecture.tag and weights not in (architecture.tag, "default"):
         raise UsageError(f"init={init} and backbone={name} name different weights")
 
 
 def weights_file(init: str) -> Path:
-    """The file of `init`: the one it names (`system.files.named`), or the best checkpoint of the tracked run it names.
+    """Return the file that `init` names (`system.files.named`), or the best checkpoint of the tracked run it names.
 
-    That is fetched once and kept on this machine. Raises UsageError where there is neither file nor run, or a file with
-    another checksum, Failure where the run has no checkpoint or the tracking server can't be used.
+    A checkpoint is fetched once and kept on this machine. Raises UsageError if there is neither file nor run, or if the
+    file has another checksum; Failure if the run has no checkpoint or the tracking server can't be used.
     """
     path = files.named(init, "init")
     if path is not None:
@@ -70,14 +70,14 @@ def weights_file(init: str) -> Path:
 
 
 def is_run_id(word: str) -> bool:
-    """Whether a word looks like MLflow's id of a run."""
+    """Return True if a word looks like MLflow's id of a run."""
     return re.fullmatch("[0-9a-f]{32}", word) is not None
 
 
 def exact(architecture: Architecture, init: str) -> Architecture:
-    """The architecture with the library's own name of the weights that `named:<weights>` means.
+    """Return the architecture with the library's own name of the weights in `named:<weights>` as its tag.
 
-    An alias (torchvision's DEFAULT, timm's `default`) becomes what it stands for in the library that is installed.
+    Resolves aliases (torchvision's DEFAULT, timm's `default`) in the installed library.
     """
     word = init.removeprefix("named:")
     if architecture.library == "timm":
@@ -93,20 +93,20 @@ def exact(architecture: Architecture, init: str) -> Architecture:
 
 
 def read_weights(architecture: Architecture, init: str) -> Fitted:
-    """Return the tensors by their names in the backbone. Raises Failure if the hub can't be reached."""
+    """Return the tensors with the backbone's own keys. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split(init).part, architecture, "init")
     try:
         return Fitted("", _fetch(exact(architecture, init)))
-    except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
+    except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
 
 
 def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> Fitted:
-    """Return what fits the architecture of a weights file that was given with `option`.
+    """Return the tensors of a weights file that fit the architecture. option: the setting that named the file.
 
-    part: dotted path of the container to take; empty if there is one. Raises UsageError for a file of anything else.
+    part: dotted path of the container to take; empty if there is one. Raises UsageError if the file holds no weights.
     """
     backbone = skeleton(architecture)
     return fit(
@@ -115,7 +115,7 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
 
 
 def optional_keys(backbone: nn.Module) -> set[str]:
-    """Return the keys that a file of weights may lack: classifier, gates, batch norm's counters."""
+    """Return the keys that a weights file may lack: classifier, gates, batch norm's counters."""
     head = heads.find(backbone)
     return {
         key
@@ -127,40 +127,40 @@ def optional_keys(backbone: nn.Module) -> set[str]:
 def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
     """Load every tensor, or raise UsageError with some of the keys that don't fit.
 
-    Names and position embeddings of another image size are translated as the backbone's library does (`renaming`).
-    The last linear layer stays as it is when it differs in the number of classes only, or is not there; so do a
-    backbone's gates (`attention`) when none of them is there.
+    The backbone's library translates names and position embeddings of another image size (`renaming`). The last linear
+    layer stays as it is if it is missing or differs in the number of classes only. Gates (`attention`) stay as they are
+    if all of them are missing.
     """
-    own = backbone.state_dict()
+    state = backbone.state_dict()
     tensors = renaming.translate(backbone, tensors)
-    given = {key: value for key, value in tensors.items() if key in own or key.partition(".")[0] not in AUXILIARY}
-    fresh = _other_classes(backbone, own, given)
-    gates = [key for key in own if attention.is_gates(key)]
-    fresh_gates = [] if given.keys() & set(gates) else gates
-    given |= {key: own[key] for key in (*fresh, *fresh_gates)}
+    loaded = {key: value for key, value in tensors.items() if key in state or key.partition(".")[0] not in AUXILIARY}
+    fresh = _other_classes(backbone, state, loaded)
+    gates = [key for key in state if attention.is_gates(key)]
+    fresh_gates = [] if loaded.keys() & set(gates) else gates
+    loaded |= {key: state[key] for key in (*fresh, *fresh_gates)}
     # Files from before torch counted batches lack the counters, which matter only without momentum.
-    counters = {key: value for key, value in own.items() if key.endswith("num_batches_tracked") and key not in given}
-    given |= counters
+    counters = [key for key in state if key.endswith("num_batches_tracked") and key not in loaded]
+    loaded |= {key: state[key] for key in counters}
     problems = {
-        "missing": own.keys() - given.keys(),
-        "unknown": given.keys() - own.keys(),
-        "of another shape": {key for key in own.keys() & given.keys() if own[key].shape != given[key].shape},
+        "missing": state.keys() - loaded.keys(),
+        "unknown": loaded.keys() - state.keys(),
+        "of another shape": {key for key in state.keys() & loaded.keys() if state[key].shape != loaded[key].shape},
     }
-    found = [f"{_some(keys)} {what}" for what, keys in problems.items() if keys]
-    if found:
-        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(found)}{_gates_hint(given, gates, name)}")
-    renaming.load(backbone, given)
+    clauses = [f"{_some(keys)} {problem}" for problem, keys in problems.items() if keys]
+    if clauses:
+        raise UsageError(f"{source}: not the weights of {name}: {'; '.join(clauses)}{_gates_hint(loaded, gates, name)}")
+    renaming.load(backbone, loaded)
     if fresh_gates:
         log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
     if fresh:
-        there, here = tensors.get(fresh[0]), own[fresh[0]].shape[0]
-        what = "no classifier" if there is None else f"{len(there)} classes, not {here}"
-        log.warning("%s has %s: the classifier keeps its fresh initialisation", source, what)
+        classifier, outputs = tensors.get(fresh[0]), state[fresh[0]].shape[0]
+        difference = "no classifier" if classifier is None else f"{len(classifier)} classes, not {outputs}"
+        log.warning("%s has %s: the classifier keeps its fresh initialisation", source, difference)
 
 
-def _gates_hint(given: Iterable[str], gates: Sequence[str], name: str) -> str:
-    """What a backbone without gates should be called where the weights have some."""
-    kinds = {attention.is_gates(key) for key in given} - {""}
+def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
+    """Return a hint at the backbone's name with gates if only the weights have gates."""
+    kinds = {attention.is_gates(key) for key in keys} - {""}
     return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
 
 
@@ -176,11 +176,11 @@ def _named_weights(architecture: Architecture) -> list[str]:
 
 
 def _fetch(architecture: Architecture) -> dict[str, Tensor]:
-    """By the library's own download and cache."""
+    """Return the named weights by the library's own download and cache."""
     if architecture.library == "timm":
         import timm
 
-        # Built at its full width: whether the classifier fits is for `load_weights` to say, for both libraries alike.
+        # Built with all its classes: `load_weights` decides whether the classifier fits, alike for both libraries.
         return cast(dict[str, Tensor], timm.create_model(architecture.tagged, pretrained=True).state_dict())
     from torchvision import models
 
@@ -189,29 +189,26 @@ def _fetch(architecture: Architecture) -> dict[str, Tensor]:
 
 
 def read_file(path: Path, option: str) -> dict[str, Tensor]:
-    """Return the state dict of a file for a network that is no backbone, without the names that wrappers add.
+    """Return the state dict of a file for a network that is no backbone, without the prefixes that wrappers add.
 
-    Raises UsageError for anything else; runs no pickled code.
+    Raises UsageError if the file holds no state dict. Runs no pickled code.
     """
     return without_wrappers(weight_files.read(path, option), f"{option}={path}")
 
 
-def _other_classes(backbone: nn.Module, own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """The classifier's keys, if weight and bias differ from the given ones in the number of rows and nothing else.
-
-    Also if none is given.
-    """
+def _other_classes(backbone: nn.Module, state: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> list[str]:
+    """Return the classifier's keys if they are missing, or if weight and bias differ in the number of rows only."""
     head = heads.find(backbone)
-    keys = [key for key in own if key.rpartition(".")[0] == head]
-    if not given.keys() & set(keys):
+    keys = [key for key in state if key.rpartition(".")[0] == head]
+    if not loaded.keys() & set(keys):
         return keys
-    if any(key not in given or own[key].shape[1:] != given[key].shape[1:] for key in keys):
+    if any(key not in loaded or state[key].shape[1:] != loaded[key].shape[1:] for key in keys):
         return []
-    return keys if any(len(own[key]) != len(given[key]) for key in keys) else []
+    return keys if any(len(state[key]) != len(loaded[key]) for key in keys) else []
 
 
 def _some(keys: Iterable[str]) -> str:
-    """At most three names, and how many there are."""
+    """Return at most three names, and their number if there are more."""
     names = sorted(keys)
     more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
     return ", ".join(f"'{name}'" for name in names[:3]) + more

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from biasbed import algorithms, measures, record, registry, suites
-from biasbed.algorithms import recipes
+from biasbed.algorithms import presets
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import nearest
@@ -336,7 +336,7 @@ def _select_test_settings(settings: Overrides, overrides: Overrides) -> dict[str
             raise UsageError(f"{name} is no setting of a row that is only tested{nearest(name, names)}")
     selected: dict[str, str] = {}
     for name, value in settings.items():
-        is_fixed = name in command.OWN or name == "preset" or recipes.within(name, recipes.TESTING)
+        is_fixed = name in command.OWN or name == "preset" or presets.is_within(name, presets.TESTING)
         if name in overrides or (name in names and not is_fixed):
             selected[name] = command.settled(name, value)
     return selected

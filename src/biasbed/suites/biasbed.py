@@ -14,8 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from biasbed.algorithms.presets import BIASBED_CODE
-from biasbed.algorithms.recipes import OPEN
+from biasbed.algorithms.presets import BIASBED_CODE, OPEN
 from biasbed.config import Aggregation, StimuliPreprocess
 from biasbed.data import transforms
 from biasbed.data.folders import FolderSource

@@ -58,7 +58,7 @@ COMMON: Mapping[str, Any] = {
     **{"optim.name": "adam", "optim.lr_batch": None, "optim.weight_decay": 0.0},
     **{"optim.schedule": "constant", "optim.warmup": 0.0},
 }
-METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"group_dro": {"hparams.over": "group"}}
+METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"group_dro": {"hparams.groups": "group"}}
 PHOTOGRAPHS: Mapping[str, Any] = {
     **{"backbone": "resnet18", "image_size": 224, "epochs": 100, "batch_size": 64, "optim.lr": 1e-4},
     **{"augment.crop": False, "augment.padding": 4},

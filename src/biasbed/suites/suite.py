@@ -264,7 +264,7 @@ class OpenSuite:
             )
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
-        """Return the needs of methods (`algorithms.needs.NEEDS`) that these training data fulfil."""
+        """Return the needs of methods (`algorithms.NEEDS`) that these training data fulfil."""
         sources = [self.source(name) for name in training_data]
         validation = [evaluation_set.source for evaluation_set in self.validation]
         fulfilled = {
@@ -336,7 +336,7 @@ class OpenSuite:
         """
         from biasbed.data import streams, transforms
 
-        drawn = request if self.usual is None else request.over(self.usual)
+        drawn = request if self.usual is None else request.with_defaults(self.usual)
         transform = self.train_transform if not request.clean else (*self.validation, *self.sets)[0].transform
         if request.image_size is not None:
             transform = transforms.at_size(transform, request.image_size)

@@ -19,7 +19,7 @@ from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import begins_anew, rate_factor
+from biasbed.compute.optim import has_restart, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
@@ -126,8 +126,8 @@ class Engine:
                 self._update(stage, step, total, batch)
                 if self.is_last:
                     self.average.add(step + 1)
-                first, whole = stage.along(total)
-                if stage.rate is None and begins_anew(self.config.optim, first + step, first + following, whole):
+                first, whole = stage.schedule_steps(total)
+                if stage.rate is None and has_restart(self.config.optim, first + step, first + following, whole):
                     self.algorithm.reset_optimizers()
                 bar.tick(following - step)
                 self.state.step = following
@@ -168,7 +168,7 @@ class Engine:
         weight = self.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
         self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
-        first, whole = stage.along(total)
+        first, whole = stage.schedule_steps(total)
         usual = rate_factor(self.config.optim, first + step, whole, self.steps_per_epoch)
         self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
         batch = prepare(batch, self.algorithm.columns(self.algorithm.hparams), self.group.device)

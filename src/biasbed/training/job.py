@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biasbed import algorithms, limits, networks, record, suites
+from biasbed.algorithms import NEEDS
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import mean_std
-from biasbed.algorithms.needs import NEEDS
 from biasbed.algorithms.requests import StreamRequest
 from biasbed.batch import MAIN
 from biasbed.config import Config
@@ -180,7 +180,7 @@ def refuse_parts(config: Config, suite: OpenSuite, requests: Mapping[str, Stream
     """UsageError for images of every domain that can't be shared out to this number of processes."""
     parts = processes * config.accumulate
     for name, request in requests.items():
-        asked = request if suite.usual is None else request.over(suite.usual)
+        asked = request if suite.usual is None else request.with_defaults(suite.usual)
         size = request.size or config.batch_size
         if asked.per_domain and size % parts:
             raise UsageError(

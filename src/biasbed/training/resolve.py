@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record, registry
-from biasbed.algorithms import recipes
+from biasbed.algorithms.presets import load_presets
 from biasbed.config import Config, as_json, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
@@ -33,8 +33,8 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     algorithm = algorithms.load(name)
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (suite.presets, algorithm.presets)
-    presets = recipes.named(preset_names(given), owners, specs(cls), name)
-    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *presets])
+    fixed = load_presets(preset_names(given), owners, specs(cls), name)
+    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *fixed])
     config = build(cls, layered([usual, given]))
     _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
     return config

@@ -18,7 +18,7 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import settle_arithmetic
-from biasbed.compute.distributed import Group, failures_named
+from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.data.contact_sheet import save_examples
@@ -77,7 +77,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         folder.unmark_done()  # one whose state was lost: it is whole again before the training has come to its end
     tracker = Tracker(folder, given, offline) if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
-    with ends_run(tracker), failures_named(), contextlib.ExitStack() as at_end:
+    with ends_run(tracker), convert_errors(), contextlib.ExitStack() as at_end:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
