@@ -28,7 +28,7 @@ class JTT(ERM):
     @dataclass(frozen=True)
     class HParams:
         identification: float = setting(
-            1 / 6, "part of the training that the first one takes (authors: 60 epochs, then 300)", gt=0, lt=1
+            1 / 6, "part of the training for the first network (authors: 60 epochs, then 300)", gt=0, lt=1
         )
         upweight: int = setting(
             20, "how often a pass of the second training reads an image of the error set (authors: 20, 50 or 100)", ge=2

@@ -71,6 +71,8 @@ class StreamRequest:
     @property
     def needs(self) -> frozenset[str]:
         """Names in `algorithms.NEEDS` that the images must provide. Groups need bias labels."""
+        columns = {"bias" if name == "group" else name for name in self.by or ()} - {"y"}
+        return frozenset(columns | ({"domain"} if self.per_domain else set()))
 
 
 def _nothing() -> None:

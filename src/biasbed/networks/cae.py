@@ -19,7 +19,6 @@ from biasbed.networks.weights import load_weights
 FULL_WIDTH = 64  # channels of the first layer in the authors' network
 SMALLEST = 12  # pixels; smaller images leave no map for the decoder's unpadded convolutions
 
-BLOCKS = (1, 2, 3)
 # The 21 convolutions in the order of the forward pass, by their names in the state dict.
 LAYERS = (
     *("e_conv_1.1", "e_conv_2.1"),
