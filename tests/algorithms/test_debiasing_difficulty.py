@@ -139,9 +139,9 @@ def test_the_biased_one_learns_what_is_selected_and_nothing_else() -> None:
 
 
 def test_a_selection_of_nothing_or_everything_is_refused() -> None:
-    with pytest.raises(Failure, match=r"no training image is selected .* a smaller hparams.threshold"):
+    with pytest.raises(Failure, match=r"no training image is selected .* lower hparams.threshold"):
         ensemble(0.9)
-    with pytest.raises(Failure, match=r"every training image is selected .* a larger hparams.threshold"):
+    with pytest.raises(Failure, match=r"every training image is selected .* raise hparams.threshold"):
         ensemble(*[1.0] * EXAMPLES)
 
 

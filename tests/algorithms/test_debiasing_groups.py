@@ -67,7 +67,7 @@ def group_dro(**hparams: Any) -> Any:
     cls = algorithms.load("group_dro")
     torch.manual_seed(0)
     network = lambda: Net([5, 6, 6], 3)  # noqa: E731
-    algorithm = cls(build(cls.HParams, {"over": "group", **hparams}), setup(3, network))
+    algorithm = cls(build(cls.HParams, {"groups": "group", **hparams}), setup(3, network))
     algorithm.on_train_data(TrainData(9, 3, 1, 2))
     algorithm.double().start()
     return algorithm.train()
@@ -131,7 +131,7 @@ def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
     assert chosen.hparams.groups == "group"
 
 
-@pytest.mark.parametrize("wrong", [{"over": "domain", "adjustment": 1.0}, {"over": "group", "mean_over_domains": True}])
+@pytest.mark.parametrize("wrong", [{"groups": "domain", "adjustment": 1.0}, {"groups": "group", "mean_over_domains": True}])
 def test_settings_of_the_other_groups_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="has no meaning with groups="):
         build(algorithms.load("group_dro").HParams, wrong)

@@ -55,7 +55,7 @@ DEBIASING_GROUPS = (
                 "group_dro",
                 (f"{DRO_CODE}: robust_step_size 0.01", {"eta": 0.01}),
                 ("of DomainBed alone", {"mean_over_domains": False}),
-                (f"{DRO}: groups of class and background", {"over": "group"}),
+                (f"{DRO}: groups of class and background", {"groups": "group"}),
                 (f"{DRO}: generalization_adjustment 0", {"adjustment": 0.0}),
             ),
         ),

@@ -260,7 +260,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 LATER_OWN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"balance": "none"} for name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")},
     "style_transfer": {"balance": "none"},
-    "group_dro": {"over": "domain", "adjustment": 0.0},
+    "group_dro": {"groups": "domain", "adjustment": 0.0},
 }
 # Settings that a method chooses otherwise than the suites, or a suite for a method.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {

@@ -89,7 +89,7 @@ def replay(case: Case) -> None:
     draw, x = drawn(case), torch.from_numpy(case["x"]).requires_grad_()
     choice = torch.from_numpy(case["choice"])
     assert choice.shape == (x.shape[0] * x.shape[1], case["sampling_num"])
-    y, weights = masked(case, Chosen(draw.offsets, draw.generator, choice.reshape(len(x), -1)), x)
+    y, weights = masked(case, Chosen(draw.offsets, draw.generator, choice=choice.reshape(len(x), -1)), x)
     # rtol: the exponent 33 amplifies rounding; atol only for what underflowed to 0 in the reference, which does not
     # work in logarithms
     np.testing.assert_allclose(weights.numpy(), case["prob"], rtol=2e-4, atol=1e-15)

@@ -78,20 +78,26 @@ class Disentangled(Pair):
             "biased": self.settings.biased_weight * method.biased_mean(biased_ce, batch.index),
             "classification": (weights * ce).mean(),
         }
-        if method.draws(batch) is not None:
-            terms |= self.swapped(method, batch, weights, codes, biased_codes)
+        rows = method.draws(batch)
+        if rows is not None:
+            terms |= self.swapped(method, batch, weights, codes, biased_codes, rows)
         return terms
 
     def swapped(
-        self, method: DifficultyWeighted, batch: Batch, weights: Tensor, codes: Tensor, biased_codes: Tensor
+        self,
+        method: DifficultyWeighted,
+        batch: Batch,
+        weights: Tensor,
+        codes: Tensor,
+        biased_codes: Tensor,
+        rows: Tensor,
     ) -> Terms:
-        """Return the losses with the biased codes permuted among all processes' images; W stays each image's own.
+        """Return the losses with the biased codes of `rows` among all processes' images; W stays each image's own.
 
         The classifier must predict its image's class beside any bias; the biased classifier must predict the class of
         the image that its code came from.
         """
         assert batch.index is not None
-        rows = method.draws(batch)
         gather = method.group.gather
         swapped_codes, swapped_y = gather(biased_codes)[rows], gather(batch.y)[rows]
         swapped_index = gather(batch.index)[rows]
