@@ -131,7 +131,9 @@ def test_what_group_dro_needs_and_reads_hangs_on_its_groups() -> None:
     assert chosen.hparams.groups == "group"
 
 
-@pytest.mark.parametrize("wrong", [{"groups": "domain", "adjustment": 1.0}, {"groups": "group", "mean_over_domains": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"groups": "domain", "adjustment": 1.0}, {"groups": "group", "mean_over_domains": True}]
+)
 def test_settings_of_the_other_groups_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="has no meaning with groups="):
         build(algorithms.load("group_dro").HParams, wrong)

@@ -175,7 +175,7 @@ def test_a_class_that_nothing_conflicts_in_can_t_be_fitted_to(held_out: float | 
     algorithm.on_train_data(TrainData(24, 3, 1, 3))
     y = torch.arange(3).repeat_interleave(8)
     bias = torch.where((torch.arange(24) % 2 == 0) & (y > 0), (y + 1) % 3, y)
-    with pytest.raises(Failure, match=r"dfr: only 0 of the .* of class 0 that conflict"):
+    with pytest.raises(Failure, match=r"0 of the .* of class 0 that conflict"):
         algorithm.hold_out({"y": y, "bias": bias})
 
 
