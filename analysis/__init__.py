@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load(tracking_uri: str = "auto", **options: object) -> Analysis:
-    """The same analysis for a notebook: returned, with nothing written and nothing printed.
+    """Return the same analysis for a notebook; nothing is written or printed.
 
     options: fields of `AnalyzeOptions`, as values or as on the command line. `result.scores`, `result.selection` and
     the others are pandas frames; `frames(result)` has all of them, named like the CSV files. Raises as `analyze` does.
@@ -32,17 +32,17 @@ def load(tracking_uri: str = "auto", **options: object) -> Analysis:
 
 
 def frames(analysis: Analysis) -> dict[str, pd.DataFrame]:
-    """Every table that is written, by the name of its CSV file without the ending."""
-    from biasbed.analysis.report import tables
+    """Return every table that is written, by the name of its CSV file without the ending."""
+    from biasbed.analysis.report import data_files
 
-    return {name.removesuffix(".csv"): frame for name, (frame, _) in tables.frames(analysis).items()}
+    return {name.removesuffix(".csv"): frame for name, (frame, _) in data_files.frames(analysis).items()}
 
 
 def analyze(options: AnalyzeOptions) -> Outcome:
-    """Reads the runs, computes, writes all files, prints the summary and logs everything to an MLflow run.
+    """Read the runs, compute, write all files, print the summary and log everything to an MLflow run.
 
-    Raises UsageError where the options fit no run and Failure where runs are missing, must not be compared, or the
-    tracking server fails. Nothing is written before the numbers stand.
+    Raises UsageError if the options fit no run, and Failure if runs are missing or must not be compared, or if the
+    tracking server fails. Nothing is written before all numbers are computed.
     """
     from biasbed.analysis import command
 

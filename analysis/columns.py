@@ -1,4 +1,4 @@
-"""The columns of the score table: what runs of each cell score on each set, or what is derived of several."""
+"""Columns of the score table: the runs of one cell on one set, or a value derived of several sets."""
 
 from __future__ import annotations
 
@@ -12,125 +12,151 @@ from biasbed.errors import Failure
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a set's headline, or a derived value, of the runs of one cell."""
+    """One column: a set's headline or a derived value, for the runs of one cell."""
 
     name: str
-    entry: record.SetRecord  # as the cell's protocol has it
+    set_record: record.SetRecord  # as the cell's protocol has it
     cell: str = ""
     unit: str = measures.FRACTION
-    is_asked_for: bool = False  # shows another measure than its set's own
+    is_asked_for: bool = False  # shows another measure than its set's headline
 
     @property
     def metric(self) -> record.MetricName:
-        """The metric whose values it shows."""
-        return headline(self.entry)
+        """Metric whose values it shows."""
+        return headline(self.set_record)
 
     @property
     def scale(self) -> float:
-        """What turns a stored value into the one that is shown."""
+        """Factor from a stored value to the one that is shown."""
         return measures.scale(self.unit)
 
     @property
     def digits(self) -> int:
-        """After the point, where it is shown: what is no percentage may be a ratio around 1."""
-        return 1 if self.unit in (measures.FRACTION, measures.of("loss").unit) else 3
+        """Digits after the point: more for values that are no percentages, as they may be ratios around 1."""
+        if self.unit in (measures.FRACTION, measures.of("loss").unit):
+            return 1
+        return 3
 
     @property
     def block(self) -> str:
-        """The data set that it is a part of; a set that is one by itself is its own block."""
-        return self.entry.block or self.name
+        """Data set that it is a part of; a set by itself is its own block."""
+        return self.set_record.block or self.name
 
     @property
     def headline(self) -> str:
-        return self.entry.headline
+        return self.set_record.headline
 
     @property
     def higher_is_better(self) -> bool:
-        return self.entry.higher_is_better
+        return self.set_record.higher_is_better
 
     @property
     def images(self) -> int:
-        return self.entry.images
+        return self.set_record.images
 
     @property
     def conditions(self) -> Mapping[str, int]:
-        return self.entry.conditions
+        return self.set_record.conditions
 
     @property
     def classes(self) -> int:
-        return self.entry.classes
+        return self.set_record.classes
 
     @property
     def chance(self) -> float:
-        return self.entry.chance
+        return self.set_record.chance
 
     @property
     def measures(self) -> tuple[str, ...]:
-        return self.entry.measures
+        return self.set_record.measures
 
     @property
     def made_by(self) -> str | None:
-        return self.entry.made_by
+        return self.set_record.made_by
 
     @property
     def source_images(self) -> str | None:
-        return self.entry.source_images
+        return self.set_record.source_images
 
 
-def headline(entry: record.SetRecord) -> record.MetricName:
-    """The metric that stands for an evaluation set."""
-    return record.MetricName("test", entry.headline, entry.name)
+def names_of(columns: Iterable[Column]) -> list[str]:
+    """Return the names of the columns."""
+    return [column.name for column in columns]
+
+
+def by_name(columns: Iterable[Column]) -> dict[str, Column]:
+    """Return the columns by their names."""
+    return {column.name: column for column in columns}
+
+
+def by_set(columns: Iterable[Column]) -> dict[tuple[str, str], Column]:
+    """Return the columns by cell and evaluation set."""
+    return {(column.cell, column.set_record.name): column for column in columns}
+
+
+def headline(tested: record.SetRecord) -> record.MetricName:
+    """Return the metric that stands for an evaluation set."""
+    return record.MetricName("test", tested.headline, tested.name)
 
 
 def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Column | None:
-    """The column with another measure of its set, logged or derived; None where the set has none of that name."""
+    """Return the column with another measure of its set, logged or derived; None if the set lacks it."""
     if measure == column.headline:
         return column
-    entry = replace(column.entry, headline=measure, chance=0.0, unit="")
-    derivation = protocol.derivation(str(headline(entry)))
-    if derivation is None and measure not in entry.measures:
+    tested = replace(column.set_record, headline=measure, chance=0.0, unit="")
+    derivation = protocol.derivation(str(headline(tested)))
+    if derivation is None and measure not in tested.measures:
         return None
-    known = measures.of(measure) if derivation is None else derivation
-    entry = replace(entry, higher_is_better=known.higher_is_better)
-    return replace(column, entry=entry, unit=known.unit, is_asked_for=True)
+    description = measures.of(measure) if derivation is None else derivation
+    tested = replace(tested, higher_is_better=description.higher_is_better)
+    return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
 
 
 def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:
-    """Where a measure of the column's set is found; what stands beside a published mean by which it stands beside."""
-    plain = record.MetricName("test", measure, column.entry.name)
+    """Return the metrics that may hold a measure of the column's set, the preferred one first.
+
+    measure: may be one that a paper gives beside a mean (`measures.SUMMARY`), named apart for each measure.
+    """
+    plain = record.MetricName("test", measure, column.set_record.name)
     if measure not in measures.SUMMARY or not column.is_asked_for:
         return (plain,)
-    own = replace(plain, group=column.headline)
-    return (own, plain) if measure == "num_runs" else (own,)  # of what is derived the runs are known, and no spread
+    of_measure = replace(plain, group=column.headline)
+    # A derived value has the set's number of runs, and no spread.
+    if measure == "num_runs":
+        return (of_measure, plain)
+    return (of_measure,)
 
 
-def unit_of(protocol: record.Protocol, entry: record.SetRecord) -> str:
-    return entry.unit or measures.described(protocol, str(headline(entry))).unit
+def unit_of(protocol: record.Protocol, tested: record.SetRecord) -> str:
+    """Return the unit of a set's headline."""
+    return tested.unit or measures.described(protocol, str(headline(tested))).unit
 
 
 def blocks(columns: Iterable[Column]) -> dict[str, tuple[Column, ...]]:
-    """Block -> the columns whose plain mean is its value, in their order.
+    """Return block -> the columns whose plain mean is its value, in their order.
 
-    Those of a set, or a derived value, that is called like the block; where there is none all of the block's. Failure
-    where they have no mean: unlike units or directions.
+    Those are the columns of a set, or derived value, with the block's name; by default all of the block. Raises Failure
+    if they have different units or directions, hence no mean.
     """
-    found: dict[str, list[Column]] = {}
+    by_block: dict[str, list[Column]] = {}
     for column in columns:
-        found.setdefault(column.block, []).append(column)
-    found = {name: [c for c in same if c.entry.name == name] or same for name, same in found.items()}
-    for name, same in found.items():
-        if len({(column.unit, column.higher_is_better) for column in same}) > 1:
-            units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in same}))
+        by_block.setdefault(column.block, []).append(column)
+    counted = {}
+    for name, of_block in by_block.items():
+        named = [column for column in of_block if column.set_record.name == name]
+        counted[name] = tuple(named or of_block)
+        if len({(column.unit, column.higher_is_better) for column in counted[name]}) > 1:
+            units = " and ".join(sorted({f"{column.headline} ({column.unit})" for column in counted[name]}))
             raise Failure(f"the columns of '{name}' have no common mean: {units}; choose sets= of one kind")
-    return {name: tuple(same) for name, same in found.items()}
+    return counted
 
 
 def make_design(columns: Sequence[Column]) -> Design:
-    """The same for statistics, which know blocks and columns by name."""
-    found = blocks(columns)
+    """Return blocks and columns by name, as statistics take them."""
+    columns_by_block = blocks(columns)
     return Design(
-        blocks={name: tuple(column.name for column in same) for name, same in found.items()},
-        units={name: same[0].unit for name, same in found.items()},
+        blocks={name: tuple(column.name for column in of_block) for name, of_block in columns_by_block.items()},
+        units={name: of_block[0].unit for name, of_block in columns_by_block.items()},
         lower=frozenset(column.name for column in columns if not column.higher_is_better),
         shown=tuple(column.name for column in columns),
     )

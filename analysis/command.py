@@ -1,4 +1,4 @@
-"""The command: compute, write all files, print, and log everything to an MLflow run of kind `analysis`."""
+"""Command `analyze`: compute, write all files, print, and log everything to an MLflow run of kind `analysis`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from biasbed import record
-from biasbed.analysis import texture
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import findings, looks, paper_tables, summary
+from biasbed.analysis.report import findings, further_findings, paper_tables, sample_images, summary
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from biasbed.analysis.result import Analysis
 
 SUMMARY = "summary.txt"
-MANIFEST = "manifest.json"  # what a folder holds that an analysis has written
+MANIFEST = "manifest.json"  # lists the files that an analysis has written
 
 
 def analyze(options: AnalyzeOptions) -> Outcome:
@@ -52,7 +51,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     text = summary.render(analysis)
     print(text, end="\n\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        looks.fetch(store, [run.id for run in analysis.collection.own], analysis.set_names, Path(folder))
+        sample_images.fetch(store, [run.id for run in analysis.collection.own], analysis.set_names, Path(folder))
         write(analysis, text, Path(folder))
         output_dir = publish(Path(folder), output_folder(store, options, analysis))
         print(f"Tables, figures and report: {output_dir}", flush=True)
@@ -69,16 +68,14 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
-    """Writes every file of the result into an empty folder; returns file name -> what it is, as the manifest has it."""
-    from biasbed.analysis.report import figures, html, latex, layouts, paper_latex, references, tables
+    """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
+    from biasbed.analysis.report import data_files, figures, html, references, report_tables
 
-    files = tables.write(analysis, folder)
-    files |= latex.write(analysis, folder)
-    files |= paper_latex.write(analysis, folder)
-    files |= layouts.write(analysis, folder)
+    files = data_files.write(analysis, folder)
+    files |= report_tables.write_latex(analysis, folder)
     files |= references.write(analysis, folder)
     files |= figures.write(analysis, folder)
-    files |= looks.files(folder)
+    files |= sample_images.files(folder)
     files |= html.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "what was printed"}
@@ -87,7 +84,7 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
 
 
 def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> Path:
-    """Where the files go: as asked, else in biasbed's own folder, one for each suite and study."""
+    """Return the folder of the files: `output_dir`, by default one for each suite and study in biasbed's own folder."""
     if options.output_dir != "auto":
         return Path(options.output_dir).expanduser().absolute()
     scope = analysis.collection.scope
@@ -95,14 +92,14 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
 
 
 def _check_writable(target: Path) -> None:
-    """Before the work, as what can't be written is better said at once; nothing is made yet."""
+    """Raise UsageError if the folder can't be written, before any work is done."""
     existing = next(path for path in (target, *target.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that one may write into")
+        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that you may write into")
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Copies the files to their place, and removes there what an earlier analysis wrote and this one did not.
+    """Copy the files into the target, and remove files there that an earlier analysis wrote and this one did not.
 
     Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two.
     """
@@ -117,7 +114,7 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def _manifest(folder: Path) -> Mapping[str, str]:
-    """The manifest's files; only names that stay within the folder."""
+    """Return the manifest's files; only names that stay within the folder."""
     try:
         names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -129,10 +126,10 @@ def _manifest(folder: Path) -> Mapping[str, str]:
 
 
 def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: str, text: str, folder: Path) -> str:
-    """Logs options and all files; returns the run's id.
+    """Log options and all files; return the run's id.
 
-    No metrics: pages would draw bars of them beside those of trainings, and the tests are in files. Under `mlflow run`
-    that is the run which it opened, and it ends that run itself; else a new run.
+    No metrics are logged: pages would draw them beside those of trainings, and the tests are in files. Under `mlflow
+    run` the run is the one that it opened and will end; else a new run.
     """
     from mlflow.entities import Param, RunTag
 
@@ -158,15 +155,17 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
 
 
 def compared(analysis: Analysis) -> Comparison:
-    """The runs, for MLflow's pages: one's own, or where all are published, those of the rule."""
+    """Return the runs for MLflow's pages: our own, or if all are published, those of the rule."""
     scope, runs = analysis.collection.scope, analysis.collection.own or analysis.collection.runs
     tags = dict(zip(STUDY, (scope.kind, scope.suite, scope.study), strict=True))
     for name, values in ((record.TESTED, {r.tested for r in runs}), (record.PROTOCOL_HASH, {r.protocol for r in runs})):
         if len(values) == 1 and all(values) and not set(ALIKE) & set(tags):
             tags[name] = next(iter(values))
     if analysis.collection.published:
-        tags |= {record.SELECTION: runs[0].selection} if runs[0].selection else {}
-        tags |= {record.SELECTION_N: str(runs[0].selection_n)} if runs[0].selection_n else {}
+        if runs[0].selection:
+            tags |= {record.SELECTION: runs[0].selection}
+        if runs[0].selection_n:
+            tags |= {record.SELECTION_N: str(runs[0].selection_n)}
     return Comparison(
         tags=tags,
         protocol=analysis.collection.protocol,
@@ -186,8 +185,8 @@ def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> st
 
 
 def headline(analysis: Analysis) -> str:
-    """The answer in one or two sentences: who is better, and who relies less on texture."""
-    return " ".join([findings.verdict(analysis), *texture.sentences(analysis.texture)[:1]])
+    """Return the answer in one or two sentences: which algorithm is better, and which relies less on texture."""
+    return " ".join([findings.verdict(analysis), *further_findings.texture_sentences(analysis.texture)[:1]])
 
 
 def _tags(analysis: Analysis) -> dict[str, str]:
@@ -205,8 +204,8 @@ def _tags(analysis: Analysis) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `analyze` leaves behind."""
+    """Result of `analyze`: the analysis, its folder and its MLflow run."""
 
     analysis: Analysis
     output_dir: Path  # tables, figures and report
-    run_id: str  # the MLflow run that has them too
+    run_id: str  # of the MLflow run that has these files too

@@ -1,10 +1,11 @@
-"""All that an analysis reads before anything is computed: runs, columns, rule, histories, published results."""
+"""Inputs of an analysis, read before anything is computed: runs, columns, rule, histories, published results."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import gc
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,38 +28,40 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
-SETTLED = ("published", *TESTED)  # kinds of runs of which a rule has nothing to choose
+SETTLED = ("published", *TESTED)  # kinds of runs without epochs to choose from
 
 
 @dataclass(frozen=True)
 class AnalysisInputs:
-    """All that is read before anything is computed."""
+    """Runs, columns, rule and histories of an analysis."""
 
     collection: Collection
     sets: tuple[Column, ...]  # that count
-    rule: Rule  # as it is made for the first cell
+    rule: Rule  # of the first cell
     rules: Rules
     histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
-    studies: tuple[PublishedStudy, ...]  # published results that are asked for
+    studies: tuple[PublishedStudy, ...]  # requested published results
 
 
 def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
-    """UsageError for options that fit no run, Failure where runs must not be compared or a rule chooses none."""
+    """Read the inputs. Raises UsageError for options that fit no run, Failure if runs must not be compared."""
     unknown_names.check(store, options)
     collection, mlflow_runs = collect(store, options)
-    sets = _measured(_chosen(columns_of(collection.cells), options.sets), options.measure, collection)
+    sets = _with_measure(_choose_columns(columns_of(collection.cells), options.sets), options.measure, collection)
     rules = {} if collection.published else _rules(collection, sets, options)
     rule = next(iter(rules.values()), None) or _as_published(collection)
     studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
         collection, sets = published.join(collection, sets, studies, options.algorithms)
     elif studies:
-        notes = [note for study in studies for note in study.notes]
-        collection = dataclasses.replace(collection, notes=(*collection.notes, *notes))
+        notes = list(collection.notes)
+        for study in studies:
+            notes += study.notes
+        collection = dataclasses.replace(collection, notes=tuple(notes))
     elif all(run.kind in TESTED for run in collection.runs):  # nothing was chosen, and no paper's rule is needed
         rule, rules = AsTested(), {}
-    of_studies = [run for study in studies for run in study.mlflow_runs]
-    histories = read_histories(store, [*mlflow_runs, *of_studies], collection.protocols)
+    mlflow_runs = [*mlflow_runs, *itertools.chain.from_iterable(study.mlflow_runs for study in studies)]
+    histories = read_histories(store, mlflow_runs, collection.protocols)
     for study in studies:
         histories |= study.in_own_words(histories)
     if options.with_published:
@@ -76,27 +79,34 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
 
 
-def _chosen(columns: Sequence[Column], wanted: Sequence[str] | str) -> tuple[Column, ...]:
-    """The columns that `sets=` names; the name of a block or cell stands for all its columns."""
-    known = dict.fromkeys(name for own in ("name", "block", "cell") for name in (getattr(c, own) for c in columns))
-    for name in () if wanted == "all" else wanted:
-        if name not in known:
-            raise UsageError(f"sets={','.join(wanted)}: there is no evaluation set '{name}'{nearest(name, known)}")
-    return tuple(c for c in columns if wanted == "all" or {c.name, c.block, c.cell} & {*wanted})
+def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tuple[Column, ...]:
+    """Return the columns that `sets=` names; the name of a block or cell stands for all its columns."""
+    if sets == "all":
+        return tuple(columns)
+    names_in_use: dict[str, None] = {}
+    for attribute in ("name", "block", "cell"):
+        names_in_use |= dict.fromkeys(getattr(column, attribute) for column in columns)
+    for name in sets:
+        if name not in names_in_use:
+            raise UsageError(f"sets={','.join(sets)}: there is no evaluation set '{name}'{nearest(name, names_in_use)}")
+    return tuple(column for column in columns if {column.name, column.block, column.cell} & {*sets})
 
 
-def _measured(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
-    """The columns by the measure that `measure=` names. UsageError where one of their sets does not have it."""
+def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
+    """Return the columns with the measure of `measure=`. Raises UsageError if one of their sets lacks it."""
     if measure == "headline":
         return columns
     protocols = {cell.name: cell.protocol for cell in collection.cells}
-    found = [(column, measured_by(column, measure, protocols[column.cell])) for column in columns]
-    for column, other in found:
-        if other is None:
-            derivations = [entry.measure for entry in protocols[column.cell].derived if entry.name == column.entry.name]
-            known = dict.fromkeys((*column.measures, *derivations))
-            raise UsageError(f"measure={measure}: {column.name} has no such measure{nearest(measure, known)}")
-    return tuple(other for _, other in found if other is not None)
+    measured = []
+    for column in columns:
+        protocol = protocols[column.cell]
+        with_measure = measured_by(column, measure, protocol)
+        if with_measure is None:
+            derived = [d.measure for d in protocol.derived if d.name == column.set_record.name]
+            names = dict.fromkeys((*column.measures, *derived))
+            raise UsageError(f"measure={measure}: {column.name} has no such measure{nearest(measure, names)}")
+        measured.append(with_measure)
+    return tuple(measured)
 
 
 def _rules(collection: Collection, sets: Sequence[Column], options: AnalyzeOptions) -> Rules:
@@ -111,22 +121,22 @@ def _as_published(collection: Collection) -> Rule:
 def read_histories(
     store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
 ) -> dict[str, History]:
-    """Run id -> curves of all these MLflow runs, with those that are derived where they were not logged."""
+    """Return run id -> curves of these MLflow runs; derived curves are added if they were not logged."""
     runs, counts = {run.info.run_id: run for run in mlflow_runs}, ImageCounts(store)
-    found = {}
-    with _uncollected():
+    histories = {}
+    with _without_garbage_collection():
         for run_id, rows in store.histories(list(runs.values())).items():
             run = read_run(runs[run_id])
             protocol = protocols.get(run.protocol)
-            known = {} if protocol is None else counts.of(run, protocol)
-            history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, known)
-            found[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
-    return found
+            images = {} if protocol is None else counts.of(run, protocol)
+            history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, images)
+            histories[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
+    return histories
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for garbage in cycles: it would go through millions of rows again and again, which are in none."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable the cyclic garbage collector while rows are read: they form no cycles, and scanning millions is slow."""
     was_on = gc.isenabled()
     gc.disable()
     try:

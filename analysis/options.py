@@ -1,4 +1,4 @@
-"""What `analyze` can be told. Loads nothing heavy, so that `--help` is quick."""
+"""Options of `analyze`. Loads nothing heavy, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased
 
 @dataclass(frozen=True)
 class AnalyzeOptions:
-    """What to analyse, how, and where the files go."""
+    """Runs to analyse, methods, and the folder of the files."""
 
     suite: str = setting("auto", "suite of the runs (auto: the only one with finished runs)")
     study: str = setting("auto", "study of the runs (auto: the only one with finished runs)")
@@ -101,8 +101,10 @@ class AnalyzeOptions:
 
     @property
     def inches(self) -> float:
-        """`figure_width`."""
-        return WIDTHS[self.figure_width] if isinstance(self.figure_width, str) else self.figure_width
+        """Width of figures, as `figure_width` says it."""
+        if isinstance(self.figure_width, str):
+            return WIDTHS[self.figure_width]
+        return self.figure_width
 
     def __post_init__(self) -> None:
         for name in () if self.allow == "none" else self.allow:

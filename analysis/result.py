@@ -1,8 +1,10 @@
-"""One frozen result of an analysis: computed here once, printed by summary, tables, figures and report."""
+"""Result of an analysis: computed here once, printed by summary, tables, figures and report."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,25 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+import biasbed
 from biasbed import measures
-from biasbed.analysis import (
-    criteria,
-    cues,
-    curves,
-    effective,
-    grain,
-    layouts,
-    names,
-    regret,
-    scores,
+from biasbed.analysis import display_names, scores
+from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
+from biasbed.analysis.comparisons import (
+    deviations,
+    effective_robustness,
+    paper_layout,
+    rule_comparison,
+    shape_bias,
     single_runs,
-    spread,
-    strict,
-    texture,
+    strict_setting,
+    validation_grain,
+    winners,
 )
-from biasbed.analysis.columns import Column, blocks, make_design
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
-from biasbed.analysis.names import Labels
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
@@ -36,7 +36,6 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import pairwise
 from biasbed.analysis.statistics.pairwise import PairwiseResults
-from biasbed.analysis.versions import versions
 from biasbed.system import places
 
 if TYPE_CHECKING:
@@ -50,33 +49,41 @@ class Cell:
     """One cell of the score table, as it is printed."""
 
     mean: float
-    std: float  # or the standard error, as `scores.spread_of` has it; NaN where it is not known
+    std: float  # or the standard error (`scores.spread_of`); NaN if it is not known
     num_runs: int
-    best: bool  # no other mean of the set prints better, and some print worse
+    best: bool  # no mean of the set prints better, and some print worse
     dagger: bool  # the algorithm trained on data of the set's maker
     interval: tuple[float, float] = (math.nan, math.nan)  # scores.binomial_interval
     digits: int = 1  # after the point
-    absent: bool = False  # it could have a value, and what would give it one was accepted to be missing
+    absent: bool = False  # it could have a value, but its runs are missing, which was accepted
 
     @property
     def mean_text(self) -> str:
-        return "X" if self.absent else number(self.mean, self.digits)
+        if self.absent:
+            return "X"
+        return number(self.mean, self.digits)
 
     @property
     def std_text(self) -> str:
-        """Empty for a single run."""
-        return "" if math.isnan(self.std) else number(self.std, self.digits)
+        """Deviation as it is printed; empty for a single run."""
+        if math.isnan(self.std):
+            return ""
+        return number(self.std, self.digits)
 
     @property
     def interval_text(self) -> str:
-        """Empty for another measure than accuracy."""
+        """Interval as it is printed; empty for another measure than accuracy."""
         low, high = self.interval
-        return "" if math.isnan(low) else f"{number(low)} to {number(high)}"
+        if math.isnan(low):
+            return ""
+        return f"{number(low)} to {number(high)}"
 
 
 def number(value: float, digits: int = 1) -> str:
-    """A score as it is printed; a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+    """Return a score as it is printed; a dash for NaN."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.{digits}f}"
 
 
 def _cells(
@@ -86,31 +93,32 @@ def _cells(
     absent: frozenset[tuple[str, str]],
     error: str,
 ) -> dict[tuple[str, str], Cell]:
-    """(algorithm, dataset) -> what is printed of a score table.
+    """Return (algorithm, dataset) -> cell of a score table.
 
-    columns: dataset -> how it is measured; absent: places whose runs are missing; error: what ± is.
+    columns: dataset -> its column; absent: (algorithm, dataset) whose runs are missing; error: what ± is.
     """
-    best = {str(name): _best(own, columns[str(name)]) for name, own in table.groupby("dataset")["mean"]}
+    best = {str(name): _best(means, columns[str(name)]) for name, means in table.groupby("dataset")["mean"]}
     cells = {}
     for algorithm, dataset, mean, std, num_runs in table.itertuples(index=False, name=None):
-        digits = columns[dataset].digits
+        key, digits = (algorithm, dataset), columns[dataset].digits
         is_best = not math.isnan(mean) and number(mean, digits) == best[dataset]
-        place = algorithm, dataset
         spread = scores.spread_of(float(std), int(num_runs), error)
-        cell = Cell(float(mean), spread, int(num_runs), is_best, place in daggers, digits=digits)
-        cells[place] = replace(cell, absent=place in absent)
+        cell = Cell(float(mean), spread, int(num_runs), is_best, key in daggers, digits=digits)
+        cells[key] = replace(cell, absent=key in absent)
     return cells
 
 
 def _best(means: pd.Series[float], column: Column) -> str:
-    """The best mean of a set as it is printed; empty where all print alike, as none is better then."""
+    """Return the best mean of a set as it is printed; empty if all print alike, as none is better then."""
     printed = {number(float(mean), column.digits) for mean in means.dropna()}
     best = float(means.max() if column.higher_is_better else means.min())
-    return number(best, column.digits) if len(printed) > 1 else ""
+    if len(printed) > 1:
+        return number(best, column.digits)
+    return ""
 
 
 def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
-    """(run id, set) -> score, from a run table."""
+    """Return (run id, set) -> score of a run table."""
     return dict(zip(zip(runs["run_id"], runs["dataset"], strict=True), runs["score"].astype(float), strict=True))
 
 
@@ -119,38 +127,40 @@ UNIT_WORDS = {measures.FRACTION: "percent", measures.of("loss").unit: "nats"}
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that was found. Scores in percent where they are fractions."""
+    """Result of an analysis. Fractions are in percent."""
 
     options: AnalyzeOptions
     collection: Collection
     algorithms: tuple[str, ...]  # in display order
-    sets: tuple[Column, ...]  # that count, in display order
-    label: Labels  # what LaTeX tables and figures show for a name
+    sets: tuple[Column, ...]  # in display order
+    label: Labels  # display names for LaTeX tables and figures
     rule: Rule
     alpha: float
     notes: tuple[str, ...]  # to be read before any number
     runs: pd.DataFrame  # scores.run_table of the runs that count
-    duplicates: pd.DataFrame  # the same of those that don't
+    duplicates: pd.DataFrame  # the same of runs that don't count
     scores: pd.DataFrame  # scores.score_table
-    blocks: pd.DataFrame  # scores.block_scores: the means of those that have several columns
-    not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> what the method lacks there
-    absent: frozenset[tuple[str, str]]  # (algorithm, set) without a value, as runs are missing and that was accepted
-    choices: pd.DataFrame  # select.choice_table: which run at which steps stands for what, under every rule
-    winners: criteria.Winners  # of a search: what every rule chose, and its test values
-    measured: pd.DataFrame  # regret.measured_by_rule: what every rule chose, by the measures of biased data
+    blocks: pd.DataFrame  # scores.block_scores: means of the blocks with several columns
+    not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
+    absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
+    choices: pd.DataFrame  # select.choice_table: chosen runs and steps under every rule
+    winners: winners.Winners  # of a search: choices of every rule, and their test values
+    measured: pd.DataFrame  # rule_comparison.join_measures: choices of every rule by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
-    overlaps: strict.Overlaps  # conditions that some row's training resembles
+    overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     pairwise: PairwiseResults  # effects, further tests, stability and power
-    selection: pd.DataFrame  # regret.table: the scores under every selection rule
-    labels: pd.DataFrame  # regret.bought: what rules that take more labels choose better
-    grain: pd.DataFrame  # grain.table: intervals of selected scores, and what one image is worth
-    spread: pd.DataFrame  # spread.table: deviations over runs and epochs, of last_n; else empty
-    effective: pd.DataFrame  # effective.table: accuracy on shifted sets above what that elsewhere predicts
+    selection: pd.DataFrame  # rule_comparison.compare_rules: the scores under every selection rule
+    labels: pd.DataFrame  # rule_comparison.label_gains: gains of rules that take more labels
+    grain: pd.DataFrame  # validation_grain.grain_table: intervals of selected scores, and the worth of one image
+    spread: pd.DataFrame  # deviations.deviation_table: deviations over runs and epochs; empty but for last_n
+    effective: (
+        pd.DataFrame
+    )  # effective_robustness.effective_table: accuracy on shifted sets above what that elsewhere predicts
     over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
-    cues: pd.DataFrame  # cues.by_category: decisions for shape and texture, by category of the shape
-    laid_out: pd.DataFrame  # layouts.table: values of tables that are laid out as a paper's
-    reproduction: pd.DataFrame | None  # reproduction.cards: ours beside the published numbers, where asked for
+    cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
+    laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
+    reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
@@ -162,68 +172,72 @@ class Analysis:
 
     @property
     def error(self) -> str:
-        """What ± is in tables, of `scores.ERRORS`."""
-        return self.rule.error if self.options.error == "auto" else self.options.error
+        """Kind of ± in tables, of `scores.ERRORS`."""
+        if self.options.error == "auto":
+            return self.rule.error
+        return self.options.error
 
     @property
     def published_algorithms(self) -> frozenset[str]:
-        """Those whose numbers others published."""
+        """Algorithms whose numbers others published."""
         return frozenset(run.algorithm for run in self.collection.runs if run.kind == "published")
 
     @cached_property
     def selection_gap(self) -> pd.DataFrame:
-        """The rule beside the oracle, as `regret.against_oracle` has it."""
-        return regret.against_oracle(self.selection, self.rule.name)
+        """Scores of the rule beside the oracle's (`rule_comparison.gap_to_oracle`)."""
+        return rule_comparison.gap_to_oracle(self.selection, self.rule.name)
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """What each selection rule costs, as `regret.regret` has it."""
-        return regret.regret(self.selection, self.sets)
+        """Cost of each selection rule (`rule_comparison.regret_table`)."""
+        return rule_comparison.regret_table(self.selection, self.sets)
 
     @cached_property
     def texture(self) -> pd.DataFrame:
-        """Shape bias beside the reference's, as `texture.table` has it."""
-        return texture.table(self.runs, self.algorithms, self.options)
+        """Shape bias beside the reference's (`shape_bias.shape_bias_table`)."""
+        return shape_bias.shape_bias_table(self.runs, self.algorithms, self.options)
 
     @property
     def shown_runs(self) -> tuple[Run, ...]:
-        """The runs that count, by algorithm in display order."""
+        """Runs that count, by algorithm in display order."""
         return tuple(sorted(self.collection.runs, key=lambda run: self.algorithms.index(run.algorithm)))
 
     @property
     def set_names(self) -> tuple[str, ...]:
-        return tuple(entry.name for entry in self.sets)
+        return tuple(names_of(self.sets))
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], Cell]:
-        """The score table by (algorithm, column)."""
-        columns = {entry.name: entry for entry in self.sets}
-        found = _cells(self.scores, columns, self.daggers, self.absent, self.error)
-        return {
-            place: replace(cell, interval=scores.binomial_interval(cell.mean, columns[place[1]]))
-            for place, cell in found.items()
-        }
+        """Score table by (algorithm, column)."""
+        columns = by_name(self.sets)
+        cells = _cells(self.scores, columns, self.daggers, self.absent, self.error)
+        for (algorithm, name), cell in cells.items():
+            interval = scores.binomial_interval(cell.mean, columns[name])
+            cells[algorithm, name] = replace(cell, interval=interval)
+        return cells
 
     @cached_property
     def averages(self) -> dict[tuple[str, str], Cell]:
-        """The means of the blocks that have several columns, by (algorithm, block)."""
-        of_block = blocks(self.sets)
-        of_column = {column.name: column.block for column in self.sets}
-        daggers = frozenset((algorithm, of_column[name]) for algorithm, name in self.daggers)
-        absent = frozenset((algorithm, of_column[name]) for algorithm, name in self.absent)
-        return _cells(self.blocks, {name: same[0] for name, same in of_block.items()}, daggers, absent, self.error)
+        """Means of the blocks that have several columns, by (algorithm, block)."""
+        first_columns = {name: columns[0] for name, columns in blocks(self.sets).items()}
+        block_of = {column.name: column.block for column in self.sets}
+        daggers = frozenset((algorithm, block_of[name]) for algorithm, name in self.daggers)
+        absent = frozenset((algorithm, block_of[name]) for algorithm, name in self.absent)
+        return _cells(self.blocks, first_columns, daggers, absent, self.error)
 
     @property
     def units(self) -> str:
-        """What the scores are measured in, in words."""
-        units = list(dict.fromkeys(entry.unit for entry in self.sets))
+        """Units of the scores, in words."""
+        units = list(dict.fromkeys(column.unit for column in self.sets))
         if len(units) == 1:
             return UNIT_WORDS.get(units[0], units[0])
         if set(units) == set(UNIT_WORDS):
             return "percent, losses in nats"
-        listed = [f"{entry.name} in {UNIT_WORDS.get(entry.unit, entry.unit)}" for entry in self.sets]
-        others = [text for text, entry in zip(listed, self.sets, strict=True) if entry.unit != measures.FRACTION]
-        return ", ".join(["percent", *others] if len(others) < len(listed) else others)
+        others = []
+        for column in self.sets:
+            if column.unit != measures.FRACTION:
+                others.append(f"{column.name} in {UNIT_WORDS.get(column.unit, column.unit)}")
+        return ", ".join(["percent", *others] if len(others) < len(self.sets) else others)
 
     @property
     def title(self) -> str:
@@ -234,69 +248,70 @@ class Analysis:
 
     @property
     def runs_sentence(self) -> str:
-        """How many runs stand behind the numbers, and how many don't."""
+        """Numbers of runs behind the results, and of runs that don't count."""
         c = self.collection
         counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
         means = sum(bool(run.summary) for run in c.runs)
         published = len(c.runs) - len(c.own) - means
-        counts += [f"{published} published"] if published else []
-        known = make_design(self.sets)
-        sets = (
-            f"{len(self.sets)} columns of {len(known.blocks)} data set{'s' * (len(known.blocks) != 1)}"
-            if known.noun == "data set"
-            else f"{len(self.sets)} sets"
-        )
+        if published:
+            counts.append(f"{published} published")
+        design, sets = make_design(self.sets), f"{len(self.sets)} sets"
+        if design.noun == "data set":
+            sets = f"{len(self.sets)} columns of {len(design.blocks)} data set{'s' * (len(design.blocks) != 1)}"
         parts = [f"{' and '.join(counts)} runs"] if counts else []
-        parts += [f"{len(c.evidence)} that hold out more domains"] if c.evidence else []
-        parts += [f"{means} published rows"] if means else []
+        if c.evidence:
+            parts.append(f"{len(c.evidence)} that hold out more domains")
+        if means:
+            parts.append(f"{means} published rows")
         text = f"{' and '.join(parts)} of {len(c.algorithms)} algorithms on {sets}"
         others = [f"{count} {status.lower()}" for status, count in sorted(c.not_finished.items())]
-        others += [f"{len(c.duplicates)} duplicate"] if c.duplicates else []
+        if c.duplicates:
+            others.append(f"{len(c.duplicates)} duplicate")
         return text + (f"; not counted: {', '.join(others)}" if others else "")
 
 
 def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
-    """Reads the runs that the options ask for and computes everything.
+    """Read the runs that the options name and compute everything.
 
-    Raises UsageError for options that fit no run, Failure where runs are missing or must not be compared.
+    Raises UsageError for options that fit no run, Failure if runs are missing or must not be compared.
     """
-    wanted, material = layouts.wanted(options), gather(store, options)
-    collection, sets, rule, histories = material.collection, material.sets, material.rule, material.histories
-    label = names.checked(options, collection.algorithms, sets)
+    layouts, inputs = paper_layout.requested(options), gather(store, options)
+    collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
+    label = display_names.check_names(options, collection.algorithms, sets)
     lacking = scores.not_applicable(collection, sets)
-    selected = _selected(material, collection.runs)
+    selected = _select(inputs, collection.runs)
     unprinted = published.unprinted(collection, selected)
-    sets, untested = _tested(sets, selected)
+    sets, untested = _drop_untested(sets, selected)
     runs = scores.run_table(selected.values, collection.runs, sets, collection.protocols)
-    table = scores.score_table(runs, collection.algorithms, [entry.name for entry in sets])
+    table = scores.score_table(runs, collection.algorithms, names_of(sets))
     accepted = completeness.accepts_empty_cells(rule, options)
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
     notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
-    trainable = not (collection.published or ".py:" in options.selection)  # a rule of one's own may name no run's steps
+    trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
-    daggers = scores.daggers(collection.runs, sets)
-    overlaps = strict.overlapped(collection.runs, sets)
-    chosen = regret.scores_under(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
-    rules = regret.under_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
-    reduced = strict.without(runs, selected, sets, collection.protocols, overlaps)
-    comparisons = strict.compare_settings(table, reduced, sets, daggers, options.alpha)
-    found = pairwise.gather(comparisons, (runs, reduced), make_design(sets), regret.matrices(rules, sets), options)
-    notes += [found.skipped] if found.skipped else []
+    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
+    chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
+    rules = rule_comparison.score_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
+    reduced = strict_setting.rescore_without(runs, selected, sets, collection.protocols, overlaps)
+    comparisons = strict_setting.compare_settings(table, reduced, sets, daggers, options.alpha)
+    matrices = rule_comparison.block_matrices(rules, sets)
+    results = pairwise.gather(comparisons, (runs, reduced), make_design(sets), matrices, options)
+    notes += filter(None, [results.skipped])
     return Analysis(
         options=options,
         collection=collection,
-        algorithms=names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
-        sets=names.order_sets(sets, options.set_order, label),
+        algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
+        sets=display_names.order_sets(sets, options.set_order, label),
         label=label,
         rule=rule,
         alpha=options.alpha,
         notes=tuple(notes),
         runs=runs,
-        duplicates=_duplicates(material, sets),
+        duplicates=_duplicates(inputs, sets),
         scores=table,
         blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
@@ -304,85 +319,97 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         daggers=daggers,
         overlaps=overlaps,
         comparisons=comparisons,
-        pairwise=found,
+        pairwise=results,
         **_of_rules(rules, histories, collection, sets, options),
-        spread=spread.table(collection.runs, histories, sets, material.rules, options.n),
-        effective=effective.table(scores.mean_matrix(table), sets, options),
-        **_of_decisions(store, material, selected, runs, sets, options),
-        laid_out=layouts.table(wanted, selected, sets, collection.protocols),
-        reproduction=_reproduction(material, runs, options),
-        curves=curves.table(histories, collection.own or collection.runs, sets),
+        spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
+        effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
+        **_of_decisions(store, inputs, selected, runs, sets, options),
+        laid_out=paper_layout.layout_values(layouts, selected, sets, collection.protocols),
+        reproduction=_reproduction(inputs, runs, options),
+        curves=scores.curve_table(histories, collection.own or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
 
 
 def _of_rules(
-    rules: Sequence[regret.RuleScores],
+    rules: Sequence[rule_comparison.RuleScores],
     histories: Mapping[str, History],
     collection: Collection,
     sets: Sequence[Column],
     options: AnalyzeOptions,
 ) -> dict[str, Any]:
-    """What is said of all selection rules together, by field."""
-    choices = regret.choices(rules)
+    """Return the fields of `Analysis` that compare all selection rules."""
+    choices = rule_comparison.join_choices(rules)
     return {
         "choices": choices,
-        "winners": criteria.together([rule.winners for rule in rules]),
-        "measured": regret.measured_by_rule(rules),
-        "selection": regret.table(rules, sets),
-        "labels": regret.bought(rules, sets, options.alpha, options.bootstrap),
-        "grain": grain.table(choices, histories, collection, sets),
+        "winners": winners.join([rule.winners for rule in rules]),
+        "measured": rule_comparison.join_measures(rules),
+        "selection": rule_comparison.compare_rules(rules, sets),
+        "labels": rule_comparison.label_gains(rules, sets, options.alpha, options.bootstrap),
+        "grain": validation_grain.grain_table(choices, histories, collection, sets),
     }
 
 
 def _of_decisions(
     store: RunStore,
-    material: AnalysisInputs,
+    inputs: AnalysisInputs,
     selected: Selected,
     runs: pd.DataFrame,
     sets: Sequence[Column],
     options: AnalyzeOptions,
 ) -> dict[str, Any]:
-    """What files of decisions tell, by field."""
-    collection = material.collection
-    relies = texture.table(runs, collection.algorithms, options)
+    """Return the fields of `Analysis` that need files of decisions."""
+    collection = inputs.collection
+    biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
-        "over_images": single_runs.gather(store, collection, sets, selected.values, options),
-        "cues": cues.by_category(store, collection, relies, selected.values),
+        "over_images": single_runs.compare_single_runs(store, collection, sets, selected.values, options),
+        "cues": shape_bias.count_by_category(store, collection, biases, selected.values),
     }
 
 
-def _selected(material: AnalysisInputs, runs: Sequence[Run]) -> Selected:
-    collection = material.collection
-    pools = pools_of(runs, material.histories, material.sets, collection.protocols, collection.evidence)
-    return select(material.rules, pools, material.sets, collection.protocols)
+def _select(inputs: AnalysisInputs, runs: Sequence[Run]) -> Selected:
+    collection = inputs.collection
+    pools = pools_of(runs, inputs.histories, inputs.sets, collection.protocols, collection.evidence)
+    return select(inputs.rules, pools, inputs.sets, collection.protocols)
 
 
-def _duplicates(material: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
-    """The run table of the runs that don't count."""
-    runs = material.collection.duplicates
-    return scores.run_table(_selected(material, runs).values, runs, sets, material.collection.protocols)
+def _duplicates(inputs: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
+    """Return the run table of the runs that don't count."""
+    runs = inputs.collection.duplicates
+    return scores.run_table(_select(inputs, runs).values, runs, sets, inputs.collection.protocols)
 
 
-def _tested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that the rule's steps have values for, and a note on those that are tested at other steps only."""
-    without = {column.name for column in sets} - set(selected.values["dataset"])
-    reasons = {name: [m for m in selected.missing if m.dataset == name] for name in sorted(without)}
-    other = [name for name, found in reasons.items() if found and all(m.at_other_steps for m in found)]
-    if len(other) == len(sets):
+def _drop_untested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:
+    """Return the columns with values at the rule's steps, and notes on those that are tested at other steps only."""
+    without_values = {column.name for column in sets} - set(selected.values["dataset"])
+    reasons: dict[str, str] = {}
+    for name in sorted(without_values):
+        missing = [value for value in selected.missing if value.dataset == name]
+        if missing and all(value.at_other_steps for value in missing):
+            reasons[name] = missing[0].why
+    if len(reasons) == len(sets):
         return tuple(sets), []
-    notes = [f"{name} is not applicable under this rule: {reasons[name][0].why}" for name in other]
-    return tuple(column for column in sets if column.name not in other), notes
+    notes = [f"{name} is not applicable under this rule: {reason}" for name, reason in reasons.items()]
+    return tuple(column for column in sets if column.name not in reasons), notes
 
 
-def _reproduction(material: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
-    """The card that compare=published asks for."""
+def _reproduction(inputs: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
+    """Return our numbers beside the published ones, if compare=published asks for them."""
     if options.compare == "none":
         return None
-    ours = material.collection.own
+    ours = inputs.collection.own
     trained = {run.algorithm for run in ours if run.kind != "evaluate"}
-    own = runs[runs["run_id"].isin([run.id for run in ours])]
-    tested = {run.algorithm for run in ours} - trained
-    how = (options.alpha, options.tolerance, tested)
-    return reproduction.cards(material.studies, material.rule.name, own, material.histories, *how)
+    only_tested = {run.algorithm for run in ours} - trained
+    our_rows = runs[runs["run_id"].isin([run.id for run in ours])]
+    rule, settings = inputs.rule.name, (options.alpha, options.tolerance, only_tested)
+    return reproduction.cards(inputs.studies, rule, our_rows, inputs.histories, *settings)
+
+
+LIBRARIES = ("mlflow", "pandas", "scipy", "scikit-posthocs", "matplotlib")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this program and of the libraries behind its statistics, by name."""
+    ours = {"biasbed": biasbed.__version__, "python": platform.python_version()}
+    return ours | {name: importlib.metadata.version(name) for name in LIBRARIES}

@@ -1,1 +1,1 @@
-"""What the result says: words, tables, figures, pages. Nothing is computed here."""
+"""Report of a result: sentences, tables, figures, pages. Nothing is computed here."""

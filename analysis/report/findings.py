@@ -1,354 +1,333 @@
-"""What the report says in sentences, written from the numbers and never stronger than the tests support.
+"""Conclusions of the report, and how sure they are; never stronger than the tests support.
 
-In the order in which a reader asks: what can be concluded, how sure is that. What was compared is in `compared`, what
-speaks against it in `doubts`.
+The design is described in `study_design`, and what speaks against the conclusions in `limitations`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from biasbed.analysis import scores
-from biasbed.analysis.report import words
-from biasbed.analysis.report.compared import replicates
-from biasbed.analysis.report.verdicts import Verdict, claims, control_of, firm, main, mean_lead, verdicts
-from biasbed.analysis.report.words import count, listing, points
+from biasbed.analysis.report import wording
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.study_design import replicates
+from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
+from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
-TEST_NAMES = {
-    stability.OMNIBUS: "Friedman's test",
-    stability.NEMENYI: "Nemenyi's test",
-    stability.WILCOXON: "Wilcoxon tests with Holm's correction",
-}
-ClaimedPair = tuple[str, str, str]  # test, better, worse
 MOST = 6  # pairs that are put into words; the tables have all
-
-
-def procedure(name: str) -> str:
-    """A test in words, from its name in power.json."""
-    return {
-        "nemenyi": "Nemenyi's test",
-        "wilcoxon_holm": "Wilcoxon tests of all pairs",
-        "wilcoxon_holm_control": "Wilcoxon tests against one control",
-        "wilcoxon": "Wilcoxon's test",
-        "iman_davenport": "Friedman's test",
-    }.get(name, name)
-
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-class ChangeWords(NamedTuple):
-    """A change after which conclusions are drawn again (`stability.Variant.change`), in words."""
-
-    kind: str
-    tried: str  # all changes of that kind; {0} is their number
-    made: str  # one of them; {0} is what was changed
-
-
-def changes(analysis: Analysis) -> dict[str, ChangeWords]:
-    """Every kind of change in words."""
-    one, run = analysis.comparisons[0].noun, words.repeated(analysis)
-    return {
-        "leave_one_algorithm_out": ChangeWords(
-            "one algorithm less", "leaving out each of {0} algorithms", "without {0}"
-        ),
-        "leave_one_set_out": ChangeWords(f"one {one} less", f"each of {{0}} {one}s", f"without the {one} {{0}}"),
-        "one_run_less": ChangeWords(f"one {run} less", f"each of {{0}} {run}s", f"without the {run} {{0}}"),
-        "selection_rule": ChangeWords("another selection rule", "{0} further selection rule(s)", "selected by {0}"),
-        "alpha": ChangeWords("another level of significance", "{0} other levels of significance", "at a level of {0}"),
-    }
+def change_kind(analysis: Analysis, change: str) -> str:
+    """Return the kind of a change (`stability.Variant.change`) in words."""
+    return say(f"changes.{change}.kind", noun=analysis.comparisons[0].noun, run=wording.repeated(analysis))
 
 
 def changes_of(analysis: Analysis, comparison: RankTests, tests: Iterable[str]) -> str:
-    """The changes after which the conclusions of these tests were drawn again, in words: of all, then what some add."""
+    """List the changes after which the conclusions of these tests were drawn again: of all, then what some add."""
     frame = analysis.pairwise.checks
-    own = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
-    named = changes(analysis)
-    done = {test: list(own.loc[own["test"] == test, "change"].unique()) for test in tests}
-    common = [change for change in own["change"].unique() if all(change in made for made in done.values())]
-    text = listing(named[change].kind for change in common)
-    for test, made in done.items():
-        more = [named[change].kind for change in made if change not in common]
-        text += f"; for {TEST_NAMES[test]} also {listing(more)}" if more else ""
+    checks = frame[(frame["setting"] == comparison.setting) & (frame["claims"] > 0)]
+    changes_by_test = {test: list(checks.loc[checks["test"] == test, "change"].unique()) for test in tests}
+    common = []
+    for change in checks["change"].unique():
+        if all(change in changes for changes in changes_by_test.values()):
+            common.append(change)
+    text = listing(change_kind(analysis, change) for change in common)
+    for test, changes in changes_by_test.items():
+        more = [change_kind(analysis, change) for change in changes if change not in common]
+        if more:
+            text += say("changes_also", test=say(f"test_names.{test}"), changes=listing(more))
     return text
 
 
 # --- what can be concluded --------------------------------------------------------------------------------------------
 
 
+class RankedPair(NamedTuple):
+    """Two algorithms that a test tells apart."""
+
+    better: str
+    worse: str
+
+
 def verdict(analysis: Analysis) -> str:
-    """The whole result in a sentence or two."""
+    """Return the result in a sentence or two."""
     comparison = main(analysis)
     if comparison.skipped:
-        return f"Nothing was tested: {comparison.skipped}."
-    pool = words.pool(comparison)
+        return say("nothing_tested", reason=comparison.skipped)
+    pool = wording.pool(comparison)
     if not comparison.significant:
-        where = f" ({pool})" if pool else ""
-        return f"These runs do not show that the algorithms differ{where}. That is no evidence that they are equal."
-    found, control = claims(analysis, comparison), control_of(analysis, comparison)
-    if found:
-        return f"{_differ(comparison)}: {_before(analysis, comparison, found)}."
-    differ = _differ(comparison) if pool else "The algorithms differ"
+        if pool:
+            return say("not_shown_in_pool", pool=pool)
+        return say("not_shown")
+    claimed, control = claims(analysis, comparison), control_of(analysis, comparison)
+    if claimed:
+        return say("differ_pairs", differ=_differ(comparison), pairs=_list_pairs(analysis, comparison, claimed))
+    differ = _differ(comparison) if pool else say("differ")
     if control != "none":
-        return f"{differ}, but no test tells any of them apart from the control {control}."
-    return f"{differ}, but no test tells which: no single pair is told apart."
+        return say("differ_not_from_control", differ=differ, control=control)
+    return say("differ_no_pair", differ=differ)
 
 
 def _differ(comparison: RankTests) -> str:
-    """That the algorithms differ, and over what."""
-    pool = words.pool(comparison)
+    """Say that the algorithms differ, and over what."""
+    pool = wording.pool(comparison)
     if not pool:
-        return f"Over these {comparison.size} the algorithms differ"
-    return f"{pool[0].upper()}{pool[1:]} differ" if comparison.setting == COMPLETE else f"Over {pool} they differ"
+        return say("differ_over", size=comparison.size)
+    if comparison.setting == COMPLETE:
+        return say("differ_complete", pool=capitalized(pool))
+    return say("differ_shared", pool=pool)
 
 
 def caveats(analysis: Analysis) -> list[str]:
-    """What must be read together with the verdict."""
+    """Return what must be read together with the verdict."""
     comparison = main(analysis)
-    found = claims(analysis, comparison)
-    lines = _survivors(analysis, found) if found else _strict_omnibus(analysis)
+    claimed = claims(analysis, comparison)
+    lines = _survivors(analysis, claimed) if claimed else _strict_omnibus(analysis)
     lines += _complete(analysis)
     if comparison.significant and scores.shared_images_note(analysis.sets):
-        lines.append("All of this takes the sets for independent, and some of them show the same images.")
+        lines.append(say("caveat_shared_images"))
     if min(replicates(analysis).values()) < 2:
-        lines.append("Some algorithm has a single run: how much luck of one training is in its numbers is not known.")
+        lines.append(say("caveat_single_run"))
     return lines
 
 
-def _survivors(analysis: Analysis, found: Sequence[ClaimedPair]) -> list[str]:
-    """How many of the pairs that are told apart are so after every change, in the strict setting, and in both."""
-    whole = main(analysis)
-    pairs = set(_pairs_of(found))
-    lines, kept = [], []
+def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
+    """Count the pairs that are told apart after every change, in the strict setting, and in both."""
+    comparison = main(analysis)
+    pairs = set(_pairs_of(claimed))
+    such_pairs = count(len(pairs), "such pair")
+    lines, surviving = [], []
+
+    def add(phrase: str, kept: set[RankedPair], **slots: str) -> None:
+        surviving.append(kept)
+        names = _name_survivors(analysis, kept)
+        lines.append(say(phrase, pairs=such_pairs, number=len(kept), named=names, **slots))
+
     if len(analysis.pairwise.checks):
-        kept.append(set(_pairs_of(firm(analysis, whole))))
-        tried = changes_of(analysis, whole, dict.fromkeys(test for test, _, _ in found))
-        lines.append(
-            f"Of {count(len(pairs), 'such pair')}, {len(kept[0])} would be told apart by the same test after every "
-            f"change that was tried ({tried}){_named(analysis, kept[0])}."
-        )
+        tests = dict.fromkeys(claim.test for claim in claimed)
+        kept = set(_pairs_of(firm(analysis, comparison)))
+        add("survive_changes", kept, changes=changes_of(analysis, comparison, tests))
     for strict in _strict(analysis):
-        kept.append(pairs & set(_pairs_of(claims(analysis, strict))))
-        lines.append(
-            f"{words.strict_phrase(analysis, strict)}, {len(kept[-1])} of "
-            f"{count(len(pairs), 'such pair')} would be told apart in the same order{_named(analysis, kept[-1])}."
-        )
-    if len(kept) > 1:
-        both = kept[0] & kept[1]
-        lines.append(
-            f"Of {count(len(pairs), 'such pair')}, {len(both)} would survive both: every change, and the sets left "
-            f"out{_named(analysis, both)}."
-        )
+        kept = pairs & set(_pairs_of(claims(analysis, strict)))
+        add("survive_strict", kept, without=wording.strict_phrase(analysis, strict))
+    if len(surviving) > 1:
+        add("survive_both", surviving[0] & surviving[1])
     return lines
 
 
 def _strict(analysis: Analysis) -> list[RankTests]:
-    """The strict setting, if it has tests."""
-    return [one for one in analysis.comparisons if one.setting == STRICT and not one.skipped]
+    """Return the strict setting, if it has tests."""
+    return [c for c in analysis.comparisons if c.setting == STRICT and not c.skipped]
 
 
 def _strict_omnibus(analysis: Analysis) -> list[str]:
-    return [
-        f"{words.strict_phrase(analysis, strict)}, the algorithms "
-        f"{'differ' if strict.significant else 'are not shown to differ'}."
-        for strict in _strict(analysis)
-    ]
-
-
-def _complete(analysis: Analysis) -> list[str]:
-    """The same of the algorithms that have all sets, where the headline is about the sets that all algorithms have."""
     lines = []
-    for one in analysis.comparisons:
-        if one.setting != COMPLETE or one is main(analysis):
-            continue
-        pool, found = words.pool(one), claims(analysis, one)
-        if one.skipped:
-            lines.append(f"Of {pool} nothing was tested: {one.skipped}.")
-        elif found:
-            lines.append(f"{_differ(one)}: {_before(analysis, one, found)}.")
-        else:
-            lines.append(f"Of {pool} it is {'' if one.significant else 'not '}shown that they differ.")
+    for strict in _strict(analysis):
+        phrase = "strict_differ" if strict.significant else "strict_not_shown"
+        lines.append(say(phrase, without=wording.strict_phrase(analysis, strict)))
     return lines
 
 
-def _pairs_of(found: Iterable[ClaimedPair]) -> list[tuple[str, str]]:
-    """(better, worse), each pair once."""
-    return list(dict.fromkeys((better, worse) for _, better, worse in found))
+def _complete(analysis: Analysis) -> list[str]:
+    """Say the same of the algorithms that have all sets, if the headline is about the sets that all algorithms have."""
+    lines = []
+    for comparison in analysis.comparisons:
+        if comparison.setting != COMPLETE or comparison is main(analysis):
+            continue
+        pool, claimed = wording.pool(comparison), claims(analysis, comparison)
+        if comparison.skipped:
+            lines.append(say("complete_nothing_tested", pool=pool, reason=comparison.skipped))
+        elif claimed:
+            pairs = _list_pairs(analysis, comparison, claimed)
+            lines.append(say("differ_pairs", differ=_differ(comparison), pairs=pairs))
+        else:
+            phrase = "complete_differ" if comparison.significant else "complete_not_shown"
+            lines.append(say(phrase, pool=pool))
+    return lines
 
 
-def _named(analysis: Analysis, kept: Set[tuple[str, str]]) -> str:
-    """`: a over b; a over c`, best ranks first; nothing where there are none, or too many to read."""
+def _pairs_of(claimed: Iterable[Claim]) -> list[RankedPair]:
+    """Return each pair once."""
+    return list(dict.fromkeys(RankedPair(claim.better, claim.worse) for claim in claimed))
+
+
+def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
+    """Return `: a over b; a over c`, best ranks first; nothing if there are none, or too many to read."""
+    if not 0 < len(kept) <= MOST:
+        return ""
     order = list(main(analysis).mean_ranks)
-    pairs = sorted(kept, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))
-    return f": {'; '.join(f'{a} over {b}' for a, b in pairs)}" if 0 < len(pairs) <= MOST else ""
+    pairs = sorted(kept, key=lambda pair: (order.index(pair.better), order.index(pair.worse)))
+    return say("survive_names", pairs="; ".join(say("over", **pair._asdict()) for pair in pairs))
 
 
 def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Whether the algorithms differ over the sets, and which pairs."""
+    """Say if the algorithms differ over the sets, and which pairs."""
     if comparison.skipped:
-        return [f"No tests: {comparison.skipped}."]
-    found = claims(analysis, comparison)
+        return [say("concluded_no_tests", reason=comparison.skipped)]
     if comparison.pair is not None:
-        return [*words.of_two(comparison), *contradictions(analysis, comparison)]
-    return [words.omnibus(comparison), *_pairs(analysis, comparison, found)]
+        return [*wording.of_two(comparison), *contradictions(analysis, comparison)]
+    lines = [wording.omnibus(comparison)]
+    if comparison.significant:
+        lines += [_nemenyi_sentence(analysis, comparison), *wilcoxon_sentences(analysis, comparison)]
+    return lines
 
 
 def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Where the means over the sets point the other way than the ranks, by which the tests go."""
-    pairs = _pairs_of(claims(analysis, comparison))
-    return [
-        f"{_ranks_before(analysis, comparison, *pair)}." for pair in pairs if _contradicts(analysis, comparison, pair)
-    ]
+    """Say where the means over the sets point the other way than the ranks, by which the tests go."""
+    lines = []
+    for pair in _pairs_of(claims(analysis, comparison)):
+        if mean_lead(analysis, comparison, *pair) <= 0:
+            lines.append(f"{_ranks_before(analysis, comparison, pair)}.")
+    return lines
 
 
-def _contradicts(analysis: Analysis, comparison: RankTests, pair: tuple[str, str]) -> bool:
-    return mean_lead(analysis, comparison, *pair) <= 0
+def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
+    lead = mean_lead(analysis, comparison, *pair)
+    phrase = "ranks_before" if lead < 0 else "ranks_before_same"
+    return say(phrase, **pair._asdict(), points=points(analysis, -lead))
 
 
-def _ranks_before(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> str:
-    lead = mean_lead(analysis, comparison, better, worse)
-    means = f"whose mean over the sets is {points(analysis, -lead)} better" if lead < 0 else ""
-    means = means or "with the same mean over the sets"
-    return f"{better} ranks before {worse}, {means}"
-
-
-def _pairs(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> list[str]:
-    if not comparison.significant:
-        return []
+def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
     control = control_of(analysis, comparison)
-    alone = control != "none"
-    number = len(comparison.algorithms) - 1 if alone else math.comb(len(comparison.algorithms), 2)
-    nemenyi = [claim for claim in found if claim[0] == stability.NEMENYI]
-    of_control = f" with {control}" if alone else ""
-    named = _colon(analysis, comparison, nemenyi)
-    line = f"Nemenyi's test tells {len(nemenyi)} of {count(number, 'pair')}{of_control} apart{named}."
-    return [line, *wilcoxon_sentences(analysis, comparison)]
+    claimed = [claim for claim in claims(analysis, comparison) if claim.test == stability.NEMENYI]
+    algorithms = len(comparison.algorithms)
+    number = math.comb(algorithms, 2) if control == "none" else algorithms - 1
+    return say(
+        "nemenyi",
+        number=len(claimed),
+        pairs=count(number, "pair"),
+        control=_with_control(control),
+        named=_named_pairs(analysis, comparison, claimed),
+    )
+
+
+def _with_control(control: str) -> str:
+    if control == "none":
+        return ""
+    return say("with_control", control=control)
 
 
 def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Which pairs Wilcoxon's tests separate, and whether they could have; none without a significant omnibus test."""
+    """Say which pairs Wilcoxon's tests separate, and if they could; nothing without a significant omnibus test."""
     frame = analysis.pairwise.wilcoxon
-    own = frame[frame["setting"] == comparison.setting]
-    if own.empty or comparison.friedman is None or not comparison.significant:
+    rows = frame[frame["setting"] == comparison.setting]
+    if rows.empty or comparison.friedman is None or not comparison.significant:
         return []
-    found = [claim for claim in claims(analysis, comparison) if claim[0] == stability.WILCOXON]
-    tests, smallest = int(own["num_tests"].iloc[0]), float(own["smallest_p"].iloc[0])
-    control = control_of(analysis, comparison)
-    against = "" if control == "none" else f" with {control}"
-    text = f"Exact Wilcoxon tests with Holm's correction tell {len(found)} of {count(tests, 'pair')}{against} apart"
+    claimed = [claim for claim in claims(analysis, comparison) if claim.test == stability.WILCOXON]
+    tests, smallest = int(rows["num_tests"].iloc[0]), float(rows["smallest_p"].iloc[0])
+    blind = ""
     if smallest >= comparison.alpha:
-        text += f". They could not have told any: with {tests} tests on {comparison.size} the clearest "
-        text += f"possible outcome has p = {smallest:.2g}"
-    return [f"{text}{_colon(analysis, comparison, found)}."]
+        blind = say("wilcoxon_blind", tests=tests, size=comparison.size, p=smallest)
+    sentence = say(
+        "wilcoxon",
+        number=len(claimed),
+        pairs=count(tests, "pair"),
+        control=_with_control(control_of(analysis, comparison)),
+        blind=blind,
+        named=_named_pairs(analysis, comparison, claimed),
+    )
+    return [sentence]
 
 
-def _colon(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> str:
-    return f": {_before(analysis, comparison, found)}" if found else ""
+def _named_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
+    if claimed:
+        return say("named_pairs", pairs=_list_pairs(analysis, comparison, claimed))
+    return ""
 
 
-def _before(analysis: Analysis, comparison: RankTests, found: Sequence[ClaimedPair]) -> str:
-    """`a is better than b and c; d is better than c`, each pair once; those that the means contradict with what they
-    say.
-    """
-    pairs = _pairs_of(found)
-    groups = itertools.groupby(sorted(pairs, key=lambda pair: _first(pairs, pair[0])), key=lambda pair: pair[0])
+def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
+    """Return `a is better than b and c; d is better than c`; pairs that the means contradict apart, with the means."""
+    pairs_by_better: dict[str, list[RankedPair]] = {}
+    for pair in _pairs_of(claimed):
+        pairs_by_better.setdefault(pair.better, []).append(pair)
     parts = []
-    for better, group in groups:
-        of_one = list(group)
-        clear = [worse for _, worse in of_one if not _contradicts(analysis, comparison, (better, worse))]
-        parts += [f"{better} is better than {listing(clear)}"] if clear else []
-        parts += [_ranks_before(analysis, comparison, *pair) for pair in of_one if pair[1] not in clear]
+    for better, pairs in pairs_by_better.items():
+        contradicted = [pair for pair in pairs if mean_lead(analysis, comparison, *pair) <= 0]
+        clear = [pair.worse for pair in pairs if pair not in contradicted]
+        if clear:
+            parts.append(say("better", better=better, worse=listing(clear)))
+        parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
     return "; ".join(parts)
 
 
-def _first(pairs: Sequence[tuple[str, str]], name: str) -> int:
-    return next(i for i, pair in enumerate(pairs) if pair[0] == name)
-
-
 def on_single_sets(analysis: Analysis) -> list[str]:
-    """What holds on one set at a time, by tests over runs."""
+    """Say what holds on one set at a time, by tests over runs."""
     frame = analysis.pairwise.sets
     tested = frame[frame["skipped"] == ""]
     if tested.empty:
         reasons = sorted(set(frame["skipped"]) - {""})
-        return [f"No test on a single set: {listing(reasons)}."] if reasons else []
-    found = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
-    if not found:
-        return [f"On no single set do the runs show that the algorithms differ ({count(len(tested), 'set')} tested)."]
-    where = "each of them" if len(found) == len(tested) else listing(found)
+        if reasons:
+            return [say("single_no_test", reasons=listing(reasons))]
+        return []
+    significant = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
+    if not significant:
+        return [say("single_not_shown", sets=count(len(tested), "set"))]
+    names = say("single_all") if len(significant) == len(tested) else listing(significant)
+    sets = {"number": len(significant), "sets": count(len(tested), "tested set"), "names": names}
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
-    return [
-        f"Set by set, the runs show that the algorithms differ on {len(found)} of {count(len(tested), 'tested set')} "
-        f"(Kruskal-Wallis with Holm's correction): {where}. This holds for the set alone, not for others.",
-        f"Pair by pair on one set, {apart} of {count(len(pairs), 'comparison')} are told apart (Mann-Whitney with "
-        "Holm's correction within the set).",
-    ]
+    return [say("single_shown", **sets), say("single_pairs", number=apart, comparisons=count(len(pairs), "comparison"))]
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------
 
 
 def sure(analysis: Analysis, comparison: RankTests) -> list[str]:
-    """Sizes with intervals of the pairs that are told apart, practical equivalence, and agreement of the sets."""
+    """Return sizes of the differences that are told apart, practical equivalence, and agreement of the sets."""
     pairs = verdicts(analysis, comparison)
     by_names = {frozenset((pair.a, pair.b)): pair for pair in pairs}
     apart = _pairs_of(claims(analysis, comparison))
-    # With a control some pairs have Nemenyi's verdict only.
-    sized = [(*names, by_names[frozenset(names)]) for names in apart if frozenset(names) in by_names]
-    lines = [_effect(analysis, comparison, *found) for found in sized[:MOST]]
+    sized = [pair for pair in apart if frozenset(pair) in by_names]  # with a control some have Nemenyi's verdict only
+    lines = [_effect(analysis, comparison, pair, by_names[frozenset(pair)]) for pair in sized[:MOST]]
     if len(sized) > MOST:
-        lines.append(f"{count(len(sized) - MOST, 'further pair')} told apart; the table of pairs has the sizes.")
+        lines.append(say("sure_more", pairs=count(len(sized) - MOST, "further pair")))
     lines += _practical(analysis, comparison, pairs)
     if comparison.friedman is not None:
-        agreement = comparison.friedman.kendall_w
-        lines.append(
-            f"Kendall's W is {agreement:.2f}: 1 if all {comparison.noun}s ranked the algorithms alike, 0 without "
-            "agreement."
-        )
+        lines.append(say("sure_agreement", w=comparison.friedman.kendall_w, noun=comparison.noun))
     return lines
 
 
-def _effect(analysis: Analysis, comparison: RankTests, better: str, worse: str, pair: Verdict) -> str:
-    """The size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
-    sign = 1 if pair.a == better else -1
-    difference, wins = sign * pair.difference, pair.wins if sign > 0 else pair.losses
-    low, high = sorted((sign * pair.low, sign * pair.high))
-    chance = pair.improvement if sign > 0 else 1 - pair.improvement
-    level = f"{words.percent(1 - comparison.alpha)} interval"
-    where = f"on {wins} of {pair.num_sets} {comparison.noun}s"
+def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: Verdict) -> str:
+    """Return the size of a difference that a test found; tests go by ranks, so the mean may say otherwise."""
+    sign = 1 if sized.a == pair.better else -1
+    difference, wins = sign * sized.difference, sized.wins if sign > 0 else sized.losses
+    low, high = sorted((sign * sized.low, sign * sized.high))
+    chance = sized.improvement if sign > 0 else 1 - sized.improvement
+    where = say("effect_where", wins=wins, sets=sized.num_sets, noun=comparison.noun)
+    interval = ""
+    if math.isfinite(low):
+        phrase = "effect_interval" if difference > 0 else "effect_difference_interval"
+        interval = say(phrase, level=wording.percent(1 - comparison.alpha), low=low, high=high)
+    slots = {**pair._asdict(), "where": where, "interval": interval}
     if difference <= 0:
-        means = f"{points(analysis, -difference)} worse" if difference < 0 else "the same"
-        interval = f" ({level} of the difference {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
-        return f"{better} ranks before {worse} and is better {where}, yet its mean over the sets is {means}{interval}."
-    interval = f" ({level} {low:.1f} to {high:.1f})" if math.isfinite(low) else ""
-    size = points(analysis, difference)
-    runs = f"; a run of the one beats a run of the other in {words.most(chance)} of the comparisons (ties count half)"
-    return (
-        f"{better} is better than {worse} by {size} on average over the sets{interval}, and {where}"
-        f"{'' if math.isnan(chance) else runs}."
-    )
+        phrase = "effect_worse" if difference < 0 else "effect_same"
+        return say("effect_by_ranks", **slots, means=say(phrase, points=points(analysis, -difference)))
+    runs = "" if math.isnan(chance) else say("effect_runs", share=wording.most(chance))
+    return say("effect", **slots, points=points(analysis, difference), runs=runs)
 
 
 def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> list[str]:
     rope = analysis.options.rope
-    if not pairs or math.isnan(pairs[0].alike):
+    if not rope or not pairs or math.isnan(pairs[0].alike):
         return []
     different = [pair for pair in pairs if pair.practical in ("better", "worse")]
-    if not rope:
-        return []
     alike = [f"{pair.a} and {pair.b}" for pair in pairs if pair.practical == "alike"]
-    undecided = len(pairs) - len(different) - len(alike)
-    same = f" ({'; '.join(alike)})" if 0 < len(alike) <= MOST else ""
-    return [
-        f"If differences up to {rope:g} point{'s' * (rope != 1)} count as alike, then with a probability over "
-        f"{words.percent(1 - comparison.alpha)}: different in practice {len(different)} of "
-        f"{count(len(pairs), 'pair')}, alike "
-        f"{len(alike)}{same}, undecided {undecided} (Bayesian signed-rank test, not corrected for the number of pairs)."
-    ]
+    named = say("practical_names", pairs="; ".join(alike)) if 0 < len(alike) <= MOST else ""
+    sentence = say(
+        "practical",
+        rope=f"{rope:g} {plural('point', rope)}",
+        level=wording.percent(1 - comparison.alpha),
+        different=len(different),
+        pairs=count(len(pairs), "pair"),
+        alike=len(alike),
+        named=named,
+        undecided=len(pairs) - len(different) - len(alike),
+    )
+    return [sentence]

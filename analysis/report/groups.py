@@ -1,12 +1,13 @@
-"""How score tables lie: the columns of one data set beside each other, their average at the end."""
+"""Columns of score tables by data set, each data set's average behind its columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from biasbed.analysis.columns import Column, blocks
-from biasbed.analysis.report.words import error, error_by, listing, repeated
+from biasbed.analysis.columns import Column, blocks, names_of
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.wording import error, error_by, listing, repeated
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
 
 AVERAGE = "Avg"
@@ -22,85 +23,74 @@ class ColumnGroup:
 
     @property
     def wide(self) -> bool:
-        """Whether it has an average beside its columns."""
+        """True if it has an average beside its columns."""
         return len(self.counted) > 1
 
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Under the block's name: the columns, then the average. A block of one column needs no name above it."""
-        prefix = f"{self.block}-" if len(self.columns) > 1 else ""
-        names = [column.name.removeprefix(prefix) + unit_of(column) for column in self.columns]
-        return (*names, *([AVERAGE] if self.wide else []))
-
-    @property
-    def full_heads(self) -> tuple[str, ...]:
-        """The same where nothing stands above them."""
-        names = [column.name + unit_of(column) for column in self.columns]
-        return (*names, *([f"{self.block} {AVERAGE}"] if self.wide else []))
-
-    def cells(self, analysis: Analysis, algorithm: str) -> list[Cell]:
-        """An algorithm's."""
-        found = [analysis.cells[algorithm, column.name] for column in self.columns]
-        return [*found, *([analysis.averages[algorithm, self.block]] if self.wide else [])]
-
     def value(self, analysis: Analysis, algorithm: str) -> Cell:
-        """What stands for the whole block."""
+        """Return the cell that stands for the block."""
         if self.wide:
             return analysis.averages[algorithm, self.block]
         return analysis.cells[algorithm, self.counted[0].name]
 
 
 def unit_of(column: Column) -> str:
-    """The unit behind a column's name where it is neither percent nor a loss."""
-    return "" if column.unit in UNIT_WORDS else f" ({column.unit})"
+    """Return the unit as it stands behind a column's name; empty for percent and losses."""
+    if column.unit in UNIT_WORDS:
+        return ""
+    return f" ({column.unit})"
 
 
 def groups(analysis: Analysis) -> list[ColumnGroup]:
-    """Every block in display order."""
-    found: dict[str, list[Column]] = {}
+    """Return every block in display order."""
+    by_block: dict[str, list[Column]] = {}
     for column in analysis.sets:
-        found.setdefault(column.block, []).append(column)
+        by_block.setdefault(column.block, []).append(column)
     counted = blocks(analysis.sets)
-    return [ColumnGroup(name, tuple(same), counted[name]) for name, same in found.items()]
-
-
-def above(found: Sequence[ColumnGroup]) -> list[tuple[str, int]]:
-    """Names above the heads, each over so many columns; empty without blocks of several."""
-    if all(len(group.columns) == 1 for group in found):
-        return []
-    return [(group.block if len(group.columns) > 1 else "", len(group.heads)) for group in found]
+    return [ColumnGroup(name, tuple(columns), counted[name]) for name, columns in by_block.items()]
 
 
 def caption(analysis: Analysis) -> str:
-    """How the values of data sets are taken and which columns are errors, with a blank before it; else empty."""
+    """Say how data sets are averaged and which columns are errors, with a blank before it; else return nothing."""
     text = ""
     if any(group.wide for group in groups(analysis)):
-        text = (
-            f" {AVERAGE}: plain mean over the columns of a data set, ± the {error(analysis)} of this mean over "
-            f"{repeated(analysis)}s ({error_by(analysis)})."
-        )
+        slots = {"error": error(analysis), "run": repeated(analysis), "divisor": error_by(analysis)}
+        text += say("columns_average", average=AVERAGE, **slots)
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
-            text += f" Of {group.block} the tests take {listing(column.name for column in group.counted)}."
+            columns = listing(names_of(group.counted))
+            text += say("columns_counted", block=group.block, columns=columns)
     lower = [column.name for column in analysis.sets if not column.higher_is_better]
-    return text + (f" Less is better: {listing(lower)}." if 0 < len(lower) < len(analysis.sets) else "")
+    if 0 < len(lower) < len(analysis.sets):
+        text += say("columns_lower", columns=listing(lower))
+    return text
+
+
+class ColumnHead(NamedTuple):
+    """ColumnHead of a column: its name and its unit behind it."""
+
+    name: str
+    unit: str
 
 
 @dataclass(frozen=True)
 class Averages:
-    """A value for each data set, and their mean: the table of several."""
+    """A value for each data set, and their mean."""
 
-    heads: tuple[str, ...]
-    rows: dict[str, tuple[Cell, ...]]  # algorithm -> of each data set
-    means: dict[str, float]  # algorithm -> over the data sets; NaN where it lacks one; empty where units differ
+    heads: tuple[ColumnHead, ...]
+    rows: dict[str, tuple[Cell, ...]]  # algorithm -> cell of each data set
+    means: dict[str, float]  # algorithm -> mean over the data sets; NaN if one lacks; empty if units differ
 
 
 def averages(analysis: Analysis) -> Averages | None:
-    """None without a data set of several columns beside another one."""
-    found = groups(analysis)
-    if len(found) < 2 or not any(group.wide for group in found):
+    """Return the averages; None without a data set of several columns beside another one."""
+    column_groups = groups(analysis)
+    if len(column_groups) < 2 or not any(group.wide for group in column_groups):
         return None
-    rows = {name: tuple(group.value(analysis, name) for group in found) for name in analysis.algorithms}
-    alike = len({(group.counted[0].unit, group.counted[0].higher_is_better) for group in found}) == 1
-    means = {name: sum(cell.mean for cell in cells) / len(cells) for name, cells in rows.items()} if alike else {}
-    return Averages(tuple(group.block + unit_of(group.counted[0]) for group in found), rows, means)
+    rows, means = {}, {}
+    is_alike = len({(group.counted[0].unit, group.counted[0].higher_is_better) for group in column_groups}) == 1
+    for name in analysis.algorithms:
+        rows[name] = tuple(group.value(analysis, name) for group in column_groups)
+        if is_alike:
+            means[name] = sum(cell.mean for cell in rows[name]) / len(rows[name])
+    heads = tuple(ColumnHead(group.block, unit_of(group.counted[0])) for group in column_groups)
+    return Averages(heads, rows, means)

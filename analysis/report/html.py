@@ -1,4 +1,4 @@
-"""The result as one HTML page that needs nothing else: style and figures are inside, so it can be mailed and kept."""
+"""The report as one HTML page with style and figures inside, so that it can be mailed and kept."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from biasbed.analysis import texture
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
-    cells,
-    compared,
-    doubts,
-    effective,
     findings,
-    html_tables,
-    looks,
+    further_findings,
+    limitations,
     provenance,
-    single_runs,
-    words,
+    report_tables,
+    sample_images,
+    significance_tables,
+    study_design,
+    wording,
 )
 from biasbed.analysis.report.figures.style import DPI
+from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -52,7 +51,7 @@ CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become abo
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Writes the report; expects the figures in `folder/figures`."""
+    """Write the report; the figures are expected in `folder/figures`."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
@@ -62,106 +61,104 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
 
 
 def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
-    """What the template prints: sentences, tables of text, figures as data URIs."""
-    links = cells.Links(analysis)
-    settings = [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons]
-    tables = html_tables.whole(analysis, links)
-    verdict, relies = findings.verdict(analysis), texture.sentences(analysis.texture)
-    begun = sum(len(sentence.split()) for sentence in (verdict, *relies))
+    """Return what the template prints: sentences, tables of text, figures as data URIs."""
+    links = Links(analysis)
+    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture)
+    first_words = sum(len(sentence.split()) for sentence in (verdict, *texture))
+    unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {
         "analysis": analysis,
         "style": _part("report.css"),
         "script": _part("report.js"),
         "policy": _policy(),
         "verdict": verdict,
-        "texture": relies,
-        "by_category": [words.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
-        "caveats": told(findings.caveats(analysis), FIRST_WORDS - begun),
+        "texture": texture,
+        "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
+        "caveats": fold(findings.caveats(analysis), FIRST_WORDS - first_words),
         "notes": analysis.notes,
-        "compared": compared.sentences(analysis),
+        "compared": study_design.sentences(analysis),
         "title": _title(analysis),
-        "settings": settings,
+        "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
         "contents": CONTENTS,
-        "effective": effective.sentences(analysis),
-        "over_images": single_runs.sentences(analysis),
+        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),
+        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha),
         "on_single_sets": findings.on_single_sets(analysis),
-        "weaknesses": doubts.weaknesses(analysis),
-        "unseen": told([*doubts.unseen(analysis), *doubts.planned(analysis)], WORDS["unseen"]),
+        "weaknesses": limitations.weaknesses(analysis),
+        "unseen": fold(unseen, WORDS["unseen"]),
         "figures": _Pictures(folder),
         "files": _Files(folder),
-        "looks": looks.shown(folder),
-        "tables": tables,
+        "looks": sample_images.shown(folder),
+        "tables": report_tables.on_page(analysis, links),
         "runs": provenance.run_tables(analysis, links),
         "facts": provenance.facts(analysis),
-        "terms": words.terms(analysis),
+        "terms": wording.terms(analysis),
     }
 
 
-def told(sentences: Sequence[str], most: int) -> Mapping[str, list[str]]:
-    """Sentences by whether they stand at once (`lead`) or unfold (`rest`): whole ones, of so many words at most."""
-    words_so_far = list(itertools.accumulate(len(sentence.split()) for sentence in sentences))
+def fold(sentences: Sequence[str], most: int) -> Mapping[str, list[str]]:
+    """Split sentences into those that are shown at once (`lead`), of so many words at most, and the `rest`."""
+    words_so_far = itertools.accumulate(len(sentence.split()) for sentence in sentences)
     number = sum(count <= most for count in words_so_far)
     return {"lead": list(sentences[:number]), "rest": list(sentences[number:])}
 
 
 def _title(analysis: Analysis) -> str:
-    """How much is compared."""
-    number = words.count(len(analysis.sets), "evaluation set")
+    """Say how much is compared."""
+    number = wording.count(len(analysis.sets), "evaluation set")
     if analysis.comparisons[0].noun == "data set":
-        number = words.count(len(blocks(analysis.sets)), "data set")
-    return f"{analysis.collection.scope.suite}: {words.count(len(analysis.algorithms), 'algorithm')} on {number}"
+        number = wording.count(len(blocks(analysis.sets)), "data set")
+    return f"{analysis.collection.scope.suite}: {wording.count(len(analysis.algorithms), 'algorithm')} on {number}"
 
 
-def _setting(analysis: Analysis, comparison: RankTests, links: cells.Links, folder: Path) -> Mapping[str, Any]:
-    """Sentences, tables and figures of one choice of sets."""
+def _setting(analysis: Analysis, comparison: RankTests, links: Links, folder: Path) -> Mapping[str, Any]:
+    """Return sentences, tables and figures of one choice of sets."""
     pictures = _Pictures(folder)
+    flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
+    names = ("critical_difference", "p_values", "ranks", "effects")
     return {
-        "title": words.setting_title(comparison),
-        "about": words.setting_sentence(analysis, comparison),
+        "title": wording.setting_title(comparison),
+        "about": wording.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
-        "concluded": told(findings.concluded(analysis, comparison), WORDS["concluded"]),
-        "sure": told(findings.sure(analysis, comparison), WORDS["sure"]),
-        "flips": told([*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)], WORDS["flips"]),
-        "tables": html_tables.of_setting(analysis, comparison, links),
-        "figures": {
-            name: pictures[f"{name}{comparison.suffix}"]
-            for name in ("critical_difference", "p_values", "ranks", "effects")
-        },
+        "concluded": fold(findings.concluded(analysis, comparison), WORDS["concluded"]),
+        "sure": fold(findings.sure(analysis, comparison), WORDS["sure"]),
+        "flips": fold(flips, WORDS["flips"]),
+        "tables": significance_tables.of_setting(analysis, comparison, links),
+        "figures": {name: pictures[f"{name}{comparison.suffix}"] for name in names},
     }
 
 
 def _part(name: str) -> Markup:
-    """Style or script, which are ours alone: nothing of the runs goes into them."""
+    """Return style or script, which hold nothing of the runs."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _policy() -> str:
-    """The browser may run our one script and load nothing, even if some name should get through as HTML."""
+    """Let the browser run our one script and load nothing, even if some name gets through as HTML."""
     digest = hashlib.sha256(f"\n{_part('report.js')}".encode()).digest()  # as the template has it, on a line of its own
     script = f"'sha256-{base64.b64encode(digest).decode()}'"
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script}"
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may break after its underscores if it is long, so that many columns fit on a page."""
+    """Let a long name break after its underscores, so that many columns fit on a page."""
     if len(name) <= 10:
         return escape(name)
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
 def _unbroken(text: str) -> Markup:
-    """The text with numbers that don't break at a minus; what is copied stays a number."""
+    """Keep numbers from breaking at a minus; what is copied stays a number."""
     return Markup(NEGATIVE.sub(r'<span class="number">\g<0></span>', str(escape(text))))
 
 
 class _Pictures:
-    """Figures by name, each a PNG as text and the width at which its letters are as large as the page's."""
+    """Figures by name: each a PNG as text, and the width at which its letters are as large as the page's."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "figures"
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
-        """None where the figure was not drawn."""
+        """Return a figure; None if it was not drawn."""
         path = self.folder / f"{name}.png"
         if not path.exists():
             return None
@@ -174,13 +171,13 @@ class _Pictures:
 
 
 class _Files:
-    """The files beside the page that have what a table has."""
+    """Files beside the page with the numbers of its tables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def of_table(self, names: str) -> list[str]:
-        """names: as tables have them, by commas. As CSV, and where there is one for a paper as LaTeX."""
-        found = [name.strip() for name in names.split(",") if name.strip()]
-        papers = [f"tables/{Path(name).stem}.tex" for name in found]
-        return [*found, *(name for name in papers if (self.folder / name).exists())]
+    def beside(self, names: str) -> list[str]:
+        """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""
+        csv_files = [name.strip() for name in names.split(",") if name.strip()]
+        latex_files = [f"tables/{Path(name).stem}.tex" for name in csv_files]
+        return [*csv_files, *(name for name in latex_files if (self.folder / name).exists())]

@@ -1,280 +1,194 @@
-"""The result as LaTeX tables for a paper. Each states its own provenance."""
+"""LaTeX tables that fit where they stand: in a column, across a page, on a turned page; long ones in parts.
+
+They need booktabs, graphicx and adjustbox; those on a turned page need rotating. Captions are short; a note below the
+table says the rest.
+"""
 
 from __future__ import annotations
 
-import math
+import itertools
+import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from biasbed.analysis import regret
-from biasbed.analysis.report import words
-from biasbed.analysis.report.compared import repeats
-from biasbed.analysis.report.floats import bold, escape, floated, turned
-from biasbed.analysis.report.groups import AVERAGE, Averages, ColumnGroup, above, averages, groups
-from biasbed.analysis.report.groups import caption as group_caption
-from biasbed.analysis.report.verdicts import Verdict, verdicts
-from biasbed.analysis.result import Analysis, Cell, number
-from biasbed.analysis.selection.rules import Rule
-from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.report import wording
+from biasbed.analysis.report.table import MISSING, ReportTable, TableCell, TableColumn, names_above
+from biasbed.analysis.result import Analysis
 
-DAGGER_TEXT = r"\textsuperscript{$\dagger$}~underlined: the algorithm trained on data of the maker of this set. "
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
+_SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
+_MARKS = {"✓": r"$\checkmark$", MISSING: "--"}  # cells that are one mark
 
+COLUMN, PAGE = 84.0, 178.0  # millimetres: of one of two columns, and of both
+CHARACTER, GAP = 1.5, 2.1  # millimetres: a digit at 8 pt, and the space between two columns
+LINES = {"table": 46, "table*": 46, "sidewaystable*": 26}  # that a page takes besides caption, head and note
+HELD = 20  # floats in a row; LaTeX holds back no more than 52
 
-def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Writes all LaTeX tables and returns file name -> one line that says what it is."""
-    (folder / "tables").mkdir(exist_ok=True)
-    run = words.repeated(analysis)
-    tables = {
-        "tables/scores.tex": (score_table(analysis), "scores of the algorithms on the sets, LaTeX"),
-        "tables/runs.tex": (run_table(analysis), f"score of every {run}, for an appendix, LaTeX"),
-    }
-    found = averages(analysis)
-    if found is not None:
-        tables["tables/averages.tex"] = (average_table(analysis, found), "averages of the data sets, LaTeX")
-        for group in groups(analysis):
-            if group.wide:
-                table = data_set_table(analysis, group)
-                tables[f"tables/scores_{group.block}.tex"] = (table, f"scores on {group.block} alone, LaTeX")
-    if any(len(comparison.ranks) for comparison in analysis.comparisons):
-        tables["tables/ranks.tex"] = (rank_table(analysis), "average ranks and omnibus test, LaTeX")
-    for comparison in analysis.comparisons:
-        if comparison.nemenyi is not None:
-            description = f"p-values of Nemenyi's test, {words.setting_file(comparison)}, LaTeX"
-            tables[f"tables/nemenyi{comparison.suffix}.tex"] = (nemenyi_table(analysis, comparison), description)
-        pairs = verdicts(analysis, comparison)
-        if pairs:
-            description = f"differences of all pairs with intervals and tests, {words.setting_file(comparison)}, LaTeX"
-            tables[f"tables/pairs{comparison.suffix}.tex"] = (pair_table(analysis, comparison, pairs), description)
-    if len(analysis.spread):
-        tables["tables/spread.tex"] = (spread_table(analysis), "scores with deviations over runs and epochs, LaTeX")
-    if len(analysis.selection_gap):
-        tables["tables/selection_gap.tex"] = (gap_table(analysis), "the selection rule beside the oracle, LaTeX")
-    for name, (text, _) in tables.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return {name: description for name, (_, description) in tables.items()}
+Label = Callable[[str], str]  # a name as a paper prints it
 
 
-def _name(analysis: Analysis, name: str) -> str:
-    """A method's or set's as it is printed."""
-    return escape(analysis.label(name))
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
-def score_table(analysis: Analysis) -> str:
-    """Algorithms x sets, mean +- std over runs; best bold, sets of the training data's maker underlined."""
-    found = groups(analysis)
-    rows = [
-        [_name(analysis, name), *(_cell(cell) for group in found for cell in group.cells(analysis, name))]
-        for name in analysis.algorithms
-    ]
-    caption = f"Scores in {analysis.units}: mean $\\pm$ {_error(analysis)}."
-    header, columns = heads(found, analysis.label), "l" + "r" * (len(rows[0]) - 1)
-    return floated(header, rows, columns, "scores", caption=caption, note=_note(analysis))
+def escape(text: str) -> str:
+    """Escape any text; characters that LaTeX's usual fonts lack (most beyond Latin-1) become a question mark."""
+    characters = " ".join(text.split())
+    return "".join(_SPECIAL.get(c, c if c.isprintable() and ord(c) < 256 else "?") for c in characters)
 
 
-def _note(analysis: Analysis) -> str:
-    """What stands below a table of scores."""
-    parts = [f"{provenance(analysis)}. Best in bold.", _of_averages(analysis)]
-    return " ".join(filter(None, [*parts, DAGGER_TEXT if analysis.daggers else "", _dashes(analysis)]))
-
-
-def _error(analysis: Analysis) -> str:
-    """What ± is; where it is not the standard deviation with n - 1, by what its variance is divided."""
-    usual = analysis.error == Rule.error
-    by = "" if usual else f", variance by ${words.error_by(analysis)}$"
-    return f"{words.error(analysis)} between {words.repeated(analysis)}s{by}"
-
-
-def data_set_table(analysis: Analysis, group: ColumnGroup) -> str:
-    """Algorithms x the columns of one data set, and their average."""
-    rows = [[_name(analysis, name), *map(_cell, group.cells(analysis, name))] for name in analysis.algorithms]
-    caption = f"{_name(analysis, group.block)}: scores in {analysis.units}, mean $\\pm$ {_error(analysis)}."
-    header, columns = ["", *(_name(analysis, name) for name in group.heads)], "l" + "r" * len(group.heads)
-    return floated(header, rows, columns, escape(f"scores-{group.block}"), caption=caption, note=_note(analysis))
-
-
-def average_table(analysis: Analysis, found: Averages) -> str:
-    """Algorithms x data sets, and the mean over these, as DomainBed prints it."""
-    rows = [
-        [_name(analysis, name), *map(_cell, cells), *([number(found.means[name])] if found.means else [])]
-        for name, cells in found.rows.items()
-    ]
-    heads = [*found.heads, *([AVERAGE] if found.means else [])]
-    header = ["", *(turned(analysis.label(name)) for name in heads)]
-    caption = f"Averages in {analysis.units}{'; last, the mean over the data sets' if found.means else ''}."
-    return floated(header, rows, "l" + "r" * len(heads), "averages", caption=caption, note=_note(analysis))
-
-
-def heads(found: Sequence[ColumnGroup], label: Callable[[str], str], first: Sequence[str] = ("",)) -> list[str]:
-    """The names of columns, and above them those of data sets that have several, each over a rule.
-
-    first: heads of the columns before them, as LaTeX has them.
-    """
-    header = [*first, *(turned(label(name)) for group in found for name in group.heads)]
-    if above(found):
-        names, rules, column = [""] * len(first), [], len(first) + 1
-        for name, width in above(found):
-            names.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(label(name))}}}")
-            rules += [rf"\cmidrule(lr){{{column}-{column + width - 1}}}"] if name else []
-            column += width
-        header[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n" + header[0]
-    return header
-
-
-def _of_averages(analysis: Analysis) -> str:
-    return escape(group_caption(analysis)).replace("±", r"$\pm$") + " " if group_caption(analysis) else ""
-
-
-def _dashes(analysis: Analysis) -> str:
-    """What a dash means."""
-    text = escape(words.not_applicable(analysis))
-    return f"{text} " if text else ""
-
-
-def spread_table(analysis: Analysis) -> str:
-    """The same means with the deviation over runs and epochs together (`spread`)."""
-    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
-    rows = []
-    for algorithm in analysis.algorithms:
-        cells = [found.get((algorithm, name)) for name in analysis.set_names]
-        texts = ["--" if row is None else _plus_minus(row["mean"], row["std_pooled"]) for row in cells]
-        rows.append([_name(analysis, algorithm), *texts])
-    caption = f"Scores in {analysis.units}: mean $\\pm$ standard deviation over runs and epochs together."
-    note = f"The root of the variance between runs and the mean variance over their epochs. {provenance(analysis)}."
-    return _by_set(analysis, rows, "spread", caption, note)
-
-
-def gap_table(analysis: Analysis) -> str:
-    """Each set's own best epoch, the rule in use, and their difference (Kalischek et al. 2023, table 1)."""
-    frame, rule = analysis.selection_gap, analysis.rule.name
-    found = {(row["algorithm"], row["dataset"]): row for row in frame.to_dict("records")}
-    rows = []
-    for algorithm in [name for name in analysis.algorithms if name in set(frame["algorithm"])]:
-        of_sets = [found.get((algorithm, name)) for name in analysis.set_names]
-        for column in (regret.ORACLE, rule, "difference"):
-            values = ["--" if row is None else f"{round(row[column], 1) + 0.0:.1f}" for row in of_sets]
-            named = _name(analysis, algorithm) if column == regret.ORACLE else ""
-            rows.append([named, escape(column), *values])
-    caption = f"ORACLE: each set's own best epoch, beside {escape(rule)}, and the difference, in {analysis.units}."
-    note = f"Each set's own best epoch is chosen on the test images. Means over runs. {provenance(analysis)}."
-    return _by_set(analysis, rows, "selection-gap", caption, note, "ll")
-
-
-def _by_set(
-    analysis: Analysis, rows: Sequence[Sequence[str]], label: str, caption: str, note: str, names: str = "l"
-) -> str:
-    """A table with a column for every set after those that name the row."""
-    header = [*[""] * len(names), *(turned(analysis.label(name)) for name in analysis.set_names)]
-    return floated(header, rows, names + "r" * len(analysis.set_names), label, caption=caption, note=note)
-
-
-def _plus_minus(mean: float, std: float) -> str:
-    return rf"{number(mean)} {{\scriptsize$\pm$ {number(std)}}}"
-
-
-def rank_table(analysis: Analysis) -> str:
-    """Average ranks, and below them the omnibus test of each setting."""
-    comparisons = [comparison for comparison in analysis.comparisons if len(comparison.ranks)]
-    header = ["", *(f"{c.setting} ({c.size})" for c in comparisons)]
-    order = dict.fromkeys(name for c in comparisons for name in c.mean_ranks)
-    ranks = [c.mean_ranks for c in comparisons]
-    rows = [[_name(analysis, name), *(f"{own[name]:.2f}" if name in own else "--" for own in ranks)] for name in order]
-    footer = [["$p$", *(_omnibus_p(c) for c in comparisons)]]
-    if any(c.reach and c.reach.critical_difference for c in comparisons):
-        differences = [c.reach.critical_difference if c.reach else None for c in comparisons]
-        footer.append(["critical difference", *("--" if d is None else f"{d:.2f}" for d in differences)])
-    note = f"$p$: {_test_name(comparisons[0])}. {provenance(analysis)}. "
-    pools = [f"{c.setting}: {pool}" for c in comparisons if (pool := words.pool(c))]
-    note += f"{escape('; '.join(pools))}. " if pools else ""
-    columns = "l" + "r" * len(comparisons)
-    return floated(header, rows, columns, "ranks", caption="Average ranks, 1 is best.", note=note, footer=footer)
-
-
-def nemenyi_table(analysis: Analysis, comparison: RankTests) -> str:
-    """p-values of all pairs, upper triangle; significant ones bold where the omnibus test is."""
-    names = [name for name in analysis.algorithms if name in comparison.algorithms]
-    rows = []
-    for i, a in enumerate(names):
-        cells = [_p_cell(comparison.p(a, b), comparison) if j > i else "" for j, b in enumerate(names)]
-        rows.append([_name(analysis, a), *cells])
-    caption = f"Nemenyi's test, $p$-values on {comparison.size}."
-    note = f"Bold: below {comparison.alpha:g}. {provenance(analysis)}. "
-    if not comparison.significant:
-        note += "The omnibus test is not significant, so no pair may be called different and none is bold. "
-    header = ["", *(turned(analysis.label(name)) for name in names)]
-    columns, label = "l" + "r" * len(names), f"nemenyi-{comparison.setting}"
-    return floated(header, rows, columns, label, caption=caption, note=note)
-
-
-def pair_table(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> str:
-    """Every pair's mean difference with its interval and what the tests say, over as many floats as it takes."""
-    head = ["$a$", "$b$", "$a-b$", "interval", "wins", "$p$", "$a>b$"]
-    digits = analysis.sets[0].digits
-    rows = [
-        [
-            _name(analysis, pair.a),
-            _name(analysis, pair.b),
-            f"{pair.difference:.{digits}f}",
-            "--" if math.isnan(pair.low) else f"{pair.low:.{digits}f} to {pair.high:.{digits}f}",
-            f"{pair.wins}/{pair.num_sets}",
-            bold(words.short_p(pair.p_holm, comparison.alpha).replace("<", "$<$"), pair.wilcoxon),
-            "--" if math.isnan(pair.improvement) else f"{pair.improvement:.2f}",
-        ]
-        for pair in pairs
-    ]
-    interval = rf"{100 * (1 - comparison.alpha):g}\,\% bootstrap interval"
-    caption = f"Pairs on {comparison.size}: mean difference in {words.unit(analysis)} with its {interval}."
-    note = (
-        f"Wins: {comparison.noun}s on which $a$ is better. $p$: exact Wilcoxon with Holm's correction (bold: "
-        "significant, under a significant omnibus test). $a>b$: how often a run of $a$ beats a run of $b$. "
-        f"{provenance(analysis)}."
-    )
-    return floated(head, rows, "llrrrrr", f"pairs-{comparison.setting}", caption=caption, note=note)
-
-
-def run_table(analysis: Analysis) -> str:
-    """Every replicate's scores, over as many floats as it takes."""
-    head = ["algorithm", "seed", *(turned(analysis.label(name)) for name in analysis.set_names)]
-    rows = []
-    for one in repeats(analysis):
-        values = [number(one.scores.get(c.name, math.nan), c.digits) for c in analysis.sets]
-        rows.append([_name(analysis, one.algorithm), escape(one.name), *values])
-    caption = f"Scores in {analysis.units} of every {words.repeated(analysis)}."
-    columns = "ll" + "r" * len(analysis.set_names)
-    return floated(head, rows, columns, "runs", caption=caption, note=f"{provenance(analysis)}.")
-
-
-def _cell(cell: Cell) -> str:
-    text = bold(cell.mean_text, cell.best)
-    if cell.std_text:
-        text += rf" {{\scriptsize$\pm$ {cell.std_text}}}"
-    return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}" if cell.dagger else text
-
-
-def _p_cell(p: float, comparison: RankTests) -> str:
-    text = words.short_p(p, comparison.alpha).replace("<", "$<$")
-    return bold(text, comparison.significant and p < comparison.alpha)
-
-
-def _omnibus_p(comparison: RankTests) -> str:
-    if comparison.skipped:
-        return "--"
-    test = comparison.pair.wilcoxon_p if comparison.pair else comparison.friedman.p if comparison.friedman else math.nan
-    mantissa, _, exponent = f"{test:.3g}".partition("e")
-    return rf"${mantissa}\cdot 10^{{{int(exponent)}}}$" if exponent else mantissa
-
-
-def _test_name(comparison: RankTests) -> str:
-    if comparison.skipped:
-        return "no test, " + escape(comparison.skipped)
-    test = comparison.friedman
-    if test is None:
-        return "exact Wilcoxon signed-rank test"
-    how = "with Iman and Davenport's $F$" if test.permutation_p is None else "by permutation of the ranks"
-    return f"Friedman's test {how}"
+def prose(text: str) -> str:
+    """Escape a sentence, with ± as LaTeX sets it."""
+    return escape(text).replace("±", r"$\pm$")
 
 
 def provenance(analysis: Analysis) -> str:
-    """Study, rule and number of runs, for captions."""
-    return escape(
-        f"{analysis.title}; rule {analysis.rule.name}: {words.rule_label(analysis)}; {analysis.runs_sentence}"
+    """Return study, rule and number of runs, for notes."""
+    rule = f"rule {analysis.rule.name}: {wording.rule_label(analysis)}"
+    return escape(f"{analysis.title}; {rule}; {analysis.runs_sentence}")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def render(table: ReportTable, label: Label) -> str:
+    """Render a table as a float, or several if it is longer than a page. label: names as a paper prints them."""
+    return render_panels([("", table)], label)
+
+
+def render_panels(panels: Sequence[tuple[str, ReportTable]], label: Label) -> str:
+    """Render tables with the same columns in one float, each under its title if there are several."""
+    table = panels[0][1]
+    is_printed = [column.printed is not None for column in table.columns]
+    columns = list(itertools.compress(table.columns, is_printed))
+    rows: list[list[str]] = []
+    for title, panel in panels:
+        if title:
+            rule = r"\midrule " if rows else ""
+            rows.append([rf"{rule}\multicolumn{{{len(columns)}}}{{l}}{{\emph{{{escape(title)}}}}}"])
+        rows += [list(map(_cell, itertools.compress(row, is_printed))) for row in panel.rows]
+    assert table.printed is not None
+    return floated(
+        _header(columns, label),
+        rows,
+        "".join(column.align for column in columns),
+        table.printed.label,
+        caption=table.printed.caption,
+        note=table.printed.note,
+        footer=table.footer,
+        packages=table.printed.packages,
     )
+
+
+def _header(columns: Sequence[TableColumn], label: Label) -> list[str]:
+    """Return the heads; above them, in the first, the names of data sets that have several columns, with rules."""
+    heads = [_head(column, label) for column in columns]
+    names, rules, start = [], [], 1
+    for name, width in names_above(columns):
+        end = start + width - 1
+        is_first = not columns[start - 1].block
+        names += [""] * width if is_first else [rf"\multicolumn{{{width}}}{{c}}{{{escape(label(name))}}}"]
+        if name:
+            rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
+        start = end + 1
+    if names:
+        heads[0] = " & ".join(names) + r" \\ " + " ".join(rules) + "\n" + heads[0]
+    return heads
+
+
+def _head(column: TableColumn, label: Label) -> str:
+    head = (column.printed or "") + column.unit
+    if column.style == "math":
+        return f"${head}$"
+    text = escape(head if column.style == "plain" else label(head))
+    if column.style == "turned":
+        return rf"\rotatebox{{60}}{{{text}}}"
+    return text
+
+
+def _cell(cell: TableCell) -> str:
+    if not cell.text and cell.published:
+        return f"({cell.published})"
+    is_text = cell.left or cell.label
+    text = escape(cell.label or cell.text) if is_text else cell.text.replace("<", "$<$")
+    text = _MARKS.get(cell.text, text)
+    text = rf"\textbf{{{text}}}" if cell.bold else text
+    text = rf"\underline{{{text}}}" if cell.underlined else text
+    if cell.spread:
+        spread = escape(cell.spread).replace("±", r"$\pm$ ")
+        text += rf" {{\scriptsize{spread}}}"
+    if cell.published:
+        text += f" ({cell.published})"
+    if cell.dagger:
+        return rf"\underline{{{text}}}\textsuperscript{{$\dagger$}}"
+    return text
+
+
+def floated(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    columns: str,
+    label: str,
+    *,
+    caption: str,
+    note: str,
+    footer: Sequence[Sequence[str]] = (),
+    packages: str = "",
+) -> str:
+    """Return a table as a float; as several, one after the other, if it is longer than a page.
+
+    header, rows, footer: cells as LaTeX. columns: their alignment. packages: needed besides the usual ones.
+    """
+    kind = environment([header, *rows, *footer])
+    needs = ["booktabs, graphicx, adjustbox", *(["rotating"] if kind.startswith("sideways") else []), packages]
+    parts = [rows[start : start + LINES[kind]] for start in range(0, len(rows), LINES[kind])] or [rows]
+    lines = [f"% needs: {', '.join(filter(None, needs))}"]
+    for number, part in enumerate(parts):
+        title = rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}"
+        if number:
+            title = rf"\addtocounter{{table}}{{-1}}\caption{{{caption.strip()} (Continued.)}}"
+        if number and not number % HELD:
+            lines.append(r"\clearpage")
+        lines += [rf"\begin{{{kind}}}", r"\centering\footnotesize\setlength{\tabcolsep}{3pt}", title]
+        lines += _tabular(header, part, columns, footer if number == len(parts) - 1 else ())
+        below = rf"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\raggedright {note.strip()}\end{{minipage}}"
+        if note and not number:
+            lines.append(below)
+        lines += [rf"\end{{{kind}}}"]
+    return "\n".join([*lines, ""])
+
+
+def environment(lines: Sequence[Sequence[str]]) -> str:
+    """Return the float that is wide enough for these cells: of a column, a page or a turned page."""
+    widths: dict[int, int] = {}
+    for cells in lines:
+        for i, cell in enumerate(cells):
+            widths[i] = max(widths.get(i, 0), _count_characters(cell))
+    width = sum(CHARACTER * characters + GAP for characters in widths.values())
+    if width <= COLUMN:
+        return "table"
+    if width <= PAGE:
+        return "table*"
+    return "sidewaystable*"
+
+
+def _count_characters(cell: str) -> int:
+    """Estimate how many characters wide a cell is; heads that are turned or span columns need almost no width."""
+    last_line = cell.rsplit("\n", 1)[-1]
+    if r"\multicolumn" in last_line or r"\rotatebox" in last_line:
+        return 3
+    return len(re.sub(r"\\[a-zA-Z]+|[{}$\\]", "", last_line))
+
+
+def _tabular(
+    header: Sequence[str], rows: Sequence[Sequence[str]], columns: str, footer: Sequence[Sequence[str]]
+) -> list[str]:
+    lines = [r"\begin{adjustbox}{max width=\linewidth}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+    lines += [" & ".join(header) + r" \\", r"\midrule", *map(_line, rows)]
+    if footer:
+        lines += [r"\midrule", *map(_line, footer)]
+    return [*lines, r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Join the cells of a line, with a minus sign for the hyphen before a number (not in exponents, which have one)."""
+    return " & ".join(re.sub(r"(?<![\w\-])(?<!\^\{)-(?=\d)", "$-$", cell) for cell in cells) + r" \\"

@@ -1,11 +1,12 @@
-"""Every pair of algorithms with all that is known of it side by side: what the report, its figures and words print."""
+"""Pairs of algorithms: sizes of their differences and what each test says, claims and what overturns them."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -48,38 +49,41 @@ class Verdict:
 
     @property
     def told_apart(self) -> bool:
-        """Whether any of the two tests over sets separates the pair."""
+        """True if any of the two tests over sets separates the pair."""
         return self.nemenyi or self.wilcoxon
 
 
 def main(analysis: Analysis) -> RankTests:
-    """The comparison that the headline is about: of all algorithms, if they have sets in common."""
+    """Return the comparison that the headline is about: of all algorithms, if they have sets in common."""
     pools = [comparison for comparison in analysis.comparisons if comparison.setting != STRICT]
     return next((comparison for comparison in pools if not comparison.skipped), pools[0])
 
 
 def control_of(analysis: Analysis, comparison: RankTests) -> str:
-    """The control that a comparison has; `none`: all pairs are compared."""
+    """Return the control of a comparison; `none` if all pairs are compared."""
     control = analysis.options.control
-    return control if control in comparison.algorithms else "none"
+    if control in comparison.algorithms:
+        return control
+    return "none"
 
 
 def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
-    """All pairs of one setting, the largest difference first; empty where there are no effects (one unit is needed)."""
-    found = analysis.pairwise
+    """Return all pairs of one setting, the largest difference first; none without effects, which need one unit."""
+    results = analysis.pairwise
     keys = ["setting", "a", "b"]
-    rows = found.effects.merge(found.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
-    rows = rows.merge(found.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
-    rows = rows.merge(found.pool[[*keys, "depends_on_pool"]], on=keys, how="left")
+    rows = results.effects.merge(results.wilcoxon[[*keys, "p_holm", "significant"]], on=keys)
+    rows = rows.merge(results.bayesian[[*keys, "p_a", "p_rope", "p_b", "verdict"]], on=keys, how="left")
+    rows = rows.merge(results.pool[[*keys, "depends_on_pool"]], on=keys, how="left")
     rows = rows[rows["setting"] == comparison.setting]
-    turn = control_of(analysis, comparison) == "none"
-    pairs = [_verdict(row, comparison, turn) for row in rows.to_dict("records")]
+    puts_better_first = control_of(analysis, comparison) == "none"
+    pairs = []
+    for row in rows.to_dict("records"):
+        is_turned = puts_better_first and row["mean_difference"] < 0
+        pairs.append(_verdict(_turn(row) if is_turned else row, comparison))
     return sorted(pairs, key=lambda pair: -pair.difference)
 
 
-def _verdict(row: dict[Any, Any], comparison: RankTests, turn: bool) -> Verdict:
-    if turn and row["mean_difference"] < 0:
-        row = _turned(row)
+def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
     p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
     return Verdict(
         a=row["a"],
@@ -107,10 +111,11 @@ def _verdict(row: dict[Any, Any], comparison: RankTests, turn: bool) -> Verdict:
     )
 
 
-def _turned(row: dict[Any, Any]) -> dict[Any, Any]:
-    """The same pair seen from the other side."""
-    other = {"a": "b", "wins": "losses", "p_a": "p_b"}
-    turned = row | {x: row[y] for x, y in other.items()} | {y: row[x] for x, y in other.items()}
+def _turn(row: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the same pair seen from the other side."""
+    turned = dict(row)
+    for x, y in (("a", "b"), ("wins", "losses"), ("p_a", "p_b")):
+        turned[x], turned[y] = row[y], row[x]
     turned["mean_difference"] = -row["mean_difference"]
     turned["bootstrap_low"], turned["bootstrap_high"] = -row["bootstrap_high"], -row["bootstrap_low"]
     turned["probability_of_improvement"] = 1 - row["probability_of_improvement"]
@@ -124,6 +129,22 @@ def _turned(row: dict[Any, Any]) -> dict[Any, Any]:
 # --- conclusions ------------------------------------------------------------------------------------------------------
 
 
+class Claim(NamedTuple):
+    """A pair that a test tells apart."""
+
+    test: str  # stability.NEMENYI or WILCOXON
+    better: str
+    worse: str
+
+
+class OverturningChange(NamedTuple):
+    """A change, what was changed, and the conclusion after it, as in sensitivity.csv."""
+
+    kind: str
+    changed: str
+    after: str
+
+
 @dataclass(frozen=True)
 class Overturned:
     """One conclusion and every change that makes it another."""
@@ -132,70 +153,80 @@ class Overturned:
     a: str
     b: str
     before: str
-    changes: tuple[tuple[str, str, str], ...]  # (change, what, after), as in sensitivity.csv
+    changes: tuple[OverturningChange, ...]
 
     @property
     def positive(self) -> bool:
-        """Whether the conclusion says that something differs; else a change would make it say so."""
+        """True if the conclusion says that something differs; else a change would make it say so."""
         return self.before not in (stability.SAME, stability.NOT_SHOWN)
 
 
 def overturned(flips: pd.DataFrame, setting: str) -> list[Overturned]:
-    """The conclusions of a setting that some change overturns: those that claim something first."""
-    own = flips[flips["setting"] == setting]
-    found = []
-    for (test, a, b, before), rows in own.groupby(["test", "a", "b", "before"], sort=False):
-        changes = tuple(zip(rows["change"], rows["what"], rows["after"], strict=True))
-        found.append(Overturned(str(test), str(a), str(b), str(before), changes))
-    return sorted(found, key=lambda one: (not one.positive, one.test != stability.OMNIBUS))
+    """Return the conclusions of a setting that some change overturns: those that claim something first."""
+    of_setting = flips[flips["setting"] == setting]
+    conclusions = []
+    for (test, a, b, before), rows in of_setting.groupby(["test", "a", "b", "before"], sort=False):
+        values = zip(rows["change"], rows["what"], rows["after"], strict=True)
+        changes = tuple(OverturningChange(*value) for value in values)
+        conclusions.append(Overturned(str(test), str(a), str(b), str(before), changes))
+    return sorted(conclusions, key=lambda c: (not c.positive, c.test != stability.OMNIBUS))
 
 
-def claims(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, str]]:
-    """(test, better, worse) of every pair that a test over sets separates, best ranks first."""
+def claims(analysis: Analysis, comparison: RankTests) -> list[Claim]:
+    """Return every pair that a test over sets separates, by test, best ranks first."""
     order = list(comparison.mean_ranks)
-    found = []
-    for test, pairs in (
-        (stability.NEMENYI, [pair for pair in _nemenyi(comparison) if asked(analysis, comparison, pair)]),
-        (stability.WILCOXON, _wilcoxon(analysis, comparison)),
-    ):
-        found += [(test, a, b) for a, b in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1])))]
-    return found
+    nemenyi = [pair for pair in _nemenyi(comparison) if is_compared(analysis, comparison, pair)]
+    claimed = []
+    for test, pairs in (stability.NEMENYI, nemenyi), (stability.WILCOXON, _wilcoxon(analysis, comparison)):
+        for better, worse in sorted(pairs, key=lambda pair: (order.index(pair[0]), order.index(pair[1]))):
+            claimed.append(Claim(test, better, worse))
+    return claimed
 
 
-def asked(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> bool:
-    """Whether the pair is among those compared: with a control only its own, though the files have Nemenyi's of all."""
+def is_compared(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) -> bool:
+    """Return True if the pair is compared: with a control only its own are, though files have Nemenyi's of all."""
     return control_of(analysis, comparison) in ("none", *pair)
 
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:
-    """Points by which the one's mean over the sets is ahead of the other's; NaN where sets have no common unit."""
+    """Return by how many points one's mean over the sets is ahead of the other's; NaN if sets have no common unit."""
     frame = analysis.pairwise.effects
-    own = frame[frame["setting"] == comparison.setting]
-    found = {(a, b): float(d) for a, b, d in zip(own["a"], own["b"], own["mean_difference"], strict=True)}
-    lead = found.get((better, worse), -found.get((worse, better), math.nan))
-    return round(lead, DIGITS) + 0.0
+    rows = frame[frame["setting"] == comparison.setting]
+    differences = dict(zip(zip(rows["a"], rows["b"], strict=True), rows["mean_difference"], strict=True))
+    lead = differences.get((better, worse), -differences.get((worse, better), math.nan))
+    return round(float(lead), DIGITS) + 0.0
 
 
-def firm(analysis: Analysis, comparison: RankTests) -> list[tuple[str, str, str]]:
-    """The claims that no change overturned: after each, the same test still puts the same one before the other."""
-    shaky = {(one.test, frozenset((one.a, one.b))) for one in overturned(analysis.pairwise.flips, comparison.setting)}
-    return [claim for claim in claims(analysis, comparison) if (claim[0], frozenset(claim[1:])) not in shaky]
+def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:
+    """Return the claims that no change overturned: after each, the same test still puts the same one first."""
+    flips = overturned(analysis.pairwise.flips, comparison.setting)
+    shaky = {(flip.test, frozenset((flip.a, flip.b))) for flip in flips}
+    firm_claims = []
+    for claim in claims(analysis, comparison):
+        if (claim.test, frozenset((claim.better, claim.worse))) not in shaky:
+            firm_claims.append(claim)
+    return firm_claims
 
 
 def _nemenyi(comparison: RankTests) -> Sequence[tuple[str, str]]:
     if comparison.nemenyi is None or not comparison.significant:
         return []
-    order = list(comparison.mean_ranks)
-    return [(a, b) for i, a in enumerate(order) for b in order[i + 1 :] if comparison.p(a, b) < comparison.alpha]
+    pairs = itertools.combinations(comparison.mean_ranks, 2)
+    return [(a, b) for a, b in pairs if comparison.p(a, b) < comparison.alpha]
 
 
 def _wilcoxon(analysis: Analysis, comparison: RankTests) -> Sequence[tuple[str, str]]:
-    """Those of Wilcoxon's tests; the test of two algorithms stands even where sets have no common unit."""
+    """Return the pairs that Wilcoxon's tests separate; the test of two algorithms needs no common unit of the sets."""
     pair = comparison.pair
     if pair is not None:
-        other = pair.b if pair.better == pair.a else pair.a
-        return [(pair.better, other)] if comparison.significant else []
+        worse = pair.b if pair.better == pair.a else pair.a
+        if comparison.significant:
+            return [(pair.better, worse)]
+        return []
     frame = analysis.pairwise.wilcoxon
-    own = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
-    ahead = own["rank_sum_a"] > own["rank_sum_b"]
-    return [(a, b) if first else (b, a) for a, b, first in zip(own["a"], own["b"], ahead, strict=True)]
+    rows = frame[(frame["setting"] == comparison.setting) & frame["significant"].astype(bool)]
+    pairs = []
+    for row in rows.to_dict("records"):
+        is_a_ahead = row["rank_sum_a"] > row["rank_sum_b"]
+        pairs.append((row["a"], row["b"]) if is_a_ahead else (row["b"], row["a"]))
+    return pairs

@@ -53,8 +53,8 @@ def by_row(
 def _conditions(collection: Collection, column: Column) -> tuple[str, ...]:
     """The metrics of accuracies under the conditions of a column's set; none where these are no corruptions."""
     protocol = next(cell.protocol for cell in collection.cells if cell.name == column.cell)
-    derivation = protocol.derivation(str(record.MetricName("test", BASE, column.entry.name)))
-    return () if derivation is None or not column.entry.conditions else derivation.inputs
+    derivation = protocol.derivation(str(record.MetricName("test", BASE, column.set_record.name)))
+    return () if derivation is None or not column.set_record.conditions else derivation.inputs
 
 
 def _errors(
@@ -69,7 +69,7 @@ def _errors(
     own = [run for run in collection.runs if run.algorithm == row]
     pools = pools_of(own, histories, columns, collection.protocols, collection.evidence)
     of_runs: dict[str, list[Errors]] = defaultdict(list)
-    names = {(column.cell, column.entry.name): column.name for column in columns if column.name in inputs}
+    names = {(column.cell, column.set_record.name): column.name for column in columns if column.name in inputs}
     for pool, choice in select(rules, pools, columns, collection.protocols).choices:
         name = names.get((pool.cell, choice.set))
         if name is not None:
@@ -94,7 +94,7 @@ def _declared(column: Column, errors: Errors, row: str) -> list[record.Derived]:
 
     def value(measure: str, function: str, inputs: Sequence[str], references: Sequence[float] = ()) -> record.Derived:
         found = tuple(inputs), tuple(references)
-        return record.Derived("test", measure, column.entry.name, function, *found, higher_is_better=False)
+        return record.Derived("test", measure, column.set_record.name, function, *found, higher_is_better=False)
 
     each = []
     for name, metrics in corruptions.items():
@@ -114,5 +114,5 @@ def _corruption(metric: str) -> str:
 
 def _shown(column: Column, by: record.Derived) -> Column:
     """The column with a derived value in its own one's place."""
-    entry = dataclasses.replace(column.entry, headline=by.measure, chance=0.0, unit="", higher_is_better=False)
-    return dataclasses.replace(column, entry=entry, unit=by.unit, is_asked_for=True)
+    entry = dataclasses.replace(column.set_record, headline=by.measure, chance=0.0, unit="", higher_is_better=False)
+    return dataclasses.replace(column, set_record=entry, unit=by.unit, is_asked_for=True)

@@ -162,7 +162,7 @@ def pools_of(
     """
     sets: dict[str, list[record.SetRecord]] = {}
     for column in columns:
-        sets.setdefault(column.cell, []).append(column.entry)
+        sets.setdefault(column.cell, []).append(column.set_record)
     found: dict[tuple[str, str], dict[str, list[Candidate]]] = {}
     for run, cells in [*((run, run.among(sets)) for run in runs), *((run, (run.cell,)) for run in evidence)]:
         search = (run.algorithm, run.repeat if run.is_trial else "")

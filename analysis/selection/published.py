@@ -67,7 +67,7 @@ class PublishedStudy:
             names = found.setdefault(column.cell, {})
             for name in metrics:
                 if name.set == theirs.name:
-                    names[str(dataclasses.replace(name, set=column.entry.name))] = str(name)
+                    names[str(dataclasses.replace(name, set=column.set_record.name))] = str(name)
         return found
 
 
@@ -126,12 +126,12 @@ def _shared(
 ) -> tuple[list[tuple[Column, record.SetRecord]], list[str]]:
     """One's own columns with the paper's records of the same sets, and what else is to be said about them."""
     held_out = {cell.name: cell.test_domains for cell in cells}
-    counts = Counter(column.entry.name for column in own)
+    counts = Counter(column.set_record.name for column in own)
     printed = columns_of([TrainedOn("", theirs)])
     shared, notes = [], []
     for column in own:
-        names = {column.name} | ({column.entry.name} if counts[column.entry.name] == 1 else set())
-        alone = held_out.get(column.cell, ()) == (column.entry.domain,)
+        names = {column.name} | ({column.set_record.name} if counts[column.set_record.name] == 1 else set())
+        alone = held_out.get(column.cell, ()) == (column.set_record.domain,)
         other = next((p for p in printed if _is_same(column, p, names, alone)), None)
         if other is None:
             continue
@@ -142,7 +142,7 @@ def _shared(
             continue
         if other.images and column.images != other.images:
             notes.append(f"{column.name} has {column.images} images here and {other.images} there")
-        shared.append((column, other.entry))
+        shared.append((column, other.set_record))
     return shared, notes
 
 
@@ -152,9 +152,9 @@ def _is_same(column: Column, printed: Column, names: set[str], alone: bool) -> b
 
     A domain is the same by block and name; it was trained on in part, had more been held out or none.
     """
-    entry = printed.entry
+    entry = printed.set_record
     if entry.domain:
-        same_domain = column.entry.domain in (entry.domain, *entry.aliases) and column.block == printed.block
+        same_domain = column.set_record.domain in (entry.domain, *entry.aliases) and column.block == printed.block
         return same_domain and alone
     return bool(names & {entry.name, *entry.aliases})
 
@@ -205,8 +205,8 @@ def join(
 
 def _with_summary(column: Column) -> Column:
     """The column with what stands beside published means."""
-    entry = dataclasses.replace(column.entry, measures=(*column.measures, *measures.SUMMARY))
-    return dataclasses.replace(column, entry=entry)
+    entry = dataclasses.replace(column.set_record, measures=(*column.measures, *measures.SUMMARY))
+    return dataclasses.replace(column, set_record=entry)
 
 
 def _has_wanted(study: PublishedStudy, wanted: Sequence[str] | str) -> bool:

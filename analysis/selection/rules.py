@@ -247,7 +247,7 @@ class BestEpochPerRun(Rule):
         if len({column.unit for same in counted for column in same}) > 1:
             what = " and ".join(sorted({column.headline for same in counted for column in same}))
             raise UsageError(f"selection={cls.name}: {what} have no common mean; choose sets= of one unit")
-        return cls(tuple(tuple(column.entry for column in same) for same in counted))
+        return cls(tuple(tuple(column.set_record for column in same) for same in counted))
 
     @property
     def label(self) -> str:

@@ -60,7 +60,7 @@ def rules_of(
     """The rule as it is made for each protocol and cell, whose `sets` are those that count there."""
     found = {}
     for run in collection.own:
-        names = {column.entry.name for column in columns if column.cell == run.cell}
+        names = {column.set_record.name for column in columns if column.cell == run.cell}
         protocol = collection.protocol_of(run)
         counted = tuple(entry for entry in protocol.columns if entry.name in names)
         if counted and (run.protocol, run.cell) not in found:
@@ -120,11 +120,11 @@ def select(
     missing: list[Missing] = []
     chosen: list[tuple[Pool, Choice]] = []
     for pool in pools:
-        of_cell = {column.entry.name: column for column in columns if column.cell == pool.cell}
+        of_cell = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         for choice in _choices(rules, pool):
             candidate, column = pool.by_run[choice.run], of_cell[choice.set]
             protocol = protocols[candidate.run.protocol]
-            problem = _problem(candidate.history, column.entry, choice.steps, protocol)
+            problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
             if problem:
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
@@ -149,7 +149,7 @@ def _values(
     candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, by: float, measures: Sequence[str]
 ) -> tuple[object, ...]:
     """The columns from `value` on, then the further measures."""
-    history, entry = candidate.history, column.entry
+    history, entry = candidate.history, column.set_record
     places = [summary_metrics(column, measure) for measure in measures]
     means = [_mean_at(history, next(filter(history.curve, names), names[0]), steps) for names in places]
     value, followed = _mean_at(history, headline(entry), steps), _mean_at(history, monitor, steps)
@@ -203,7 +203,7 @@ def choice_table(
 
     One row per pool and column.
     """
-    names = {(column.cell, column.entry.name): column.name for column in columns}
+    names = {(column.cell, column.set_record.name): column.name for column in columns}
     rows = []
     for pool, choice in selected.choices:
         run, steps = runs[choice.run], choice.steps

@@ -84,14 +84,14 @@ def _rules() -> Lines:
 
 def _tables() -> Lines:
     """Of studies, and layouts of published ones."""
-    from biasbed.analysis import layout_file
+    from biasbed.analysis.comparisons import layout_file
     from biasbed.studies.table import TABLES
 
     for path in sorted(TABLES.glob("*.yaml")):
         comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))
         yield path.stem, f"benchmark table=: {sentence(comment)}"
     for name in layout_file.names():
-        yield name, f"analyze report=: {layout_file.read(name).words.title}"
+        yield name, f"analyze report=: {layout_file.read(name).settings.title}"
 
 
 def _registered(registry: Registry) -> Lines:

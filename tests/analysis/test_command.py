@@ -230,7 +230,7 @@ def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
 def test_wide_tables_are_split_and_lose_nothing() -> None:
     header = ["", *(f"column_{i}" for i in range(12))]
     rows = [[f"row_{j}", *(f"{i}.{j}" for i in range(12))] for j in range(3)]
-    text = summary.table(header, rows, width=60)
+    text = summary.align(header, rows, width=60)
     assert max(map(len, text.splitlines())) <= 60
     assert all(f"{i}.{j}" in text.split() for i in range(12) for j in range(3))
     assert text.count("row_0") == text.count("\n\n") + 1

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import html_tables, summary, tables
-from biasbed.analysis.report.cells import Links
+from biasbed.analysis.report import data_files, report_tables, summary
+from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.suites.debiasing import MEASURES, RULES
@@ -101,7 +101,7 @@ def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder
 
 def test_files_and_reports_have_them(searched: Recorder) -> None:
     analysis = analysis_of(searched)
-    files = tables.frames(analysis)
+    files = data_files.frames(analysis)
     assert {"winners.csv", "criteria.csv"} <= set(files)
     assert len(files["winners.csv"][0]) == len(analysis.choices)
     text = summary.render(analysis)
@@ -109,7 +109,7 @@ def test_files_and_reports_have_them(searched: Recorder) -> None:
     mean = analysis.winners.means.set_index(["rule", "dataset"]).loc[("worst_group", "x-5"), "ac_score"]
     shown = [line.split() for line in text.splitlines() if "x-5 worst_group" in line]
     assert any(f"{mean:.1f}" in line for line in shown)
-    found = html_tables.whole(analysis, Links(analysis))
+    found = report_tables.on_page(analysis, Links(analysis))
     assert len(found["criteria"].rows) == len(analysis.winners.means)
     assert any("optim.lr=1e-2" in cell.text for row in found["winners"].rows for cell in row)
 
@@ -120,5 +120,5 @@ def test_without_a_search_there_are_none(recorder: Recorder) -> None:
     analysis = analysis_of(recorder, "own")
     assert analysis.winners.each.empty
     assert isinstance(analysis.winners.means, pd.DataFrame)
-    assert not {"winners.csv", "criteria.csv"} & set(tables.frames(analysis))
+    assert not {"winners.csv", "criteria.csv"} & set(data_files.frames(analysis))
     assert "by criterion" not in summary.render(analysis)

@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 from biasbed import cli
-from biasbed.analysis import effective
 from biasbed.analysis.columns import Column
+from biasbed.analysis.comparisons import effective_robustness
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report.further_findings import effective_sentences
 from biasbed.errors import UsageError
 from biasbed.published import cells, import_runs
 from biasbed.suites import derived
@@ -49,7 +50,7 @@ def options(plain: tuple[str, ...] = PLAIN, pair: str = PAIR) -> AnalyzeOptions:
 
 def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
     """Line and residuals as worked out from the printed errors by other means."""
-    found = effective.table(means, SETS, options()).set_index("algorithm")
+    found = effective_robustness.effective_table(means, SETS, options()).set_index("algorithm")
     assert found.iloc[0][["slope", "intercept"]].tolist() == pytest.approx([1.4104, -2.3350], abs=5e-5)
     assert found.iloc[0]["r2"] == pytest.approx(0.901, abs=5e-4)
     expected = {
@@ -65,11 +66,11 @@ def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
 
 
 def test_what_is_said_of_it(means: pd.DataFrame) -> None:
-    (text,) = effective.sentences(effective.table(means, SETS, options()), 0.05)
+    (text,) = effective_sentences(effective_robustness.effective_table(means, SETS, options()), 0.05)
     assert "slope 1.4104, intercept -2.3350 and R² 0.901" in text
     assert "deepaug_augmix (+10.6)" in text
-    assert "noise2net" not in text.partition("Above it")[2], "within what a plain row may be"
-    assert text.endswith("of adversarial, resnext101_32x8d_wsl: they lie far outside the plain rows' range.")
+    assert "noise2net" not in text.partition("Rows above")[2], "within what a plain row may be"
+    assert text.endswith("about adversarial, resnext101_32x8d_wsl: they lie far outside the plain rows' range.")
 
 
 def test_the_interval_holds_a_further_plain_row_as_often_as_it_says() -> None:
@@ -78,20 +79,20 @@ def test_the_interval_holds_a_further_plain_row_as_often_as_it_says() -> None:
     x = np.array([0.2, 0.5, 0.8, 1.1, 1.4, 0.9])
     for _ in range(times):
         y = 1.3 * x - 1 + generator.normal(0, 0.1, len(x))
-        line = effective.ProbitLine.through(x[:5], y[:5])
-        inside += abs(y[5] - line.at(x[5])) <= line.reach(x[5], 0.1)
+        line = effective_robustness.ProbitLine.through(x[:5], y[:5])
+        inside += abs(y[5] - line.at(x[5])) <= line.margin(x[5], 0.1)
     assert inside / times == pytest.approx(0.9, abs=0.02)
 
 
 def test_far_is_farther_than_the_range_is_wide() -> None:
-    line = effective.ProbitLine.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
+    line = effective_robustness.ProbitLine.through(np.array([1.0, 1.5, 2.0, 1.2]), np.array([0.1, 0.4, 0.9, 0.3]))
     assert [line.is_far(x) for x in (-0.01, 0.0, 1.7, 3.0, 3.01)] == [True, False, False, False, True]
 
 
 def test_plain_rows_on_the_line_leave_nothing(means: pd.DataFrame) -> None:
     x = np.array([0.1, 0.4, 0.7, 1.3])
     exact = pd.DataFrame([stats.norm.cdf(x), stats.norm.cdf(2 * x - 1)], ["imagenet_200", "imagenet_r"], list("abcd"))
-    found = effective.table(100 * exact, SETS, options(tuple("abcd")))
+    found = effective_robustness.effective_table(100 * exact, SETS, options(tuple("abcd")))
     np.testing.assert_allclose(found["residual"], 0, atol=1e-9)
     assert found["r2"].tolist() == pytest.approx([1] * 4)
 
@@ -109,7 +110,7 @@ def test_plain_rows_on_the_line_leave_nothing(means: pd.DataFrame) -> None:
 )
 def test_what_can_not_be_asked_for(plain: tuple[str, ...], pair: str, message: str, means: pd.DataFrame) -> None:
     with pytest.raises(UsageError, match=message):
-        effective.table(means, SETS, options(plain, pair))
+        effective_robustness.effective_table(means, SETS, options(plain, pair))
 
 
 @pytest.mark.usefixtures("without_evidence")
@@ -120,6 +121,6 @@ def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, caps
     assert cli.main([*words, "--output_dir", str(tmp_path / "out")]) == 0
     assert "Effective robustness" in capsys.readouterr().out
     found = pd.read_csv(tmp_path / "out" / "effective_robustness.csv")
-    assert list(found) == list(effective.COLUMNS)
+    assert list(found) == list(effective_robustness.COLUMNS)
     assert (tmp_path / "out" / "figures" / "effective_imagenet_r_by_imagenet_200.pdf").is_file()
-    assert "were the row one more of them" in (tmp_path / "out" / "report.html").read_text()
+    assert "prediction interval for one more plain row" in (tmp_path / "out" / "report.html").read_text()

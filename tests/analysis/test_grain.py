@@ -11,8 +11,8 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import load
-from biasbed.analysis.regret import OVER_METHODS
-from biasbed.analysis.report import html, tables
+from biasbed.analysis.comparisons.rule_comparison import OVER_METHODS
+from biasbed.analysis.report import data_files, html
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.selection.rules import GROUP_LABELS
@@ -133,7 +133,7 @@ def test_images_behind_an_accuracy(metric: str, images: str) -> None:
 
 
 def test_the_report_shows_intervals_and_what_labels_buy(analysis: Analysis, tmp_path: Path) -> None:
-    files = {**tables.write(analysis, tmp_path), **html.write(analysis, tmp_path)}
+    files = {**data_files.write(analysis, tmp_path), **html.write(analysis, tmp_path)}
     assert {"grain.csv", "labels.csv"} <= set(files)
     grain, labels = (pd.read_csv(tmp_path / name) for name in ("grain.csv", "labels.csv"))
     assert len(grain) == len(analysis.grain)

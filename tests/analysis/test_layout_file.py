@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.analysis import layout_file
+from biasbed.analysis.comparisons import layout_file
 from biasbed.errors import UsageError
 
 # As the tables' file calls a column, and as layouts head it; tables 7 and 10 have errors by corruption elsewhere.
@@ -54,7 +54,7 @@ def test_errors_by_corruption_stand_in_tables_7_and_10() -> None:
 def test_every_layout_is_whole(name: str) -> None:
     one = layout_file.read(name)
     printed = one.published()
-    assert one.words.title
+    assert one.settings.title
     assert {row for row, _ in printed} >= set(one.needed)
     assert {head for _, head in printed} == set(one.columns)
 
@@ -65,7 +65,7 @@ def test_every_layout_is_whole(name: str) -> None:
         ("title: a\n", "a layout has a title, columns, and rows or hypotheses"),
         ("columns: {A: {set: a}}\nrows: {x: }\nhypotheses: {h: {row: x, over: y}}\n", "rows or hypotheses"),
         ("columns: {A: {sett: a}}\nrows: {x: }\n", "columns.A: unknown setting 'sett'; did you mean 'set'?"),
-        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: says no set"),
+        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: has no set: name an evaluation set"),
         ("columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n", "hypotheses.h: should be {row: <row>, over: <row>}"),
         ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n", "printed.B: there is no such column"),
         ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n", "printed.A: should be numbers by row"),

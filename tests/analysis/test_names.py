@@ -8,8 +8,9 @@ import pytest
 from matplotlib.text import Text
 
 from biasbed import algorithms, cli
-from biasbed.analysis import names
-from biasbed.analysis.report import figures, latex
+from biasbed.analysis import display_names
+from biasbed.analysis.report import figures, latex, score_tables
+from biasbed.analysis.report.table import Links
 from biasbed.errors import UsageError
 from helpers.toy_runs import THREE, Recorder, fill
 
@@ -18,7 +19,7 @@ def test_every_method_and_set_has_a_name_for_papers(capsys: pytest.CaptureFixtur
     assert cli.main(["list", "--what", "sets"]) == 0
     sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     used_for_training = {name for name in sets if name.endswith("_train")}
-    known = names.load("auto").shown
+    known = display_names.load("auto").shown
     assert set(known) == set(algorithms.names()) | sets - used_for_training
 
 
@@ -32,8 +33,8 @@ def test_every_method_and_set_has_a_name_for_papers(capsys: pytest.CaptureFixtur
     ],
 )
 def test_what_is_shown_for_a_name(name: str, shown: str) -> None:
-    assert names.load("auto")(name) == shown
-    assert names.load("none")(name) == name
+    assert display_names.load("auto")(name) == shown
+    assert display_names.load("none")(name) == name
 
 
 def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
     named = recorder.analyze(names=str(file))
     assert named.analysis.algorithms == ("padain", "erm", "infodrop")
     assert named.analysis.set_names[0] == "sketch"
-    text = latex.score_table(named.analysis)
+    text = latex.render(score_tables.scores(named.analysis, Links(named.analysis)), named.analysis.label)
     assert r"Ours \& more & " in text
     assert "Drawings" in text
     assert "InfoDrop & " in text
@@ -82,4 +83,4 @@ def test_a_file_that_holds_something_else_is_refused(content: str | None, why: s
     if content is not None:
         file.write_text(content)
     with pytest.raises(UsageError, match=why):
-        names.load(str(file))
+        display_names.load(str(file))

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis import scores, single_runs
+from biasbed.analysis import scores
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import summary
+from biasbed.analysis.report.phrases import say
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import exact
@@ -91,7 +92,7 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
     assert (fogged["low"], fogged["high"]) == pytest.approx((pair["low"], pair["high"]))
     for name in ("report.html", "summary.txt"):
         words = " ".join((out / name).read_text(encoding="utf-8").split())
-        assert single_runs.SENTENCE in words, name
+        assert say("single_runs_scope") in words, name
         assert "480 stored decisions" in words, name
     assert outcome.analysis.over_images.left_out == ()
 

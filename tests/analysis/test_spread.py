@@ -9,7 +9,8 @@ import statistics
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import doubts, latex
+from biasbed.analysis.report import latex, limitations, rule_tables
+from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.settings import build
@@ -59,14 +60,17 @@ def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
     assert luck.excess[1] < 0.005
-    assert not any("luck" in line for line in doubts.weaknesses(published))
+    assert not any("luck" in line for line in limitations.weaknesses(published))
 
 
 def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
     for seed in range(2):
         recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
         recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-    text = latex.gap_table(compute(RunStore(recorder.uri), recorder.options()))
+    analysis = compute(RunStore(recorder.uri), recorder.options())
+    table = rule_tables.gap_in_print(analysis, Links(analysis))
+    assert table
+    text = latex.render(table, analysis.label)
     assert " & ".join(["ERM", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text
     assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text

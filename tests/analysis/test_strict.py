@@ -1,4 +1,4 @@
-"""The strict setting does without the conditions that some algorithm was trained on the like of."""
+"""The strict setting does without the conditions that some algorithm's training corruptions resemble."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import findings, words
+from biasbed.analysis.report import findings, wording
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, conditions
@@ -100,27 +100,27 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
     ranks = strict.ranks.loc["photos_c"]
     assert (ranks["erm"] < ranks["augmix"]) == (strict_means["erm"] < strict_means["augmix"])
 
-    said = words.setting_sentence(analysis, strict)
-    alike = (
-        "gaussian_noise, shot_noise and impulse_noise, like which speckle trained; and brightness, like which augmix "
-        "trained"
+    said = wording.setting_sentence(analysis, strict)
+    reasons = (
+        "gaussian_noise, shot_noise and impulse_noise, because speckle trains on similar corruptions; and brightness, "
+        "because augmix trains on similar corruptions"
     )
-    assert said == " ".join(f"{name} is of the conditions other than {alike}." for name in CORRUPTED)
+    assert said == " ".join(f"{name} leaves out {reasons}." for name in CORRUPTED)
     caveats = " ".join(findings.caveats(analysis))
-    assert "Without the conditions that some algorithm was trained on the like of (5 sets)" in caveats
+    assert "Without the conditions that some algorithm's training corruptions resemble (5 sets)" in caveats
 
 
 @pytest.mark.usefixtures("without_evidence")
 def test_values_are_those_of_the_formula_on_what_is_left(recorder: Recorder) -> None:
     """Relative mCE is not a plain mean: the clean error stays in it, and the mean is over twelve corruptions."""
-    from biasbed.analysis import strict
+    from biasbed.analysis.comparisons import strict_setting
     from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN
 
     own = studied(recorder, {"speckle": NOISES})
     analysis = analysed(recorder, selection="best_validation")
     column = next(one for one in analysis.sets if one.name == "released_c")
-    declared = strict._declared(column, PROTOCOL, NOISES)
-    found = strict.derived.values(declared, own["erm", 0])[str(column.metric)]
+    declared = strict_setting._declare_without(column, PROTOCOL, NOISES)
+    found = strict_setting.derived.values(declared, own["erm", 0])[str(column.metric)]
     kept = [name for name in BENCHMARK if name not in NOISES]
     clean = 1 - own["erm", 0]["test/accuracy/photos"]
     errors = {
@@ -145,8 +145,9 @@ def test_a_set_of_which_nothing_is_left_is_left_out(recorder: Recorder) -> None:
     analysis = analysed(recorder)
     strict = analysis.comparisons[1]
     assert strict.left_out == CORRUPTED
-    assert "photos_c, released_c, of which nothing is left or some algorithm has no numbers" in words.setting_sentence(
-        analysis, strict
+    assert (
+        "photos_c, released_c, of which nothing is left or for which some algorithm has no numbers"
+        in wording.setting_sentence(analysis, strict)
     )
 
 

@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 from biasbed import record
-from biasbed.analysis import cues, texture
+from biasbed.analysis.comparisons import shape_bias
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report.further_findings import texture_sentences
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.published import observers
 from helpers.cue_decisions import decided
@@ -30,7 +31,7 @@ def table(values: Mapping[str, Sequence[float]], control: str = "none") -> pd.Da
     lines = [("cue_conflict", name, value, 60.0) for name, own in values.items() for value in own]
     runs = pd.DataFrame(lines, columns=["dataset", "algorithm", "shape_bias", "cue_coverage"])
     elsewhere = pd.DataFrame([("sketch", name, None, None) for name in values], columns=runs.columns)
-    return texture.table(pd.concat([runs, elsewhere]), list(values), AnalyzeOptions(control=control))
+    return shape_bias.shape_bias_table(pd.concat([runs, elsewhere]), list(values), AnalyzeOptions(control=control))
 
 
 def test_differences_are_welch_s_with_holm_s_correction() -> None:
@@ -47,7 +48,7 @@ def test_differences_are_welch_s_with_holm_s_correction() -> None:
 
 
 def test_the_answer_is_a_sentence() -> None:
-    (said,) = texture.sentences(table(FRAME))
+    (said,) = texture_sentences(table(FRAME))
     assert said.startswith("Relies less on texture than erm: infodrop +20.7 [+")
     assert "; Relies more on texture than erm: sin -10.8 [-" in said.replace("; relies", "; Relies")
     assert "not shown for padain +0.3 [-" in said
@@ -55,26 +56,26 @@ def test_the_answer_is_a_sentence() -> None:
 
 
 def test_nothing_is_claimed_of_one_run() -> None:
-    (said,) = texture.sentences(table({"erm": [20.0], "infodrop": [90.0]}))
+    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}))
     assert said.startswith("No row is shown to rely less on texture than erm: infodrop +70.0 [one run]")
     alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
     assert not alike["significant"].any()
 
 
 def test_without_a_reference_values_stand_alone() -> None:
-    (said,) = texture.sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}))
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}))
     assert said == (
         "Shape bias on cue_conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
         "names one."
     )
-    (said,) = texture.sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"))
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"))
     assert said.startswith("Relies less on texture than a: b +20.0")
 
 
 def test_runs_without_cue_conflicts_have_no_answer() -> None:
     frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
-    assert texture.table(frame, ["erm"], AnalyzeOptions()).empty
-    assert texture.sentences(texture.table(frame, ["erm"], AnalyzeOptions())) == []
+    assert shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()).empty
+    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions())) == []
 
 
 @pytest.mark.usefixtures("without_evidence")
@@ -128,7 +129,7 @@ def test_decisions_are_counted_by_category_and_drawn_beside_people(recorder: Rec
 
 def test_few_rows_are_fetched_the_reference_among_them(recorder: Recorder) -> None:
     values = {f"m{number}": [50.0 + number] for number in range(8)}
-    drawn = [name for _, name in cues._drawn(table({"erm": [1.0], **values}))]
+    drawn = [name for _, name in shape_bias._choose_drawn(table({"erm": [1.0], **values}))]
     assert drawn == ["erm", "m7", "m6", "m5", "m4", "m3"]
 
 

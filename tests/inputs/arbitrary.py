@@ -17,7 +17,8 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from biasbed.analysis import layout_file, names
+from biasbed.analysis import display_names
+from biasbed.analysis.comparisons import layout_file
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import Wanted
 from biasbed.datasets.deepfashion import _garments_in
@@ -194,7 +195,7 @@ KINDS = {
     "study": Kind("study.yaml", lambda path: read_table(str(path)), **_yaml(TABLE)),
     "space": Kind("space.yaml", lambda path: read_space(str(path), WORDS), **_yaml(SPACE)),
     "label map": Kind("map.yaml", read_own, **_yaml(MAPS)),
-    "names": Kind("names.yaml", lambda path: names.load(str(path)), **_yaml("erm: Baseline\nmine: Ours")),
+    "names": Kind("names.yaml", lambda path: display_names.load(str(path)), **_yaml("erm: Baseline\nmine: Ours")),
     "layout": Kind("layout.yaml", lambda path: layout_file.read(str(path)), **_yaml(LAYOUT)),
     "decisions": Kind("d.csv", lambda path: recorded.read([path]), _csv(HEADER, TRIAL, TRIAL)),
     "sweep": Kind("results.jsonl", _read_sweep, **_json({"args": JOB, "step": 0, "loss": 0.5, **ACCURACIES})),

@@ -110,7 +110,7 @@ LAYOUTS = (
     ("no rows", "title: x\ncolumns: {A: {set: plain}}", "rows or hypotheses"),
     ("columns a list", "title: x\ncolumns: [a]\nrows: {erm: }", "columns"),
     ("column a word", "title: x\ncolumns: {A: plain}\nrows: {erm: }", "columns.A"),
-    ("no set", "title: x\ncolumns: {A: {measure: accuracy}}\nrows: {erm: }", "says no set"),
+    ("no set", "title: x\ncolumns: {A: {measure: accuracy}}\nrows: {erm: }", "has no set: name an evaluation set"),
     ("unknown set", "title: x\ncolumns: {A: {set: nothing}}\nrows: {erm: }", None),
     ("set a list", "title: x\ncolumns: {A: {set: [plain]}}\nrows: {erm: }", "set"),
     ("unknown measure", "title: x\ncolumns: {A: {set: plain, measure: nothing}}\nrows: {erm: }", None),

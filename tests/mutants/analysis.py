@@ -239,8 +239,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "aggregate: the views of a photograph as images of their own",
-            "images = max(entry.conditions.values(), default=entry.images)",
-            "images = entry.images",
+            "images = max(column.conditions.values(), default=column.images)",
+            "images = column.images",
             "intervals too short",
             "analysis/test_single_runs.py::test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one",
         ),
@@ -256,7 +256,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/regret.py",
+        f"{ANALYSIS}/comparisons/rule_comparison.py",
         "analysis/test_regret.py",
         (
             "gaps: the oracle is worse",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from biasbed import algorithms, catalogue, cli, suites
-from biasbed.analysis import layout_file
+from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.selection.rules import RULES
 from biasbed.studies.table import TABLES
 from helpers.commands import ROOT

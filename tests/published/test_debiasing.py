@@ -194,7 +194,7 @@ def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "measure"), [("unbiased", "accuracy"), ("conflicting", "conflicting_accuracy")])
 def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measure: str) -> None:
-    table = next(one for one in paper_tables.of(analysed).tables if one.name == name)
+    table = next(one for one in paper_tables.make_tables(analysed).tables if one.name == name)
     cells, expected = table.panels[0].cells, printed(measure)
     assert len(expected) == 156
     assert {place: (cell.text, cell.std_text) for place, cell in cells.items() if cell.text != "-"} == expected
@@ -208,7 +208,7 @@ def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measu
 
 
 def test_check_marks_of_table_2_are_the_paper_s(analysed: Analysis) -> None:
-    table = paper_tables.of(analysed).tables[0]
+    table = paper_tables.make_tables(analysed).tables[0]
     marks = {row.name: row.about for row in table.rows}
     assert marks == {
         **dict.fromkeys(("erm", "lff", "disent", "biasensemble"), (False, False)),
@@ -218,7 +218,7 @@ def test_check_marks_of_table_2_are_the_paper_s(analysed: Analysis) -> None:
 
 
 def test_tables_that_take_runs_are_left_out_with_the_reason(analysed: Analysis) -> None:
-    found = paper_tables.of(analysed)
+    found = paper_tables.make_tables(analysed)
     assert [table.name for table in found.tables] == ["unbiased", "conflicting"]
     assert {name: why.split(",")[0] for name, why in found.left_out.items()} == {
         "criteria": "it takes the values of runs",
@@ -270,7 +270,7 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
-    assert paper_tables.of(found) == paper_tables.PaperTables()  # one's own runs have no conflicting images
+    assert paper_tables.make_tables(found) == paper_tables.PaperTables()  # one's own runs have no conflicting images
 
 
 def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
@@ -297,7 +297,7 @@ def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
         more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
         recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
     analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True)
-    found = {table.name: table for table in paper_tables.of(analysis).tables}
+    found = {table.name: table for table in paper_tables.make_tables(analysis).tables}
     cells = found["conflicting"].panels[0].cells
     column = "colored_mnist_10-0_5"
     assert (cells["erm", column].text, cells["erm", column].std_text) == ("31.00", "1.41")

@@ -9,8 +9,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from biasbed.analysis.report import words
-from biasbed.analysis.report.effective import figure_name
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import effective, effects, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
@@ -18,7 +17,7 @@ from biasbed.analysis.statistics.friedman import RankTests
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Draws all figures that the result allows and returns file name -> one line that says what it is."""
+    """Draw all figures that the result allows and return file name -> one line that says what it is."""
     (folder / "figures").mkdir(exist_ok=True)
     files: dict[str, str] = {}
     with matplotlib.rc_context(style.STYLE):
@@ -36,7 +35,7 @@ UNSELECTED = ("epochs", "selection_gap")  # every epoch is shown; the gap says i
 
 
 def drawn(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
-    """All figures with what is marked on them."""
+    """Yield all figures with their marks: (name, figure, description)."""
     for name, figure, description in _all(analysis):
         if analysis.rule.oracle and name not in UNSELECTED:
             style.mark_oracle(figure)
@@ -44,7 +43,7 @@ def drawn(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
 
 
 def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
-    """(name, figure, description), one after the other so that never more than one is held."""
+    """Yield (name, figure, description), one after the other so that only one is held at a time."""
     for comparison in analysis.comparisons:
         yield from _of_setting(analysis, comparison)
     yield "scores", scores.scores(analysis), "scores of the algorithms on the sets"
@@ -54,11 +53,11 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
         yield "shape_bias", scores.shape_bias(analysis, points), description
-    for cue_set, own in analysis.cues.groupby("dataset", sort=False):
-        yield words.by_category(str(cue_set)), scores.shape_bias_by_category(analysis, own), "shape bias by category"
-    for (reference, dataset), own in analysis.effective.groupby(["reference", "dataset"], sort=False):
+    for cue_set, rows in analysis.cues.groupby("dataset", sort=False):
+        yield wording.by_category(str(cue_set)), scores.shape_bias_by_category(analysis, rows), "shape bias by category"
+    for (reference, dataset), rows in analysis.effective.groupby(["reference", "dataset"], sort=False):
         description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
-        yield figure_name(str(reference), str(dataset)), effective.scatter(analysis, own), description
+        yield wording.effective_figure(str(reference), str(dataset)), effective.scatter(analysis, rows), description
     gaps = scores.gap_rows(analysis)
     if len(gaps):
         yield (
@@ -71,7 +70,7 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
     if comparison.skipped:
         return
-    where = words.setting_file(comparison)
+    where = wording.setting_file(comparison)
     if comparison.nemenyi is not None:
         figure = ranks.critical_difference(analysis, comparison)
         yield f"critical_difference{comparison.suffix}", figure, f"average ranks and critical difference, {where}"

@@ -13,28 +13,31 @@ FEW = 10  # rows whose names do not lie over each other
 TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)  # percent
 
 
-def scatter(analysis: Analysis, own: pd.DataFrame) -> Sheet:
-    """One pair of sets, rows of `effective.table`. Named are those outside the band, all of them if they are few."""
+def scatter(analysis: Analysis, frame: pd.DataFrame) -> Sheet:
+    """Draw one pair of sets. Rows outside the band have names; if there are few, all have.
+
+    frame: rows of `effective_robustness.COLUMNS`.
+    """
     from scipy import stats
 
     figure = Sheet(figsize=(6.0, 4.4), layout="constrained")
     axes = figure.add_subplot()
-    x, y = (stats.norm.ppf(own[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
+    x, y = (stats.norm.ppf(frame[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
     ends = np.array([x.min(), x.max()])
-    first = own.iloc[0]
+    first = frame.iloc[0]
     axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
     order = np.argsort(x)
-    low, high = (stats.norm.ppf((own["accuracy"] - own[end]).to_numpy() / 100)[order] for end in ("high", "low"))
+    low, high = (stats.norm.ppf((frame["accuracy"] - frame[end]).to_numpy() / 100)[order] for end in ("high", "low"))
     axes.fill_between(x[order], low, high, color=LIGHT, lw=0, zorder=0, label="one more of them")
     for kind, colour, chosen in (
-        ("plain", COLOURS[6], own["plain"].to_numpy(dtype=bool)),
-        ("other", COLOURS[0], ~(own["plain"] | own["extrapolated"]).to_numpy(dtype=bool)),
-        ("extrapolated", COLOURS[1], (own["extrapolated"] & ~own["plain"]).to_numpy(dtype=bool)),
+        ("plain", COLOURS[6], frame["plain"].to_numpy(dtype=bool)),
+        ("other", COLOURS[0], ~(frame["plain"] | frame["extrapolated"]).to_numpy(dtype=bool)),
+        ("extrapolated", COLOURS[1], (frame["extrapolated"] & ~frame["plain"]).to_numpy(dtype=bool)),
     ):
         face = "white" if kind == "extrapolated" else colour
         axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
-    named = (own["low"] > 0) | (own["high"] < 0) | own["extrapolated"] | (len(own) <= FEW)
-    for name, a, b in zip(own["algorithm"][named], x[named], y[named], strict=True):
+    named = (frame["low"] > 0) | (frame["high"] < 0) | frame["extrapolated"] | (len(frame) <= FEW)
+    for name, a, b in zip(frame["algorithm"][named], x[named], y[named], strict=True):
         axes.annotate(
             analysis.label(str(name)), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444"
         )
@@ -47,7 +50,7 @@ def scatter(analysis: Analysis, own: pd.DataFrame) -> Sheet:
 
 
 def _probit(axes: Axes, which: str, values: np.ndarray) -> None:
-    """Ticks in percent."""
+    """Set ticks in percent."""
     from scipy import stats
 
     margin = 0.08 * max(float(np.ptp(values)), 0.1)

@@ -1,4 +1,4 @@
-"""By how much is one algorithm of a pair better: a forest plot."""
+"""Forest plot: by how much one algorithm of a pair is better, with intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from biasbed.analysis.report import words
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet
 from biasbed.analysis.report.verdicts import Verdict
 from biasbed.analysis.result import Analysis
@@ -20,19 +20,19 @@ MOST = 60  # pairs that are drawn; the table has all
 
 
 def most(pairs: Sequence[Verdict]) -> list[Verdict]:
-    """The pairs that are drawn: of very many those that a test separates, then the largest differences, in order."""
+    """Choose the pairs that are drawn: of many those that a test separates, then the largest differences, in order."""
     first = sorted(pairs, key=lambda pair: (not pair.told_apart, -abs(pair.difference)))[:MOST]
     return [pair for pair in pairs if pair in first]
 
 
 def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Sheet:
-    """Mean difference over the sets and its bootstrap interval for every pair; filled where a test separates it.
+    """Draw the mean difference over the sets of every pair, with its bootstrap interval; filled if a test separates it.
 
     The band is the region of practical equivalence.
     """
     figure = Sheet(figsize=(6.6, 1.15 + 0.21 * len(pairs)), layout="constrained")
     axes = figure.add_subplot()
-    unit = words.unit(analysis)
+    unit = wording.unit(analysis)
     rope = analysis.options.rope if unit == "points" else 0
     axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
@@ -47,15 +47,15 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#ececec", lw=0.7)
     axes.set_axisbelow(True)
-    level = f"{words.percent(1 - comparison.alpha)}"
+    level = f"{wording.percent(1 - comparison.alpha)}"
     axes.set_xlabel(f"mean difference over {comparison.size}, {unit}, with {level} bootstrap interval")
-    entries: list[Line2D | Patch] = [
+    items: list[Line2D | Patch] = [
         Line2D([], [], color=APART, marker="o", ms=4.5, label="told apart by Nemenyi or Wilcoxon with Holm"),
         Line2D([], [], color=NOT_APART, marker="o", ms=4.5, markerfacecolor="white", label="not told apart"),
     ]
     if comparison.pair is not None:
-        entries[0].set_label("told apart by Wilcoxon")
+        items[0].set_label("told apart by Wilcoxon")
     if rope:
-        entries.append(Patch(color="#f0e6c8", label=f"alike in practice: ±{rope:g}"))
-    figure.legend_below(entries, [str(entry.get_label()) for entry in entries], SMALL)
+        items.append(Patch(color="#f0e6c8", label=f"alike in practice: ±{rope:g}"))
+    figure.legend_below(items, [str(item.get_label()) for item in items], SMALL)
     return figure

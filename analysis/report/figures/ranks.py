@@ -1,4 +1,4 @@
-"""Ranks and who is told apart: critical-difference diagram, p-values of all pairs, ranks on every set."""
+"""Figures of ranks: critical-difference diagram, p-values of all pairs, ranks on every set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 
-from biasbed.analysis.report import words
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet, look, text_on
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -21,7 +21,7 @@ from biasbed.analysis.statistics.friedman import RankTests
 
 
 def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
-    """Average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
+    """Draw average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
 
     Bars are drawn under a significant omnibus test only.
     """
@@ -58,7 +58,7 @@ def _rank_axis(axes: Axes, k: int) -> None:
 
 
 def _ruler(axes: Axes, comparison: RankTests) -> None:
-    """The critical difference as a length, beginning at rank 1; only in words where it is longer than the axis."""
+    """Draw the critical difference as a length from rank 1; write it if it is longer than the axis."""
     cd = comparison.reach.critical_difference if comparison.reach else None
     if cd is None:
         return
@@ -74,7 +74,7 @@ def _ruler(axes: Axes, comparison: RankTests) -> None:
 
 
 def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: float) -> None:
-    """Names, the better half at the left and the others at the right, each joined to its rank by a line."""
+    """Write names, the better half at the left and the others at the right, each joined to its rank by a line."""
     ranks = comparison.mean_ranks
     k = len(ranks)
     half = (k + 1) // 2
@@ -101,7 +101,7 @@ SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: dif
 
 
 def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
-    """Above the diagonal Nemenyi's test, below it exact Wilcoxon tests with Holm's correction; best ranks first."""
+    """Draw p-values, best ranks first: Nemenyi's above the diagonal, exact Wilcoxon with Holm's correction below."""
     names = list(comparison.mean_ranks)
     k = len(names)
     table = _p_table(analysis, comparison, names)
@@ -136,21 +136,21 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
 def _p_table(
     analysis: Analysis, comparison: RankTests, names: list[str]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """k x k, NaN on the diagonal and where there is no test (pairs without the control)."""
+    """Return p-values [k, k], NaN on the diagonal and for pairs without a test (those without the control)."""
     table = np.full((len(names), len(names)), math.nan)
     for i, a in enumerate(names):
         for j in range(i + 1, len(names)):
             table[i, j] = comparison.p(a, names[j])
     frame = analysis.pairwise.wilcoxon
-    own = frame[frame["setting"] == comparison.setting]
-    for a, b, p in zip(own["a"], own["b"], own["p_holm"], strict=True):
+    rows = frame[frame["setting"] == comparison.setting]
+    for a, b, p in zip(rows["a"], rows["b"], rows["p_holm"], strict=True):
         i, j = sorted((names.index(a), names.index(b)))
         table[j, i] = p
     return table
 
 
 def _map_axes(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows: Sequence[str]) -> None:
-    """Names of the columns above a map, those of the rows at its left, the first row at the top."""
+    """Write the columns' names above a map and the rows' at its left, the first row at the top."""
     axes.set_xticks(list(centres), list(columns), rotation=45, ha="left", rotation_mode="anchor")
     axes.set_yticks([i + 0.5 for i in range(len(rows))], list(rows))
     axes.xaxis.tick_top()
@@ -160,10 +160,10 @@ def _map_axes(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows
 
 
 def _p_text(p: float, alpha: float) -> str:
-    """A p-value in few letters."""
+    """Return a p-value in few letters."""
     if p >= 0.995:
         return "1"
-    return (f"{p:.2f}" if p >= 0.1 else words.short_p(p, alpha)).replace("0.", ".")
+    return (f"{p:.2f}" if p >= 0.1 else wording.short_p(p, alpha)).replace("0.", ".")
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ LEGIBLE = 0.28  # inches that a rank needs to be read; in narrower cells there i
 
 
 def rank_map(analysis: Analysis, comparison: RankTests) -> Sheet:
-    """The rank of every algorithm on every set, and their average: where an average rank comes from."""
+    """Draw the rank of every algorithm on every set, and their average."""
     names, sets = list(comparison.mean_ranks), list(comparison.sets)
     k = len(names)
     values = comparison.ranks[names].T.to_numpy(dtype="float64")

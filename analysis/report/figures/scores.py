@@ -1,4 +1,4 @@
-"""Scores: on the sets, over epochs, against shape bias, and what choosing the epoch costs."""
+"""Figures of scores: on the sets, over epochs, against shape bias, and the gap to the oracle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from biasbed.analysis.columns import Column
+from biasbed.analysis.columns import Column, names_of
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, Sheet, legend, look
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
@@ -25,11 +25,11 @@ MOST_BESIDE = 12  # columns in one line of a figure
 
 
 def scores(analysis: Analysis) -> Figure:
-    """Mean and standard deviation over runs of every algorithm on every column; chance as a grey line.
+    """Draw mean and standard deviation over runs of every algorithm on every column; chance as a grey line.
 
-    Of many columns several lines, data sets whole where they fit.
+    Many columns take several lines; a data set stays in one line if it fits.
     """
-    lines = _lines(groups(analysis))
+    lines = _split_columns(groups(analysis))
     k, longest = len(analysis.algorithms), max(map(len, lines))
     each = max(0.8, 0.11 * k)  # inches for a set: the markers of eleven algorithms lie beside each other
     height = 4.0 if len(lines) == 1 else 3.0 * len(lines)
@@ -43,23 +43,27 @@ def scores(analysis: Analysis) -> Figure:
     return figure
 
 
-def _lines(found: Sequence[ColumnGroup]) -> list[list[Column]]:
-    """The columns in lines of one unit and at most `MOST_BESIDE`; a block is parted only where it is longer."""
+def _split_columns(column_groups: Sequence[ColumnGroup]) -> list[list[Column]]:
+    """Split the columns into lines of one unit and at most `MOST_BESIDE`; only a longer block is split."""
+    units: dict[str, None] = {}
+    for group in column_groups:
+        units |= dict.fromkeys(column.unit for column in group.columns)
     lines: list[list[Column]] = []
-    for unit in dict.fromkeys(column.unit for group in found for column in group.columns):
+    for unit in units:
         lines.append([])
-        for group in found:
-            own = [column for column in group.columns if column.unit == unit]
-            if lines[-1] and len(lines[-1]) + len(own) > MOST_BESIDE:
+        for group in column_groups:
+            columns = [column for column in group.columns if column.unit == unit]
+            if lines[-1] and len(lines[-1]) + len(columns) > MOST_BESIDE:
                 lines.append([])
-            for start in range(0, len(own), MOST_BESIDE):
-                lines += [[]] if start else []
-                lines[-1] += own[start : start + MOST_BESIDE]
+            for start in range(0, len(columns), MOST_BESIDE):
+                if start:
+                    lines.append([])
+                lines[-1] += columns[start : start + MOST_BESIDE]
     return lines
 
 
 def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> None:
-    names = [column.name for column in columns]
+    names = names_of(columns)
     table = analysis.scores.set_index(["algorithm", "dataset"])
     for position, algorithm in enumerate(analysis.algorithms):
         colour, _, marker = look(position)
@@ -67,8 +71,8 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
         x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=analysis.label(algorithm))
-    known = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
-    for position, (i, chance) in enumerate(known):
+    chances = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
+    for position, (i, chance) in enumerate(chances):
         label = None if position else CHANCE
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=label)
     _set_axis(axes, [*map(analysis.label, names)])
@@ -77,13 +81,15 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
             axes.axvline(i - 0.5, color=GREY, lw=1.0, zorder=0)
 
 
-def _chance(entry: Column) -> float:
-    """What guessing scores; 0 where it is not known, as of a derived value."""
-    return entry.chance * entry.scale if entry.classes else 0.0
+def _chance(column: Column) -> float:
+    """Return the score of guessing; 0 if it is not known, as for a derived value."""
+    if column.classes:
+        return column.chance * column.scale
+    return 0.0
 
 
 def _offset(position: int, number: int) -> float:
-    """Where an algorithm's marker stands beside the middle of its set."""
+    """Return the distance of an algorithm's marker from the middle of its set."""
     return 0.74 / number * (position - (number - 1) / 2)
 
 
@@ -95,7 +101,7 @@ def _set_axis(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _headline_label(sets: Sequence[Column]) -> str:
-    headlines = sorted({(entry.headline, entry.unit) for entry in sets})
+    headlines = sorted({(column.headline, column.unit) for column in sets})
     return ", ".join(f"{name.replace('_', ' ')} ({unit})" for name, unit in headlines)
 
 
@@ -106,9 +112,9 @@ MOST_PANELS = 20
 
 
 def epochs(analysis: Analysis) -> Figure:
-    """Every set's headline over epochs: mean over runs, a band of one standard deviation (Kalischek 2023, figure 2).
+    """Draw every set's headline over epochs: mean and one standard deviation over runs (Kalischek 2023, figure 2).
 
-    Of very many columns the first of each data set, then no more than fit.
+    Of very many columns the first of each data set is drawn, and no more than fit.
     """
     sets = analysis.sets
     if len(sets) > MOST_PANELS:
@@ -121,10 +127,10 @@ def epochs(analysis: Analysis) -> Figure:
     panels = list(grid.flat)
     unit = analysis.collection.protocol.step_unit
     over_runs = analysis.curves.groupby(["dataset", "algorithm", "step"], observed=True)["score"].agg(["mean", "std"])
-    for axes, entry in zip(panels, sets, strict=False):
-        of_set = over_runs[over_runs.index.get_level_values("dataset") == entry.name].droplevel("dataset")
-        _epoch_panel(axes, analysis, entry, of_set)
-        axes.set_title(analysis.label(entry.name))
+    for axes, column in zip(panels, sets, strict=False):
+        of_set = over_runs[over_runs.index.get_level_values("dataset") == column.name].droplevel("dataset")
+        _draw_epochs(axes, analysis, column, of_set)
+        axes.set_title(analysis.label(column.name))
     for axes in panels[number:]:
         axes.set_axis_off()
     for axes in panels[max(0, number - columns) : number]:
@@ -136,18 +142,18 @@ def epochs(analysis: Analysis) -> Figure:
     return figure
 
 
-def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column, over_runs: pd.DataFrame) -> None:
-    """over_runs: by algorithm and step, mean and std."""
+def _draw_epochs(axes: Axes, analysis: Analysis, column: Column, over_runs: pd.DataFrame) -> None:
+    """Draw one set. over_runs: mean and std by algorithm and step."""
     for position, algorithm in enumerate(analysis.algorithms):
         colour, style, _ = look(position)
         if algorithm not in over_runs.index:
             continue  # published: there are no curves
-        own = over_runs.loc[algorithm]
-        mean, spread = own["mean"], own["std"].fillna(0.0)
+        of_row = over_runs.loc[algorithm]
+        mean, spread = of_row["mean"], of_row["std"].fillna(0.0)
         axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
         axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
-    if _chance(entry):
-        axes.axhline(_chance(entry), color=GREY, lw=0.8, ls=":", label=CHANCE)
+    if _chance(column):
+        axes.axhline(_chance(column), color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
 
 
@@ -155,21 +161,21 @@ def _epoch_panel(axes: Axes, analysis: Analysis, entry: Column, over_runs: pd.Da
 
 
 def shape_bias_points(analysis: Analysis) -> pd.DataFrame:
-    """The runs' shape bias beside the validation score of the same epochs, where both were measured."""
+    """Return the runs with a shape bias and a validation score of the same epochs."""
     if "shape_bias" not in analysis.runs:
         return analysis.runs.iloc[:0]
     return analysis.runs.dropna(subset=["shape_bias", "monitor"])
 
 
 def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
-    """One point per run: validation score against shape bias, 0 decides by texture only, 100 by shape only."""
+    """Draw one point per run: validation score against shape bias (0: decides by texture only, 100: by shape only)."""
     figure = Sheet(figsize=(4.8, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for position, algorithm in enumerate(analysis.algorithms):
         colour, _, marker = look(position)
-        own = points[points["algorithm"] == algorithm]
+        of_row = points[points["algorithm"] == algorithm]
         style: dict[str, Any] = dict(color=colour, marker=marker, s=28, alpha=0.85, lw=0)
-        axes.scatter(own["monitor"], own["shape_bias"], label=analysis.label(algorithm), **style)
+        axes.scatter(of_row["monitor"], of_row["shape_bias"], label=analysis.label(algorithm), **style)
     axes.axhline(50, color=GREY, lw=0.8, ls=":")
     axes.set_ylim(-3, 103)
     axes.set_xlabel(f"in-domain validation: {analysis.collection.protocol.monitor} (%)")
@@ -178,21 +184,25 @@ def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
     return figure
 
 
-def shape_bias_by_category(analysis: Analysis, own: pd.DataFrame) -> Figure:
-    """Rows of `cues.by_category`, of one set; people and known networks stand beside the categories of their own."""
-    shares = {
-        analysis.label(name): dict(zip(of["category"], of["shape_bias"].astype(float) / 100, strict=True))
-        for name in analysis.algorithms
-        if len(of := own[(own["algorithm"] == name) & own["shape_bias"].notna()])
-    }
-    return shape_bias_figure.figure(shares, set(own["category"]) == observers.categories())
+def shape_bias_by_category(analysis: Analysis, frame: pd.DataFrame) -> Figure:
+    """Draw shape bias by category on one set; people and known networks beside it if it has their categories.
+
+    frame: rows of `shape_bias.CATEGORY_COLUMNS`.
+    """
+    shares = {}
+    for name in analysis.algorithms:
+        rows = frame[(frame["algorithm"] == name) & frame["shape_bias"].notna()]
+        if len(rows):
+            biases = rows["shape_bias"].astype(float) / 100
+            shares[analysis.label(name)] = dict(zip(rows["category"], biases, strict=True))
+    return shape_bias_figure.figure(shares, set(frame["category"]) == observers.categories())
 
 
 # --- selection gap ----------------------------------------------------------------------------------------------------
 
 
 def gap_rows(analysis: Analysis) -> pd.DataFrame:
-    """The rows of the selection table that have a gap to the oracle, without the oracle's own."""
+    """Return the rows of the selection table with a gap to the oracle, without the oracle's own."""
     table = analysis.selection
     return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
 
@@ -201,7 +211,7 @@ WIDEST = 18.0  # inches
 
 
 def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
-    """By how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
+    """Draw by how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
     rules = list(dict.fromkeys(gaps["rule"]))
     names = analysis.set_names
     k = len(analysis.algorithms)

@@ -1,4 +1,4 @@
-"""What all figures share: letters, colours, markers, the legend and the oracle's mark."""
+"""Style of all figures: letters, colours, markers, the legend and the oracle's mark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ORACLE = "ORACLE: selected on the test images"
 
 
 def look(position: int) -> tuple[str, str, str]:
-    """Colour, line style and marker of an algorithm; the first 64 differ in colour or marker."""
+    """Return colour, line style and marker of an algorithm; the first 64 differ in colour or marker."""
     turn, index = divmod(position, len(COLOURS))
     return COLOURS[index], STYLES[turn % len(STYLES)], MARKERS[(index + 3 * turn) % len(MARKERS)]
 
@@ -54,18 +54,18 @@ class Sheet(Figure):
     below: tuple[Sequence[Any], Sequence[str], float] | None = None  # handles, labels, size of the legend's letters
 
     def legend_below(self, handles: Sequence[Any], labels: Sequence[str], points: float = POINTS) -> None:
-        """Below the axes, in as many columns as the width holds."""
+        """Place the legend below the axes, in as many columns as the width holds."""
         for old in self.legends:
             old.remove()
         self.below = handles, labels, points
         widest = points / POINTS * (0.65 + 0.075 * max(map(len, labels)))  # inches of an entry
         columns = max(1, int(self.get_size_inches()[0] / widest))
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(labels)), "frameon": False}
-        self.legend(handles, labels, fontsize=points, **place)
+        position: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(labels)), "frameon": False}
+        self.legend(handles, labels, fontsize=points, **position)
 
 
 def lay_out(figure: Figure) -> Bbox:
-    """Give all parts their places; returns what they take together, in inches."""
+    """Lay out all parts; return their bounds together, in inches."""
     engine = figure.get_layout_engine()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied
@@ -74,19 +74,19 @@ def lay_out(figure: Figure) -> Bbox:
     return figure.get_tightbbox()
 
 
-def save(figure: Figure, path: Path, bounds: Bbox, **given: Any) -> None:
-    """Write a figure as it is laid out: by itself `savefig` would do that again, and draw all of it only to measure."""
+def save(figure: Figure, path: Path, bounds: Bbox, **options: Any) -> None:
+    """Write a figure as it is laid out; `savefig` alone would lay it out again, and draw all of it only to measure."""
     engine = figure.get_layout_engine()
     figure.set_layout_engine(None)
-    figure.savefig(path, bbox_inches=bounds.padded(PADDING), **given)
+    figure.savefig(path, bbox_inches=bounds.padded(PADDING), **options)
     figure.set_layout_engine(engine)
 
 
 def fit(figure: Figure, inches: float, points: float) -> Bbox:
-    """Make a figure at most so wide, with letters of so many points, as it is printed in a paper without scaling.
+    """Make a figure at most so wide, with letters of so many points, as a paper prints it without scaling.
 
-    What gets less is room between marks: axes follow by the figure's layout. Where names leave no room for anything
-    else the letters become smaller. Returns its bounds, laid out.
+    The room between marks shrinks: axes follow by the figure's layout. If names leave no room for anything else the
+    letters become smaller. Returns the figure's bounds, laid out.
     """
     wide, high = figure.get_size_inches()
     figure.set_size_inches(min(wide, inches), min(high, MOST_HIGH))
@@ -109,16 +109,17 @@ def _resize_letters(figure: Figure, scale: float) -> None:
 
 
 def mark_oracle(figure: Figure) -> None:
-    """What every figure of oracle-selected numbers carries, above everything else."""
+    """Write the oracle's mark above everything else."""
     height = figure.get_size_inches()[1]
     above = None if figure.get_layout_engine() else 1 + 0.05 / height
-    place = {} if above is None else {"y": above, "va": "bottom"}
-    figure.suptitle(ORACLE, color=WARNING, fontsize=9, **place)
+    position = {} if above is None else {"y": above, "va": "bottom"}
+    figure.suptitle(ORACLE, color=WARNING, fontsize=9, **position)
 
 
 def legend(figure: Sheet, *panels: Axes) -> None:
-    """The legend of the panel that shows most."""
-    handles, labels = max((axes.get_legend_handles_labels() for axes in panels), key=lambda found: len(found[1]))
+    """Draw the legend of the panel that shows most."""
+    legends = [axes.get_legend_handles_labels() for axes in panels]
+    handles, labels = max(legends, key=lambda entries: len(entries[1]))
     if not handles:
         return
     order = sorted(range(len(labels)), key=lambda i: labels[i] == CHANCE)
@@ -127,5 +128,7 @@ def legend(figure: Sheet, *panels: Axes) -> None:
 
 
 def text_on(red: float, green: float, blue: float) -> str:
-    """Black or white, whichever reads better on a colour (relative luminance of the sRGB primaries)."""
-    return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45 else "white"
+    """Return black or white, whichever reads better on a colour (relative luminance of the sRGB primaries)."""
+    if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45:
+        return "black"
+    return "white"

@@ -13,8 +13,21 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import compared, doubts, findings, groups, html, latex, summary, tables, words
+from biasbed.analysis.report import (
+    data_files,
+    findings,
+    groups,
+    html,
+    latex,
+    limitations,
+    report_tables,
+    score_tables,
+    study_design,
+    summary,
+    wording,
+)
 from biasbed.analysis.report.figures import scores as pictures
+from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics.friedman import ALL_SETS, COMPLETE
@@ -28,20 +41,24 @@ def analysed(recorder: Recorder, **options: Any) -> Analysis:
     return compute(RunStore(recorder.uri), recorder.options(**options))
 
 
+def printed_scores(analysis: Analysis) -> str:
+    return latex.render(score_tables.scores(analysis, Links(analysis)), analysis.label)
+
+
 def said(analysis: Analysis) -> list[str]:
     """Every sentence."""
-    found = [findings.verdict(analysis), *findings.caveats(analysis), *compared.sentences(analysis)]
+    found = [findings.verdict(analysis), *findings.caveats(analysis), *study_design.sentences(analysis)]
     for comparison in analysis.comparisons:
-        found += [words.setting_title(comparison), words.setting_sentence(analysis, comparison)]
+        found += [wording.setting_title(comparison), wording.setting_sentence(analysis, comparison)]
         found += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
-        found += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
-    found += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
+        found += [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
+    found += [*findings.on_single_sets(analysis), *limitations.weaknesses(analysis)]
     return [
         *found,
-        *doubts.unseen(analysis),
-        *doubts.planned(analysis),
+        *limitations.unseen(analysis),
+        *limitations.planned(analysis),
         *analysis.notes,
-        *words.terms(analysis).values(),
+        *wording.terms(analysis).values(),
     ]
 
 
@@ -59,8 +76,8 @@ def cells(_empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Analy
 def files(cells: Analysis, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everything but figures."""
     folder = tmp_path_factory.mktemp("files")
-    for module in (tables, latex, html):
-        module.write(cells, folder)
+    for write in (data_files.write, report_tables.write_latex, html.write):
+        write(cells, folder)
     return folder
 
 
@@ -72,10 +89,10 @@ def test_tests_say_which_pool_they_are_on(cells: Analysis) -> None:
     assert (whole.setting, whole.sets, whole.left_out) == (ALL_SETS, ("office", "pacs"), ("bff",))
     assert (complete.setting, complete.algorithms) == (COMPLETE, ("erm", "mixup"))
     assert complete.sets == ("bff", "office", "pacs")
-    assert words.setting_title(whole) == "The 2 data sets that all 3 algorithms have"
-    assert words.setting_title(complete) == "The 2 algorithms that have all 3 data sets"
-    assert words.setting_sentence(cells, whole).endswith("(3 algorithms x 2 data sets).")
-    assert words.setting_sentence(cells, complete) == (
+    assert wording.setting_title(whole) == "The 2 data sets that all 3 algorithms have"
+    assert wording.setting_title(complete) == "The 2 algorithms that have all 3 data sets"
+    assert wording.setting_sentence(cells, whole).endswith("(3 algorithms x 2 data sets).")
+    assert wording.setting_sentence(cells, complete) == (
         "Left out: irm, not applicable on some data set (2 algorithms x 3 data sets)."
     )
     assert [limits.num_sets for limits in cells.pairwise.limits] == [2, 3]
@@ -96,8 +113,8 @@ def test_a_dash_says_why(cells: Analysis, files: Path) -> None:
     assert scores.loc[("irm", "bff"), ["mean", "std"]].isna().all()
     assert scores.loc[("irm", "bff"), "num_runs"] == 0
     tex = (files / "tables" / "scores.tex").read_text()
-    assert next(line for line in tex.splitlines() if line.startswith("IRM")).split(" & ")[1] == "-"
-    assert f"-: {needs}." in tex
+    assert next(line for line in tex.splitlines() if line.startswith("IRM")).split(" & ")[1] == "--"
+    assert f"--: {needs}." in tex
     page = (files / "report.html").read_text()
     assert f"-: {needs}." in page
     assert f"-: {needs}." in " ".join(summary.render(cells).split())
@@ -117,7 +134,7 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
         "tests need at least two algorithms and there is one (both)",
     ]
     assert findings.verdict(analysis) == "Nothing was tested: no set is left to compare on."
-    assert "ranks.csv" in tables.frames(analysis)
+    assert "ranks.csv" in data_files.frames(analysis)
     html.write(analysis, recorder.folder)
     page = (recorder.folder / "report.html").read_text()
     assert not re.search(r"\bnan\b", page)
@@ -128,9 +145,9 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
 
 
 def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files: Path) -> None:
-    found = groups.groups(cells)
-    assert [group.heads for group in found] == [("bff",), ("clip", "real", "Avg"), ("art", "photo", "Avg")]
-    assert groups.above(found) == [("", 1), ("office", 3), ("pacs", 3)]
+    table = score_tables.scores(cells, Links(cells))
+    assert table.heads == ["algorithm", "bff", "clip", "real", "Avg", "art", "photo", "Avg"]
+    assert table.above == [("", 1), ("", 1), ("office", 3), ("pacs", 3)]
     blocks = pd.read_csv(files / "blocks.csv").set_index(["algorithm", "dataset"])
     scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])["mean"]
     runs = pd.read_csv(files / "runs.csv")
@@ -167,7 +184,7 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
     assert found[found["algorithm"] == "a"]["dataset"].tolist() == [*names, "(mean over sets)"]
     text = "\n".join(said(analysis))
     assert "3 algorithms (a, b and c) on 2 data sets (plain, corrupted: 3 columns)" in text
-    assert "Of corrupted the tests take corrupted." in latex.score_table(analysis)
+    assert "Of corrupted the tests take corrupted." in printed_scores(analysis)
     html.write(analysis, recorder.folder)
     assert '<th colspan="3">corrupted</th>' in (recorder.folder / "report.html").read_text()
 
@@ -175,17 +192,17 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
 def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path) -> None:
     found = groups.averages(cells)
     assert found is not None
-    assert found.heads == ("bff", "office", "pacs")
+    assert [head.name for head in found.heads] == ["bff", "office", "pacs"]
     erm = [cell.mean for cell in found.rows["erm"]]
     assert found.means["erm"] == pytest.approx(sum(erm) / 3)
     rows = (files / "tables" / "averages.tex").read_text().splitlines()
-    assert next(line for line in rows if line.startswith("IRM")).endswith(r"& - \\")
+    assert next(line for line in rows if line.startswith("IRM")).endswith(r"& -- \\")
     one = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
     assert groups.averages(one) is None
 
 
 def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files: Path) -> None:
-    found = compared.repeats(cells)
+    found = study_design.repeats(cells)
     assert [(one.algorithm, one.name) for one in found[:2]] == [("erm", "seed 0"), ("erm", "seed 1")]
     names = {run.id: run.name for run in cells.collection.runs}
     assert {column: names[run] for column, run in found[0].runs.items()} == {
@@ -193,7 +210,7 @@ def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files:
     }
     rows = [line for line in (files / "tables/runs.tex").read_text().splitlines() if line.startswith("IRM & seed")]
     assert len(rows) == 2
-    assert all(row.split(" & ")[2] == "-" for row in rows)
+    assert all(row.split(" & ")[2] == "--" for row in rows)
 
 
 def test_intervals_are_of_columns_blocks_and_all(cells: Analysis) -> None:
@@ -235,11 +252,11 @@ def test_what_is_monitored_is_named_of_all_cells(cells: Analysis, monitor: str, 
     first, *others = cells.collection.cells
     other = dataclasses.replace(first, protocol=dataclasses.replace(first.protocol, monitor=monitor))
     collection = dataclasses.replace(cells.collection, cells=(first, other, *others[1:]))
-    assert words.rule_label(dataclasses.replace(cells, collection=collection)) == label
+    assert wording.rule_label(dataclasses.replace(cells, collection=collection)) == label
 
 
 def test_cells_say_what_they_train_on_and_hold_out(cells: Analysis) -> None:
-    found = {cell.name: (data, out, columns) for cell, data, out, columns in compared.cells(cells)}
+    found = {cell.name: (data, out, columns) for cell, data, out, columns in study_design.cell_contents(cells)}
     assert found["pacs-art"] == ("pacs: photo", "art", ("pacs-art",))
     assert found["bff"] == ("bff", "", ("bff",))
 
@@ -260,8 +277,8 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     tested = {record.KIND: "evaluate", record.WEIGHTS: "fedcba9876543210", record.PARAMETERS: "86000000"}
     recorder.train("clip", 0, (0.7, 0.8), monitor=(0.5,), protocol=protocol, settings={"image_size": "336"}, **tested)
     analysis = analysed(recorder)
-    frame = compared.rows(analysis).set_index("algorithm")
-    assert list(frame.columns[len(compared.ROW_COLUMNS) - 1 :]) == ["optim.lr"]
+    frame = study_design.row_frame(analysis).set_index("algorithm")
+    assert list(frame.columns[len(study_design.ROW_COLUMNS) - 1 :]) == ["optim.lr"]
     large = frame.loc["large"].to_dict()
     assert (large["method"], large["backbone"], large["start"], large["weights"]) == (
         "erm",
@@ -271,7 +288,7 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     )
     assert (large["parameters"], large["optim.lr"], large["preprocessing"]) == (11.7, "0.02", "crop 224")
     assert frame.loc["clip", ["kind", "weights", "image_size"]].tolist() == ["evaluate", "fedcba98", "336"]
-    lines = compared.sentences(analysis)
+    lines = study_design.sentences(analysis)
     assert "Training did not start alike: large from named:v2; small from scratch." in lines
     assert "Only tested, trained elsewhere: clip." in lines
     html.write(analysis, tmp_path)
@@ -303,8 +320,8 @@ def test_a_ratio_is_shown_unscaled_with_its_unit_and_mixed_with_nothing(recorder
     assert analysis.pairwise.effects.empty
     assert analysis.comparisons[0].friedman is not None  # ranks are over all
     assert "mce (ratio)" in summary.render(analysis)
-    assert "mce (ratio)" in latex.score_table(analysis)
-    lines = pictures._lines(groups.groups(analysis))
+    assert "mce (ratio)" in printed_scores(analysis)
+    lines = pictures._split_columns(groups.groups(analysis))
     assert [[column.name for column in line] for line in lines] == [["plain", "fog", "noise"], ["mce"]]
     assert dataclasses.replace(analysis, sets=analysis.sets[-1:]).units == "ratio"
 

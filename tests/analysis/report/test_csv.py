@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from biasbed.analysis.report import tables
+from biasbed.analysis.report import data_files
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from helpers.toy_runs import Recorder
@@ -17,7 +17,7 @@ def test_names_of_others_are_no_formulas(recorder: Recorder, tmp_path: Path) -> 
     for algorithm, score in (("erm", 0.4), ("infodrop", 0.5), ("padain", 0.6)):
         recorder.train(algorithm, 0, (score,) * 6, row=NAME if algorithm == "erm" else "")
     analysis = compute(RunStore(recorder.uri), recorder.options())
-    tables.write(analysis, tmp_path)
+    data_files.write(analysis, tmp_path)
     cells = [cell for path in tmp_path.glob("*.csv") for row in csv.reader(path.open(newline="")) for cell in row]
     assert f"'{NAME}" in cells
     assert not [cell for cell in cells if cell[:1] in ("=", "@", "\t", "\r")]

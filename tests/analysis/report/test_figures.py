@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from biasbed import record
-from biasbed.analysis import names
+from biasbed.analysis import display_names
 from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
@@ -29,8 +29,8 @@ from biasbed.analysis.statistics import friedman
 
 NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "erm", "infodrop", "noise2net", "padain")
 NAMES += ("sagnet", "stylized_erm")
-ANALYSIS = SimpleNamespace(algorithms=NAMES, label=names.load("auto"))
-AS_TYPED = SimpleNamespace(algorithms=NAMES, label=names.load("none"))
+ANALYSIS = SimpleNamespace(algorithms=NAMES, label=display_names.load("auto"))
+AS_TYPED = SimpleNamespace(algorithms=NAMES, label=display_names.load("none"))
 
 
 def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> friedman.RankTests:
@@ -102,7 +102,9 @@ def test_many_columns_go_into_lines_with_data_sets_whole() -> None:
         columns = tuple(Column(entry.name, entry, unit=unit) for entry in entries)
         return ColumnGroup(name, columns, columns)
 
-    lines = scores._lines([group("a", 10), group("b", 5), group("mce", 1, "ratio"), group("c", 4), group("d", 20)])
+    lines = scores._split_columns(
+        [group("a", 10), group("b", 5), group("mce", 1, "ratio"), group("c", 4), group("d", 20)]
+    )
     assert [len(line) for line in lines] == [10, 9, 12, 8, 1]
     assert [column.name for column in lines[1][4:]] == ["b4", "c0", "c1", "c2", "c3"]
     assert lines[-1][0].name == "mce0"
@@ -177,7 +179,9 @@ def test_letters_on_a_colour_have_contrast() -> None:
 def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
     """Of a derived headline nobody knows what guessing scores: it is not zero."""
     known, *others = outcome.analysis.sets
-    unknown = [dataclasses.replace(column, entry=dataclasses.replace(column.entry, chance=0.0)) for column in others]
+    unknown = [
+        dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, chance=0.0)) for column in others
+    ]
     axes = Figure().subplots()
     scores._score_line(axes, outcome.analysis, [*unknown, known])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import compared, doubts, findings
+from biasbed.analysis.report import findings, limitations, study_design
 from biasbed.analysis.report.verdicts import claims, verdicts
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
@@ -24,11 +24,11 @@ ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
 def everything(analysis: findings.Analysis) -> str:
     """All sentences about all sets."""
     comparison = analysis.comparisons[0]
-    parts = [findings.verdict(analysis), *findings.caveats(analysis), *compared.sentences(analysis)]
+    parts = [findings.verdict(analysis), *findings.caveats(analysis), *study_design.sentences(analysis)]
     parts += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
-    parts += [*doubts.flippable(analysis, comparison), *doubts.pool(analysis, comparison)]
-    parts += [*findings.on_single_sets(analysis), *doubts.weaknesses(analysis)]
-    return "\n".join([*parts, *doubts.unseen(analysis), *doubts.planned(analysis)])
+    parts += [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
+    parts += [*findings.on_single_sets(analysis), *limitations.weaknesses(analysis)]
+    return "\n".join([*parts, *limitations.unseen(analysis), *limitations.planned(analysis)])
 
 
 def analysed(
@@ -86,24 +86,24 @@ def test_a_single_run_is_said_to_be_one(recorder: Recorder) -> None:
 def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
-        text = " ".join(doubts.flippable(analysis, comparison))
+        text = " ".join(limitations.flippable(analysis, comparison))
         flips = analysis.pairwise.flips
         own = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
         assert ("survives all of it" in text) == own.empty
         for change, what in zip(own["change"].head(3), own["what"].head(3), strict=True):
-            assert doubts.change_text(analysis, change, what) in text
+            assert limitations.change_text(analysis, change, what) in text
 
 
 def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT)
     assert "same images" not in everything(analysis)
     sets = tuple(
-        dataclasses.replace(column, entry=dataclasses.replace(column.entry, source_images="digits"))
+        dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, source_images="digits"))
         for column in analysis.sets
     )
     shared = dataclasses.replace(analysis, sets=sets)
     assert any("same images" in line for line in findings.caveats(shared))
-    assert any("same images" in line for line in doubts.weaknesses(shared))
+    assert any("same images" in line for line in limitations.weaknesses(shared))
 
 
 def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> None:
@@ -136,4 +136,4 @@ def test_small_comparisons_have_sentences_too(recorder: Recorder, options: dict[
 
 def test_the_plan_is_put_into_words(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, plan="true", difference="40")
-    assert any("40.0 points" in line for line in doubts.planned(analysis))
+    assert any("40.0 points" in line for line in limitations.planned(analysis))

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import re
+import shlex
 import shutil
 import subprocess
 from collections import Counter
@@ -25,6 +26,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
+from biasbed.system import commands
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 EVIL = "<script>alert(1)</script>"
@@ -127,7 +129,7 @@ def test_nothing_from_the_server_is_read_as_html(recorder: Recorder) -> None:
     outcome = recorder.analyze()
     hostile: dict[str, Any] = {"notes": (EVIL,), "versions": {"biasbed": EVIL, EVIL: "1"}}
     sets = tuple(
-        dataclasses.replace(column, entry=dataclasses.replace(column.entry, made_by=EVIL))
+        dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, made_by=EVIL))
         for column in outcome.analysis.sets
     )
     for text in (
@@ -197,10 +199,10 @@ def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None
     fill(recorder, THREE)
     options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
-    words = dict(part.split("=", 1) for part in provenance.command(outcome.analysis).split(" -P ")[1:])
+    words = commands.settings_of(shlex.split(provenance.command(outcome.analysis))[2:])
     assert {name: words[name] for name in options} == options
     assert set(words) == {*options, "suite", "study", "protocol"}
-    again = recorder.analyze(**{name: value.strip("'") for name, value in words.items()})
+    again = recorder.analyze(**words)
     assert again.analysis.scores.equals(outcome.analysis.scores)
     assert build(AnalyzeOptions, {"alpha": "0.1"}).alpha == again.analysis.alpha
 
@@ -266,7 +268,7 @@ def test_the_first_figure_comes_soon_and_the_prose_is_short(outcome: Outcome) ->
 @pytest.mark.parametrize("most", [0, 3, 5, 100])
 def test_sentences_are_told_whole_and_none_is_lost(most: int) -> None:
     sentences = ["One two three.", "Four five.", "Six."]
-    told = report.told(sentences, most)
+    told = report.fold(sentences, most)
     assert [*told["lead"], *told["rest"]] == sentences
     assert sum(len(sentence.split()) for sentence in told["lead"]) <= most
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import floats
+from biasbed.analysis.report import latex
 from biasbed.errors import UsageError
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
@@ -88,14 +88,14 @@ def test_tables_of_any_names_compile(recorder: Recorder, tmp_path: Path) -> None
 )
 def test_a_table_stands_where_it_fits(characters: int, kind: str) -> None:
     row = ["x" * characters] * 5
-    text = floats.floated(["a", "b", "c", "d", "e"], [row], "lllll", "l", caption="c", note="n")
+    text = latex.floated(["a", "b", "c", "d", "e"], [row], "lllll", "l", caption="c", note="n")
     assert rf"\begin{{{kind}}}" in text
     assert is_nested(text)
 
 
 def test_a_long_table_goes_on_in_further_floats_under_one_number() -> None:
     rows = [[str(i), "1"] for i in range(100)]
-    text = floats.floated(["a", "b"], rows, "lr", "l", caption="Scores.", note="n", footer=[["mean", "2"]])
+    text = latex.floated(["a", "b"], rows, "lr", "l", caption="Scores.", note="n", footer=[["mean", "2"]])
     assert [row for row in rows_of(text) if row[0] not in ("a", "mean")] == rows
     assert text.count(r"\begin{table}") == 3
     assert text.count(r"\addtocounter{table}{-1}") == text.count("(Continued.)") == 2
@@ -114,13 +114,13 @@ def test_a_long_table_goes_on_in_further_floats_under_one_number() -> None:
     ],
 )
 def test_a_minus_is_no_hyphen(cell: str, printed: str) -> None:
-    text = floats.floated(["a", "b"], [["x", cell]], "lr", "l", caption="c", note="")
+    text = latex.floated(["a", "b"], [["x", cell]], "lr", "l", caption="c", note="")
     assert rf"x & {printed} \\" in text
 
 
 @pytest.mark.parametrize("text", ["a_b", "50%", "x & y", "$#{}", "~^\\"])
 def test_everything_special_is_escaped(text: str) -> None:
-    assert not re.search(r"(?<!\\)[_%&$#]", floats.escape(text))
+    assert not re.search(r"(?<!\\)[_%&$#]", latex.escape(text))
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -135,7 +135,7 @@ def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) 
     assert [row[0] for row in rows_of(text)][-3:] == ["pAdaIN", "ERM", "InfoDrop"]
     sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
     left = (name for name in SETS if name not in ("sketch", "edge"))
-    assert sets == ["Sketch", "Edge", *(floats.escape(plain.analysis.label(name)) for name in left)]
+    assert sets == ["Sketch", "Edge", *(latex.escape(plain.analysis.label(name)) for name in left)]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
     assert runs[-6:] == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
     ranked = recorder.analyze(order="rank").analysis

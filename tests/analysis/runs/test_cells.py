@@ -11,7 +11,7 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.columns import Column, blocks
-from biasbed.analysis.inputs import _chosen
+from biasbed.analysis.inputs import _choose_columns
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.comparable import columns_of
 from biasbed.analysis.runs.run import Run, TrainedOn
@@ -269,7 +269,7 @@ def test_a_block_s_or_cell_s_name_stands_for_its_columns(recorder: Recorder) -> 
     fill(recorder, ["r18", "r50"])
     assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")
     columns = columns_of([TrainedOn("x", make_protocol(("a", "b"))), TrainedOn("y", make_protocol(("a", "b")))])
-    assert [column.name for column in _chosen(columns, ("y",))] == ["y-a", "y-b"]
+    assert [column.name for column in _choose_columns(columns, ("y",))] == ["y-a", "y-b"]
     with pytest.raises(UsageError, match="sets=shade: no run knows the evaluation set 'shade'; did you mean 'shades'"):
         analysis_of(recorder, sets="shade")
 

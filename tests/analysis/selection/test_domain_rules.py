@@ -14,12 +14,14 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis import regret, scores
+from biasbed.analysis import scores
+from biasbed.analysis.comparisons import rule_comparison
 from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex
+from biasbed.analysis.report import latex, score_tables
+from biasbed.analysis.report.data_files import average_rows
 from biasbed.analysis.report.groups import averages
-from biasbed.analysis.report.tables import average_rows
+from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_run
 from biasbed.analysis.runs.comparable import apart, cells_of, columns_of, read_protocols
@@ -81,7 +83,7 @@ def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
 def results(stores: dict[str, RunStore]) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
-        patch.setattr(regret, "under_every_rule", lambda chosen, *rest: [chosen])
+        patch.setattr(rule_comparison, "score_every_rule", lambda chosen, *rest: [chosen])
         yield {
             (name, rule): analysed(store, ours, allow=("unfinished",))
             for name, store in stores.items()
@@ -257,7 +259,7 @@ def test_what_was_accepted_to_be_missing_is_an_x(mnist: list[SweepJob], tmp_path
     assert "X" not in [analysis.cells[place].mean_text for place in (("irm", columns[2]), ("erm", columns[0]))]
     assert analysis.averages["irm", "colored_mnist"].mean_text == "X"
     assert any(note.startswith("accepted [missing_pairs]: irm: none on") for note in analysis.notes)
-    table = latex.score_table(analysis)
+    table = latex.render(score_tables.scores(analysis, Links(analysis)), analysis.label)
     assert " X & " in table
     assert "X: runs are missing, which was accepted." in table
 

@@ -13,7 +13,7 @@ import pytest
 from biasbed import record
 from biasbed.analysis import frames, load
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import summary, tables
+from biasbed.analysis.report import data_files, summary
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import published
 from biasbed.analysis.selection.reproduction import AGREES, DIFFERS
@@ -81,7 +81,7 @@ def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     analysis = own(beside, compare="published", sets="imagenet,edge")
     assert analysis.reproduction is not None
     pd.testing.assert_frame_equal(frames(analysis)["reproduction"], analysis.reproduction)
-    assert tables.write(analysis, beside.folder)["reproduction.csv"]
+    assert data_files.write(analysis, beside.folder)["reproduction.csv"]
     assert len(pd.read_csv(beside.folder / "reproduction.csv")) == 6
     text = summary.render(analysis)
     assert "Reproduction of published numbers" in text

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import tables
+from biasbed.analysis.report import data_files
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.statistics import pairs, pairwise, per_set, stability
@@ -42,7 +42,7 @@ def result(recorder: Recorder, **values: Any) -> Analysis:
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
-    return tables.write(analysis, folder)
+    return data_files.write(analysis, folder)
 
 
 @pytest.fixture(scope="session")

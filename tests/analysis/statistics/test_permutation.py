@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from biasbed.analysis.report import words
+from biasbed.analysis.report import wording
 from biasbed.analysis.statistics import friedman, permutation
 
 
@@ -70,7 +70,7 @@ def test_two_sets_that_agree_are_no_proof() -> None:
     assert comparison.friedman.f_p == 0
     assert comparison.friedman.p == pytest.approx(1 / 6)
     assert not comparison.significant
-    text = words.omnibus(comparison)
+    text = wording.omnibus(comparison)
     assert "permutation of the ranks, p = 0.1667" in text
     assert "1e-300" not in text
 

@@ -259,7 +259,7 @@ def _(m: re.Match[str], at: Place) -> None:
     assert (int(m[2]), int(m[3])) == (len(kept), len(at.facts.blocks))
 
 
-@sentence(r"Left out: (.+), made by the maker of data that some compared algorithm trained on\.")
+@sentence(r"Left out: (.+), by a maker whose data some compared algorithm trained on\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert m[1].split(", ") == at.facts.touched
 

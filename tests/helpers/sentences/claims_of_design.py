@@ -28,7 +28,7 @@ def wide_blocks(facts: Facts) -> list[str]:
     return [f"{block}: {len(names)} columns" if len(names) > 1 else block for block, names in facts.blocks.items()]
 
 
-@sentence(r"Each of (\d+) cells \((.+)\) takes trainings of its own\.")
+@sentence(r"Each of (\d+) cells \((.+)\) has its own training runs\.")
 def _(m: re.Match[str], at: Place) -> None:
     cells = sorted({run.cell for run in at.facts.runs})
     assert (int(m[1]), split(m[2])) == (len(cells), cells)
@@ -63,7 +63,7 @@ def _(m: re.Match[str], at: Place) -> None:
     assert (m[1], m[2]) == (LABELS[at.facts.rule], at.facts.repeated)
 
 
-@sentence(r"Names with @ are published results beside one's own\.")
+@sentence(r"Names with @ are published results, shown beside yours\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert any(name.endswith("@paper") for name in at.facts.algorithms)
 

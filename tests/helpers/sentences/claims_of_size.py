@@ -195,10 +195,10 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"Among equal methods whose runs differ as these do, (?:Friedman's test|Wilcoxon's test) finds a difference in "
-    r"(\S+)% \((\S+)% to (\S+)%\) of the cases, not in (\S+)%, and would in (\S+)% \((\S+)% to (\S+)%\) if no run were "
-    r"better or worse on all sets at once\. The difference, (\S+) to (\S+) points \(95% interval, of the simulation "
-    r"alone\), is the luck of few runs, which passes for a difference between methods\."
+    r"If the methods were equal and their runs differed as these do, (?:Friedman's test|Wilcoxon's test) would find a "
+    r"difference in (\S+)% \((\S+)% to (\S+)%\) of the cases instead of (\S+)%; if no run were better or worse on all sets "
+    r"at once, in (\S+)% \((\S+)% to (\S+)%\)\. The excess of (\S+) to (\S+) points \(95% interval, of the simulation "
+    r"alone\) is the luck of few runs, which passes for a difference between methods\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     rate, low, high, alpha, without, low_without, high_without, least, most = map(float, m.groups())

@@ -65,8 +65,9 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     rf"(ORACLE )?Mean ± standard deviation between (run|replicate)s \(n - 1\), in {UNITS}\. Bold: best of the column\."
-    rf"({AVERAGES})?(?: Less is better: (?P<lower>[^.]+)\.)?(?: Below: where a "
-    r"single model's accuracy lies \(95 %, Wilson\), given how many images the set has\. A number leads to its runs\.)?"
+    rf"({AVERAGES})?(?: Less is better: (?P<lower>[^.]+)\.)?(?: Below: the "
+    r"95 % interval \(Wilson\) of a single model's accuracy, given the number of images of the set\. A number links to its "
+    r"runs\.)?"
     r"( Underlined†: the algorithm trained on data of the maker of this set\.)?( -: .+\.)? \(scores\.csv(?:, blocks\.csv)?\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
@@ -174,7 +175,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    rf"(?:ORACLE )?Every (run|replicate)'s scores in {UNITS}, at the epoch that the selection rule picks\.(?: A number leads to its run\.)? \(runs\.csv\)"
+    rf"(?:ORACLE )?Every (run|replicate)'s scores in {UNITS}, at the epoch that the selection rule picks\.(?: A number links to its run\.)? \(runs\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert m[1] == at.facts.repeated

@@ -1,0 +1,319 @@
+"""Selection rules compared on the same runs: scores under each, regret against the oracle, gains from labels.
+
+Regret is what choosing the epoch without looking at the test images costs (Kalischek et al. 2023, table 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis.columns import Column, make_design, names_of
+from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
+from biasbed.analysis.comparisons.bias_measures import measure_choices
+from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
+from biasbed.analysis.comparisons.winners import NONE as NO_WINNERS
+from biasbed.analysis.comparisons.winners import Winners, choose_winners
+from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
+from biasbed.analysis.selection import completeness, published
+from biasbed.analysis.selection.pools import History, pools_of
+from biasbed.analysis.selection.rules import (
+    CLASS_LABELS,
+    GROUP_LABELS,
+    NO_LABELS,
+    TEST_LABELS,
+    AsPublished,
+    AsTested,
+    Rule,
+    ValidationAccuracy,
+)
+from biasbed.analysis.selection.select import Rules, Selected, choice_table, known_rule, rule_names, rules_of, select
+from biasbed.analysis.statistics import bootstrap, friedman
+from biasbed.analysis.statistics.design import Design, rows_of
+from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.errors import Failure, UsageError
+
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
+
+ORACLE = "best_epoch"  # each set's own best epoch, an upper bound for rules that take one epoch
+COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "num_runs", "gap", "gap_std", "skipped")
+REGRET_COLUMNS = (
+    *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
+)
+
+
+LABEL_COLUMNS = (
+    *("rule", "oracle", "labels", "algorithm", "dataset", "mean", "baseline"),
+    *("difference", "low", "high", "num_runs"),
+)
+OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
+BASELINE = ValidationAccuracy.name  # rule that any validation set allows
+
+
+@dataclass(frozen=True)
+class RuleScores:
+    """Scores of every run under one rule and their table, or why there are none."""
+
+    name: str
+    oracle: bool
+    runs: pd.DataFrame | None  # scores.run_table
+    scores: pd.DataFrame | None  # scores.score_table
+    reduced: pd.DataFrame | None = None  # strict_setting.rescore_without of `runs`
+    choices: pd.DataFrame | None = None  # select.choice_table
+    winners: Winners = NO_WINNERS
+    measured: pd.DataFrame | None = None  # bias_measures.measure_choices
+    skipped: str = ""
+    labels: str = ""  # labels that it takes besides the classes of validation images
+    all_labels: str = ""  # `Rule.labels`
+
+
+def score_every_rule(
+    chosen: RuleScores,
+    collection: Collection,
+    histories: Mapping[str, History],
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+    exempt: Container[tuple[str, str]] = (),
+    overlaps: Overlaps = NONE,
+) -> list[RuleScores]:
+    """Return the chosen rule's scores, then those of every other rule that may select these runs.
+
+    All rules see the same complete histories; published numbers have only the rules that they were published under. A
+    rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
+    are only tested have no other rule.
+    """
+    names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
+    rules = [chosen]
+    for name in names:
+        if name and chosen.name not in (name, AsTested.name):
+            rules.append(_try_rule(name, collection, histories, sets, options, exempt, overlaps))
+    return rules
+
+
+def _try_rule(
+    name: str,
+    collection: Collection,
+    histories: Mapping[str, History],
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+    exempt: Container[tuple[str, str]],
+    overlaps: Overlaps,
+) -> RuleScores:
+    """Return the scores under a rule, or why the runs don't allow it."""
+    runs = published.runs_under(collection, name)
+    try:
+        rules: Rules = {}
+        if not collection.published:
+            rules = rules_of(lambda protocol: known_rule(name, options.n, protocol), collection, sets)
+        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
+        completeness.check(rule, pools, collection, histories, options)
+        selected = select(rules, pools, sets, collection.protocols)
+    except (UsageError, Failure) as error:
+        # Further lines of the error advise on the rule in use.
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        return RuleScores(name, False, None, None, skipped=reason)
+    return score_rule(rule, selected, runs, sets, collection.protocols, exempt, overlaps)
+
+
+def score_rule(
+    rule: Rule,
+    selected: Selected,
+    runs: Sequence[Run],
+    sets: Sequence[Column],
+    protocols: Mapping[str, record.Protocol],
+    exempt: Container[tuple[str, str]],
+    overlaps: Overlaps = NONE,
+) -> RuleScores:
+    """Return what a rule has chosen as tables. exempt: (row, column) that can't have a value."""
+    table = run_table(selected.values, runs, sets, protocols)
+    algorithms = list(dict.fromkeys(run.algorithm for run in runs))
+    scores = score_table(table, algorithms, names_of(sets))
+    bare = empty(scores, exempt)
+    if bare:
+        reason = f"{len(bare)} cell(s) of its score table would be empty"
+        return RuleScores(rule.name, rule.oracle, None, None, skipped=reason)
+    choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
+    of_search = choose_winners(choices, rule, selected, sets, protocols)
+    needed = " and ".join(rule.needs)
+    values = measure_choices(selected, sets, protocols)
+    about = {"labels": needed, "all_labels": rule.labels}
+    reduced = rescore_without(table, selected, sets, protocols, overlaps)
+    return RuleScores(rule.name, rule.oracle, table, scores, reduced, choices, of_search, values, **about)
+
+
+def join_choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
+    """Join what every rule chose, below each other."""
+    return pd.concat([rule.choices for rule in rules if rule.choices is not None], ignore_index=True)
+
+
+def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
+    """Join what every rule chose by the measures of biased data: rule, oracle, labels, `MEASURED_COLUMNS`.
+
+    The rule in use comes first. labels: all that the rule takes, in words. Empty for other data.
+    """
+    frames = []
+    for rule in rules:
+        if rule.measured is not None and len(rule.measured):
+            frames.append(rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels))
+    names = ["rule", "oracle", "labels", *MEASURED_COLUMNS]
+    if frames:
+        return pd.concat(frames, ignore_index=True)[names]
+    return pd.DataFrame(columns=names)
+
+
+def block_matrices(
+    rules: Sequence[RuleScores], sets: Sequence[Column]
+) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    """Return the block matrices of further rules with all algorithms of the first, to see which conclusions flip.
+
+    The first mapping has all sets, the second what counts in the strict setting.
+    """
+    algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
+    all_sets, strict = {}, {}
+    for rule in rules[1:]:
+        if rule.scores is not None and rule.reduced is not None and set(rule.scores["algorithm"]) == algorithms:
+            all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
+            strict[rule.name] = block_matrix(mean_matrix(score_table_like(rule.reduced, rule.scores)), sets)
+    return all_sets, strict
+
+
+def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:
+    """Return `COLUMNS`, one row per rule, algorithm and set.
+
+    gap: by how much the oracle is better in each run, mean over runs; empty without an oracle. gap_std: its standard
+    deviation over runs (n - 1).
+    """
+    sign = {column.name: 1.0 if column.higher_is_better else -1.0 for column in sets}
+    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and rule.runs is not None), None)
+    frames = []
+    for rule in rules:
+        if rule.scores is None or rule.runs is None:
+            frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
+            continue
+        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, skipped="")
+        if oracle is not None:
+            frame = frame.merge(_gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left")
+        frames.append(frame)
+    return pd.concat([frame.reindex(columns=list(COLUMNS)) for frame in frames], ignore_index=True)
+
+
+def _gaps(runs: pd.DataFrame, oracle: pd.DataFrame, sign: Mapping[str, float]) -> pd.DataFrame:
+    """Return gap and gap_std by algorithm and set. sign: -1 for sets on which less is better."""
+    keys = ["algorithm", "dataset", "replicate"]
+    chosen = oracle.drop(published_means(oracle).index)  # their best epochs are not known
+    both = runs[[*keys, "score"]].merge(chosen[[*keys, "score"]], on=keys, suffixes=("", "_oracle"))
+    both["difference"] = (both["score_oracle"] - both["score"]) * both["dataset"].map(sign)
+    groups = both.groupby(["algorithm", "dataset"])["difference"]
+    return groups.agg(gap="mean", gap_std="std").round(DIGITS).reset_index()
+
+
+def gap_to_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """Return a rule beside the oracle, as Kalischek et al. 2023 print it in table 1; empty without an oracle.
+
+    selection: `compare_rules`. Columns algorithm, dataset, best_epoch, the rule's name, difference (rule - oracle),
+    std (of the difference over runs).
+    """
+    keys = ["algorithm", "dataset"]
+    rows = selection[selection["skipped"] == ""]
+    oracle = rows[rows["rule"] == ORACLE].set_index(keys)["mean"]
+    of_rule = rows[(rows["rule"] == rule) & rows["gap"].notna()].set_index(keys)
+    frame = pd.DataFrame({ORACLE: oracle.reindex(of_rule.index), rule: of_rule["mean"]})
+    frame["difference"] = frame[rule] - frame[ORACLE]
+    return frame.assign(std=of_rule["gap_std"]).round(DIGITS).reset_index()
+
+
+def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
+    """Return `REGRET_COLUMNS`: what each rule costs an algorithm, and the algorithm's rank under it.
+
+    selection: `compare_rules`. num_sets: number of blocks that the algorithm has; regret: mean of their gaps; largest,
+    largest_on: the largest gap and its block. Both are empty without an oracle, and if blocks have different units.
+    Only algorithms with scores under every rule are there, which published ones rarely have.
+    """
+    design = make_design(sets)
+    selection = selection[selection["skipped"] == ""]
+    algorithms_by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
+    selection = selection[selection["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+    has_one_unit = len(set(design.units.values())) == 1
+    rows = []
+    for rule, of_rule in selection.groupby("rule", sort=False):
+        means = block_matrix(mean_matrix(of_rule), sets)
+        ranks = friedman.rank(friedman.orient(means.dropna(), sorted(design.lower_blocks))).mean()
+        for algorithm, lines in of_rule.groupby("algorithm", sort=False):
+            gaps = design.reduced(lines.set_index("dataset")["gap"])[means[algorithm].notna()]
+            has_gaps = has_one_unit and len(gaps) > 0 and bool(gaps.notna().all())
+            mean, largest = (float(gaps.mean()), float(gaps.max())) if has_gaps else (math.nan, math.nan)
+            largest_on = str(gaps.idxmax()) if largest > 0 else ""
+            about = (rule, bool(lines["oracle"].iloc[0]), str(lines["labels"].iloc[0]), algorithm)
+            rows.append((*about, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
+    return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
+
+
+# --- gains from labels ------------------------------------------------------------------------------------------------
+
+
+def label_gains(rules: Sequence[RuleScores], sets: Sequence[Column], alpha: float, resamples: int) -> pd.DataFrame:
+    """Return `LABEL_COLUMNS`: how much better each rule chooses than `BASELINE`, rules with fewer labels first.
+
+    One row per rule, algorithm and column, then the same over methods. difference: of the scores of the same run, mean
+    over runs, positive if the rule is better; low, high: its 1 - alpha interval, runs resampled. Empty if no rule takes
+    labels of groups, and without the baseline.
+    """
+    scored = [rule for rule in rules if rule.runs is not None]
+    baseline = next((rule.runs for rule in scored if rule.name == BASELINE), None)
+    if baseline is None or all(GROUP_LABELS not in rule.all_labels for rule in scored):
+        return pd.DataFrame(columns=list(LABEL_COLUMNS))
+    parts = []
+    for rule in sorted(scored, key=lambda rule: _count_labels(rule.all_labels)):
+        assert rule.runs is not None
+        frame = _gain_intervals(rule.runs, baseline, make_design(sets), alpha, resamples)
+        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels, baseline=BASELINE))
+    return pd.concat(parts, ignore_index=True)[list(LABEL_COLUMNS)].round(DIGITS)
+
+
+def _count_labels(labels: str) -> int:
+    """Return the position of labels among all, fewest first."""
+    order = (NO_LABELS, CLASS_LABELS, GROUP_LABELS, TEST_LABELS)
+    if labels in order:
+        return order.index(labels)
+    return len(order)
+
+
+def _gain_intervals(
+    runs: pd.DataFrame, baseline: pd.DataFrame, design: Design, alpha: float, resamples: int
+) -> pd.DataFrame:
+    """Return algorithm, dataset, mean, difference, low, high and num_runs of one rule."""
+    keys = ["algorithm", "dataset", "replicate"]
+    both = runs.drop(published_means(runs).index).merge(baseline[[*keys, "score"]], on=keys, suffixes=("", "_base"))
+    gains = design.oriented(rows_of(both.assign(score=both["score"] - both["score_base"]), design.shown))
+    draws = bootstrap.resample(gains, design, resamples)
+    intervals = bootstrap.intervals(gains, design, draws, alpha).rename(columns={"mean": "difference"})
+    means = both.groupby(keys[:2])["score"].mean().rename("mean").reset_index()
+    by_method = intervals.drop(columns="run_ids").merge(means, on=keys[:2])  # drops rows of blocks, without a score
+    drawn: dict[tuple[str, str], Array] = {}
+    for name, row in gains.items():
+        for column, values in zip(row.columns, bootstrap.column_means(row, draws.runs[name]).T, strict=True):
+            drawn[name, column] = values
+    averages = []
+    for dataset, rows in by_method.groupby("dataset", sort=False):
+        averages.append((OVER_METHODS, str(dataset), *_average_methods(rows, drawn, alpha)))
+    columns = ["algorithm", "dataset", "mean", "difference", "low", "high", "num_runs"]
+    return pd.concat([by_method, pd.DataFrame(averages, columns=columns)], ignore_index=True)
+
+
+def _average_methods(
+    rows: pd.DataFrame, drawn: Mapping[tuple[str, str], Array], alpha: float
+) -> tuple[float, float, float, float, int]:
+    """Return one column's values from `mean` on. Methods are drawn apart; all count as many runs as the fewest."""
+    draws = [drawn[key] for key in zip(rows["algorithm"], rows["dataset"], strict=True)]
+    low, high = bootstrap.interval(np.mean(draws, axis=0), alpha, int(rows["num_runs"].min()), len(draws))
+    return float(rows["mean"].mean()), float(rows["difference"].mean()), low, high, int(rows["num_runs"].sum())

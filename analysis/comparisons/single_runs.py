@@ -1,0 +1,159 @@
+"""Rows with one run, compared over images, since tests over runs need several.
+
+Decisions are fetched only for pairs of which one row has a single run. The result is about other images of the same
+kind, for these very weights; it does not tell how much another seed would change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.columns import Column
+from biasbed.analysis.runs.predictions import answers_of, steps_of
+from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.statistics import over_images
+from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.analysis.statistics.pairs import pairs
+from biasbed.errors import Failure
+from biasbed.system.terminal import ProgressBar
+
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.store import RunStore
+
+COLUMNS = (
+    *("dataset", "cell", "a", "b", "num_runs_a", "num_runs_b", "run_a", "run_b", "seed_a", "seed_b"),
+    *("images", "photographs", "both", "only_a", "only_b", "neither", "difference", "low", "high"),
+    *("p", "p_holm", "num_tests", "significant"),
+)
+
+
+@dataclass(frozen=True)
+class ComparedOverImages:
+    """Comparisons of the decisions of single runs."""
+
+    table: pd.DataFrame  # `COLUMNS`
+    left_out: tuple[str, ...]  # comparisons that are left out, and why
+    images: int  # decisions that were read
+
+    @property
+    def applies(self) -> bool:
+        """True if some row has one run."""
+        return bool(len(self.table) or self.left_out)
+
+
+def compare_single_runs(
+    store: RunStore, collection: Collection, sets: Sequence[Column], selected: pd.DataFrame, options: AnalyzeOptions
+) -> ComparedOverImages:
+    """Compare every pair of rows of which one at least has a single run, on each set.
+
+    selected: `select.SELECTED_COLUMNS`, which say at which steps decisions are taken. The first run of a row stands for
+    it. Trials of a search are no rows with one run.
+    """
+    steps, compared = steps_of(selected), []
+    for column in () if collection.is_search else sets:
+        rows = _rows_of(column, collection, sets)
+        if _pairs_to_compare(rows, options.control):
+            compared.append((column, rows))
+    lines: list[dict[str, object]] = []
+    left_out: list[str] = []
+    images = 0
+    with ProgressBar(sum(len(rows) for _, rows in compared), "file of decisions") as progress:
+        for column, rows in compared:
+            protocol = collection.protocol_of(next(iter(rows.values()))[0])
+            if column.name not in {tested.name for tested in protocol.sets}:
+                left_out.append(f"{column.name}: it is derived of several sets, and has no images of its own")
+                continue
+            answers, reasons = _fetch_answers(store, column, rows, steps, progress)
+            images += sum(len(answer.right) for answer in answers.values())
+            of_set, unlike = _compare_pairs(column, rows, answers, options)
+            left_out += _list_reasons(column.name, reasons, len(rows)) + unlike
+            lines += of_set
+    return ComparedOverImages(_correct(lines, options.alpha), tuple(left_out), images)
+
+
+def _rows_of(column: Column, collection: Collection, sets: Sequence[Column]) -> dict[str, tuple[Run, ...]]:
+    """Return the runs of the column's cell by row; published ones, which have no decisions, are left out."""
+    cells = [set_column.cell for set_column in sets]
+    rows: dict[str, tuple[Run, ...]] = {}
+    for run in collection.own:
+        if column.cell in run.among(cells):
+            rows[run.algorithm] = (*rows.get(run.algorithm, ()), run)
+    return dict(sorted(rows.items()))
+
+
+def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str) -> list[tuple[str, str]]:
+    """Return the pairs of rows of which one at least has a single run; with a control only its own."""
+    if control != "none" and control not in rows:
+        return []
+    family = pairs(tuple(rows), None if control == "none" else control)
+    return [(a, b) for a, b in family if 1 in (len(rows[a]), len(rows[b]))]
+
+
+def _fetch_answers(
+    store: RunStore,
+    column: Column,
+    rows: Mapping[str, tuple[Run, ...]],
+    steps: Mapping[tuple[str, str], int | None],
+    progress: ProgressBar,
+) -> tuple[dict[str, ImageAnswers], dict[str, str]]:
+    """Return the decisions of each row's first run, and for rows without decisions the reasons."""
+    answers, reasons = {}, {}
+    for name, runs in rows.items():
+        progress.tick()
+        step = steps.get((runs[0].id, column.name), -1)
+        try:
+            if step is not None and step < 0:
+                raise Failure("its run has no value there")
+            answers[name] = answers_of(store, runs[0], column.set_record.name, step)
+        except Failure as error:
+            reasons[name] = str(error)
+    return answers, reasons
+
+
+def _list_reasons(dataset: str, reasons: Mapping[str, str], rows: int) -> list[str]:
+    """Return a line for each reason with the rows that it is about. rows: number of all rows."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names_by_reason.setdefault(reason, []).append(name)
+    lines = []
+    for reason, names in names_by_reason.items():
+        listed = "all rows" if len(names) == rows else ", ".join(names)
+        lines.append(f"{dataset}, {listed}: {reason}")
+    return lines
+
+
+def _compare_pairs(
+    column: Column, rows: Mapping[str, tuple[Run, ...]], answers: Mapping[str, ImageAnswers], options: AnalyzeOptions
+) -> tuple[list[dict[str, object]], list[str]]:
+    """Return the lines of a set's table, and which pairs can't be compared."""
+    lines: list[dict[str, object]] = []
+    unlike = []
+    for a, b in _pairs_to_compare(rows, options.control):
+        if a not in answers or b not in answers:
+            continue
+        try:
+            comparison = over_images.compare(answers[a], answers[b], options.alpha, options.bootstrap)
+        except ValueError as error:
+            unlike.append(f"{column.name}, {a} and {b}: {error}")
+            continue
+        line: dict[str, object] = {"dataset": column.name, "cell": column.cell, "a": a, "b": b}
+        for side, name in (("a", a), ("b", b)):
+            first = rows[name][0]
+            line |= {f"num_runs_{side}": len(rows[name]), f"run_{side}": first.id, f"seed_{side}": first.seed}
+        lines.append(line | vars(comparison))
+    return lines, unlike
+
+
+def _correct(lines: Sequence[dict[str, object]], alpha: float) -> pd.DataFrame:
+    """Return `COLUMNS`, corrected by Holm over all McNemar tests of all sets."""
+    table = pd.DataFrame(lines).reindex(columns=list(COLUMNS))
+    table["p_holm"] = over_images.holm(table["p"].to_list())
+    table["num_tests"] = int(table["p"].notna().sum())
+    table["significant"] = np.asarray(table["p_holm"].to_numpy(dtype="float64") < alpha)
+    return table

@@ -1,0 +1,125 @@
+"""Winners of a search under every criterion: each selection rule chooses from the same trials.
+
+The Align-Conflict paper's table 4 has a row per criterion by which hyper-parameters and epochs were chosen: the means
+over methods of all measures of the test set. Nothing but the search itself is trained for it; so the later stages of a
+search began with the best values by the search's own objective, whatever the criterion.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from biasbed import record
+from biasbed.analysis.columns import Column, by_set, measured_by
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.rules import Rule
+from biasbed.analysis.selection.select import CHOICE_COLUMNS, Selected
+from biasbed.analysis.statistics.friedman import DIGITS
+
+FIRST = ("rule", "oracle", "labels", "algorithm", "cell", "repeat", "dataset", "run_id", "trial")
+MEAN_COLUMNS = ("rule", "oracle", "labels", "dataset", "num_algorithms")
+
+
+@dataclass(frozen=True)
+class Winners:
+    """Choices of every rule from a search; empty without a search."""
+
+    each: pd.DataFrame  # FIRST, the settings that the search varied, then all measures of the test sets, as shown
+    settings: tuple[str, ...] = ()  # of these columns
+    measures: tuple[str, ...] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)  # after the point, of the measures that reports print
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """`MEAN_COLUMNS` and all measures: means over the methods that all rules have, by rule and set.
+
+        Of several repeats a method has its mean. Empty if a method has no value.
+        """
+        names = list(self.measures)
+        if self.each.empty:
+            return pd.DataFrame(columns=[*MEAN_COLUMNS, *names])
+        algorithms_by_rule = [set(names) for _, names in self.each.groupby("rule")["algorithm"]]
+        common = self.each[self.each["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+        keys = ["rule", "oracle", "labels", "dataset"]
+
+        def mean(values: pd.Series[float]) -> float:
+            return float(values.mean(skipna=False))
+
+        of_methods = common.groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
+        by_rule = of_methods.groupby(keys, sort=False)
+        means = by_rule.agg(mean).assign(num_algorithms=by_rule.size()).round(DIGITS).reset_index()
+        return means[[*MEAN_COLUMNS, *names]]
+
+
+NONE = Winners(pd.DataFrame(columns=list(FIRST)))
+
+
+def choose_winners(
+    choices: pd.DataFrame,
+    rule: Rule,
+    selected: Selected,
+    columns: Sequence[Column],
+    protocols: Mapping[str, record.Protocol],
+) -> Winners:
+    """Return the trials of searches that a rule chose. choices: `select.choice_table` of `selected`."""
+    if not any(pool.is_search for pool, _ in selected.choices):
+        return NONE
+    settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
+    columns_by_set = by_set(columns)
+    rows = []
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for line, (pool, choice) in zip(choices.to_dict("records"), selected.choices, strict=True):
+        if not pool.is_search:
+            continue
+        chosen = pool.by_run[choice.run]
+        values = {}
+        protocol = protocols[chosen.run.protocol]
+        for measure, column in _columns_by_measure(columns_by_set[pool.cell, choice.set], protocol).items():
+            values[measure] = _mean(chosen.history, column, choice.steps)
+            if column.higher_is_better:
+                digits[measure] = column.digits
+        names |= dict.fromkeys(values)
+        rows.append(line | {"labels": " and ".join(rule.needs), **values})
+    if not rows:
+        return NONE
+    frame = pd.DataFrame(rows).reindex(columns=[*FIRST, *settings, *names]).round(dict.fromkeys(names, DIGITS))
+    return Winners(frame, tuple(settings), tuple(names), digits)
+
+
+def join(winners: Sequence[Winners]) -> Winners:
+    """Join what all rules chose, below each other."""
+    winners = [of_rule for of_rule in winners if len(of_rule.each)]
+    if not winners:
+        return NONE
+    settings: dict[str, None] = {}
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for of_rule in winners:
+        settings |= dict.fromkeys(of_rule.settings)
+        names |= dict.fromkeys(of_rule.measures)
+        digits |= of_rule.digits
+    frame = pd.concat([of_rule.each for of_rule in winners], ignore_index=True)
+    return Winners(frame.reindex(columns=[*FIRST, *settings, *names]), tuple(settings), tuple(names), digits)
+
+
+def _columns_by_measure(column: Column, protocol: record.Protocol) -> dict[str, Column]:
+    """Return the column with each measure that is logged on its set or derived from those."""
+    set_name = column.set_record.name
+    derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
+    columns = {}
+    for name in dict.fromkeys((column.headline, *column.measures, *derived)):
+        with_measure = measured_by(column, name, protocol)
+        if with_measure is not None:
+            columns[name] = with_measure
+    return columns
+
+
+def _mean(history: History, column: Column, steps: Sequence[int]) -> float:
+    """Return the mean over the steps, as it is shown; NaN if a step has no value."""
+    curve = history.curve(column.metric)
+    return column.scale * math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)

@@ -1,0 +1,106 @@
+"""Display names for LaTeX tables and figures, and the order of rows and sets in every table.
+
+```yaml
+# names.yaml: analyze names=names.yaml
+erm: Baseline
+infodrop: InfoDrop
+my_method: Ours
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed.analysis.columns import Column, by_name
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+from biasbed.system import strict_yaml
+
+if TYPE_CHECKING:
+    from biasbed.analysis.options import AnalyzeOptions
+
+FILE = "names.yaml"
+AUTO, NONE = "auto", "none"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Display names of methods, rows and sets."""
+
+    shown: Mapping[str, str]
+    first: tuple[str, ...] = ()  # names that the user's own file puts first, in its order
+
+    def __call__(self, name: str) -> str:
+        """Return a name as it is printed, with what stands behind it in brackets, as a unit."""
+        bare, gap, about = name.partition(" (")
+        return self.shown.get(name, self.shown.get(bare, bare) + gap + about)
+
+    def order(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the names that are put first."""
+        names = set(names)
+        return tuple(name for name in self.first if name in names)
+
+
+def load(option: str) -> Labels:
+    """Load display names. auto: ours. none: names as they are typed. Else a YAML file whose names win over ours.
+
+    Raises UsageError if the file can't be read, or holds something else.
+    """
+    if option == NONE:
+        return Labels({})
+    text = (resources.files("biasbed.published") / FILE).read_text(encoding="utf-8")
+    ours = _check_content(strict_yaml.parse(text, FILE), FILE)
+    if option == AUTO:
+        return Labels(ours)
+    users = _check_content(strict_yaml.read(Path(option).expanduser(), "names"), f"names={option}")
+    return Labels(ours | users, tuple(users))
+
+
+def _check_content(content: Any, where: str) -> dict[str, str]:
+    if not isinstance(content, dict) or not content:
+        raise UsageError(f"{where}: must hold a line `name: what is shown` for each name")
+    for name, shown in content.items():
+        texts = isinstance(name, str) and isinstance(shown, str) and shown.strip()
+        if not (texts and " ".join(f"{name} {shown}".split()).isprintable()):
+            raise UsageError(f"{where}: '{name}: {shown}' is no name and what is shown for it; quote what is no text")
+    return {name: " ".join(shown.split()) for name, shown in content.items()}
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Column]) -> Labels:
+    """Load the display names. Raises UsageError for an unknown name in an order, too, before anything is computed."""
+    if options.order not in ("rank", "name"):
+        _put_first("order", rows, options.order)
+    order_sets(sets, options.set_order, Labels({}))
+    return load(options.names)
+
+
+def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str, label: Labels) -> tuple[str, ...]:
+    """Return the rows in the order of tables and figures; the tests keep their own, so no number depends on it.
+
+    ranks: the rows by their average rank.
+    """
+    if order == "rank":
+        return tuple(ranks)
+    return _put_first("order", rows, label.order(rows) if order == "name" else order)
+
+
+def order_sets(sets: Sequence[Column], order: Sequence[str] | str, label: Labels) -> tuple[Column, ...]:
+    """Return the sets in the order of tables and figures."""
+    columns = by_name(sets)
+    first = label.order(columns) if order == "protocol" else order
+    return tuple(columns[name] for name in _put_first("set_order", tuple(columns), first))
+
+
+def _put_first(option: str, names: Sequence[str], first: Sequence[str]) -> tuple[str, ...]:
+    for name in first:
+        if name not in names:
+            raise UsageError(f"{option}={','.join(first)}: there is no '{name}' in the tables{nearest(name, names)}")
+    return tuple(dict.fromkeys((*first, *names)))

@@ -1,0 +1,105 @@
+"""Sentences on shape bias, effective robustness, and rows with one run that are compared over images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from biasbed.analysis.comparisons.single_runs import ComparedOverImages
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table import TableRecord
+
+# --- shape bias -------------------------------------------------------------------------------------------------------
+
+
+def texture_sentences(frame: pd.DataFrame) -> list[str]:
+    """Say for each set of cue conflicts which rows rely less or more on texture than the reference.
+
+    frame: `shape_bias.COLUMNS`.
+    """
+    return [_texture_sentence(rows) for _, rows in frame.groupby("dataset", sort=False)]
+
+
+def _texture_sentence(frame: pd.DataFrame) -> str:
+    rows, reference, dataset = frame.to_dict("records"), str(frame["reference"].iloc[0]), frame["dataset"].iloc[0]
+    others = [row for row in rows if row["algorithm"] != reference]
+    if not reference or not others:
+        values = ", ".join(f"{row['algorithm']} {row['mean']:.1f}" for row in rows)
+        return say("texture_no_reference", dataset=dataset, values=values)
+    parts: list[str] = []
+    for phrase, sign in (("texture_less", 1), ("texture_more", -1)):
+        shown = [row for row in others if row["significant"] and row["difference"] * sign > 0]
+        if shown:
+            verb = say("texture_verb") if parts else say("texture_first_verb")
+            parts.append(say(phrase, verb=verb, reference=reference, rows=_list_differences(shown)))
+    not_shown = [row for row in others if not row["significant"]]
+    if not_shown:
+        phrase = "texture_not_shown" if parts else "texture_none_shown"
+        parts.append(say(phrase, reference=reference, rows=_list_differences(not_shown)))
+    return say("texture", parts="; ".join(parts), dataset=dataset)
+
+
+def _list_differences(rows: Sequence[TableRecord]) -> str:
+    parts = []
+    for row in rows:
+        low, high = float(row["low"]), float(row["high"])
+        interval = say("texture_one_run") if math.isnan(low) else f"{low:+.1f} to {high:+.1f}"
+        parts.append(f"{row['algorithm']} {row['difference']:+.1f} [{interval}]")
+    return ", ".join(parts)
+
+
+# --- effective robustness ---------------------------------------------------------------------------------------------
+
+
+def effective_sentences(frame: pd.DataFrame, alpha: float) -> list[str]:
+    """Describe for each pair of sets the line, and the rows above it or too far from it.
+
+    frame: `effective_robustness.COLUMNS`.
+    """
+    sentences = []
+    for (reference, shifted), rows in frame.groupby(["reference", "dataset"], sort=False):
+        line = rows.iloc[0]
+        others = rows[~rows["plain"].astype(bool)]
+        is_far = others["extrapolated"].astype(bool)
+        above = others[(others["low"] > 0) & ~is_far].to_dict("records")
+        names = ", ".join(f"{row['algorithm']} ({row['residual']:+.1f})" for row in above)
+        text = say(
+            "effective_line",
+            shifted=shifted,
+            reference=reference,
+            number=int(rows["plain"].sum()),
+            slope=line["slope"],
+            intercept=line["intercept"],
+            r2=line["r2"],
+        )
+        level = f"{100 * (1 - alpha):g}"
+        text += say("effective_above", level=level, rows=names or say("effective_no_row"))
+        if is_far.any():
+            text += say("effective_far", rows=", ".join(others.loc[is_far, "algorithm"].astype(str)))
+        sentences.append(text)
+    return sentences
+
+
+# --- rows with one run ------------------------------------------------------------------------------------------------
+
+
+def single_run_sentences(compared: ComparedOverImages, alpha: float) -> list[str]:
+    """Describe all comparisons over images together; nothing if no row has one run."""
+    if not compared.applies:
+        return []
+    table = compared.table
+    if table.empty:
+        return [say("single_runs_not_compared"), *compared.left_out]
+    tested, significant = int(table["p"].notna().sum()), int(table["significant"].sum())
+    lines = [say("single_runs_read", number=compared.images)]
+    if tested:
+        lines.append(say("single_runs_tested", tested=tested, number=significant, alpha=alpha))
+    views = sorted(set(table.loc[table["p"].isna(), "dataset"]))
+    if views:
+        lines.append(say("single_runs_views", sets=", ".join(views), reason=say("single_runs_dependent")))
+    if ((table["num_runs_a"] > 1) | (table["num_runs_b"] > 1)).any():
+        lines.append(say("single_runs_first"))
+    left_out = [say("single_runs_left_out", reason=reason) for reason in compared.left_out]
+    return [*lines, say("single_runs_scope"), *left_out]

@@ -1,0 +1,120 @@
+"""All tables of the report by name: those on the page, and those that LaTeX files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biasbed.analysis.report import (
+    groups,
+    laid_out_tables,
+    latex,
+    paper_tables,
+    rule_tables,
+    score_tables,
+    significance_tables,
+    study_design,
+    wording,
+)
+from biasbed.analysis.report.table import Links, ReportTable
+from biasbed.analysis.result import Analysis
+
+
+def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
+    """Return the tables that the page shows for all settings together; None for those without rows."""
+    return {
+        "rows": study_design.rows(analysis, links),
+        "cells": study_design.cells(analysis),
+        "scores": score_tables.scores(analysis, links),
+        "texture": score_tables.shape_bias(analysis, links),
+        "averages": score_tables.averages(analysis, links),
+        "deviations": score_tables.deviations(analysis, links),
+        "sets": significance_tables.per_set(analysis),
+        "paper": paper_section(analysis, links),
+        "layouts": laid_out_tables.laid_out_tables(analysis, links),
+        "effective": score_tables.effective_robustness(analysis, links),
+        "over_images": significance_tables.over_images(analysis, links),
+        "card": score_tables.card(analysis, links),
+        "grain": rule_tables.grain(analysis),
+        "regret": rule_tables.regret(analysis, links),
+        "labels": rule_tables.labels(analysis),
+        "gap": rule_tables.gap(analysis, links),
+        "criteria": rule_tables.criteria(analysis),
+        "winners": rule_tables.winners(analysis, links),
+        "skipped_rules": rule_tables.skipped_rules(analysis),
+        "power": significance_tables.power(analysis),
+        "plan": significance_tables.plan(analysis),
+    }
+
+
+class PaperSection(NamedTuple):
+    """The Align-Conflict paper's tables, one for each measure, and why others are not there."""
+
+    tables: list[ReportTable]
+    reasons: list[str]
+
+
+def paper_section(analysis: Analysis, links: Links) -> PaperSection | None:
+    """Return the paper's tables that were asked for; None for data without a bias."""
+    made = paper_tables.make_tables(analysis)
+    tables: list[ReportTable] = []
+    for table in made.tables:
+        tables += paper_tables.report_tables(analysis, table, links)
+    if tables or made.reasons:
+        return PaperSection(tables, made.reasons)
+    return None
+
+
+def write_latex(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Write all LaTeX tables into `folder/tables` and return file name -> one line that says what it is."""
+    (folder / "tables").mkdir(exist_ok=True)
+    links = Links(analysis)
+    files = {}
+    for name, (table, description) in _in_print(analysis, links).items():
+        if table is not None:
+            _write(folder, name, latex.render(table, analysis.label))
+            files[f"tables/{name}.tex"] = f"{description}, LaTeX"
+    for paper_table in paper_tables.make_tables(analysis).tables:
+        tables = paper_tables.report_tables(analysis, paper_table, links)
+        titles = [panel.title if len(tables) > 1 else "" for panel in paper_table.panels]
+        name = f"paper_{paper_table.name}"
+        _write(folder, name, latex.render_panels(list(zip(titles, tables, strict=True)), analysis.label))
+        title = f"table {paper_table.number} of the Align-Conflict paper: {paper_table.title}"
+        files[f"tables/{name}.tex"] = f"{title}, LaTeX"
+    for laid_out in laid_out_tables.laid_out_tables(analysis, links):
+        _write(folder, laid_out.name, latex.render(laid_out.table, analysis.label))
+        files[f"tables/{laid_out.name}.tex"] = f"{laid_out.title}, LaTeX"
+    return files
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
+
+
+def _in_print(analysis: Analysis, links: Links) -> dict[str, tuple[ReportTable | None, str]]:
+    """Return each table by its file's name, with what it is; None for those without rows."""
+    runs = f"score of every {wording.repeated(analysis)}, for an appendix"
+    tables: dict[str, tuple[ReportTable | None, str]] = {
+        "scores": (score_tables.scores(analysis, links), "scores of the algorithms on the sets"),
+        "runs": (score_tables.by_run(analysis, links), runs),
+        "averages": (score_tables.averages(analysis, links), "averages of the data sets"),
+    }
+    if tables["averages"][0] is not None:
+        for group in groups.groups(analysis):
+            if group.wide:
+                table = score_tables.of_data_set(analysis, links, group)
+                tables[f"scores_{group.block}"] = (table, f"scores on {group.block} alone")
+    tables["ranks"] = (significance_tables.ranks_of_settings(analysis, links), "average ranks and omnibus test")
+    for comparison in analysis.comparisons:
+        sets = wording.setting_file(comparison)
+        if comparison.nemenyi is not None:
+            table = significance_tables.nemenyi(analysis, comparison, links)
+            tables[f"nemenyi{comparison.suffix}"] = (table, f"p-values of Nemenyi's test, {sets}")
+        pairs = significance_tables.pairs(analysis, comparison, links)
+        description = f"differences of all pairs with intervals and tests, {sets}"
+        tables[f"pairs{comparison.suffix}"] = (pairs, description)
+    deviations = score_tables.deviations(analysis, links)
+    tables["spread"] = (deviations, "scores with deviations over runs and epochs")
+    tables["selection_gap"] = (rule_tables.gap_in_print(analysis, links), "the selection rule beside the oracle")
+    return tables

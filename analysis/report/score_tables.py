@@ -1,0 +1,370 @@
+"""Tables of scores: on columns and data sets, of every run, with deviations, shape bias, published numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from biasbed.analysis.report import groups, latex, wording
+from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.study_design import Repeat, repeats
+from biasbed.analysis.report.table import (
+    MISSING,
+    CellMaker,
+    Links,
+    PrintedText,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    interval,
+    make_table,
+    number,
+    number_cell,
+    p_value,
+    prepared,
+    score_cell,
+    text,
+    text_cell,
+)
+from biasbed.analysis.result import Analysis, scores_by_run
+from biasbed.analysis.result import number as number_text
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.selection.reproduction import card_sentence
+from biasbed.analysis.selection.rules import Rule
+
+# --- scores of columns and data sets ----------------------------------------------------------------------------------
+
+
+def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> ReportTable:
+    """Algorithms x columns with the averages of data sets; on the page shape biases before them."""
+    shape_biases = _shape_biases(analysis) if with_shape_bias else {}
+    columns = [
+        algorithm_column(links),
+        *(TableColumn(head, prepared(head)) for head in shape_biases),
+        *score_columns(groups.groups(analysis)),
+    ]
+    records = []
+    for algorithm in analysis.algorithms:
+        biases = {head: cells[algorithm] for head, cells in shape_biases.items() if algorithm in cells}
+        records.append(_score_record(analysis, links, algorithm) | biases)
+    run = wording.repeated(analysis)
+    slots = {
+        "error": wording.error(analysis),
+        "run": run,
+        "divisor": wording.error_by(analysis),
+        "units": analysis.units,
+    }
+    caption = say("scores", **slots) + groups.caption(analysis)
+    if any(cell.interval_text for cell in analysis.cells.values()):
+        caption += say("scores_intervals")
+        if any(column.conditions for column in analysis.sets):
+            caption += say("scores_views")
+    if analysis.daggers:
+        caption += say("scores_dagger")
+    if shape_biases:
+        caption += say("scores_shape_bias")
+    caption += wording.not_applicable(analysis)
+    printed = _printed(analysis, "scores", "printed_scores")
+    table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
+    return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv")
+
+
+def algorithm_column(links: Links) -> TableColumn:
+    """Return the column of algorithms' names, which has no head in LaTeX."""
+    return TableColumn("algorithm", links.algorithm(), printed="", align="l")
+
+
+def score_columns(column_groups: Sequence[ColumnGroup]) -> list[TableColumn]:
+    """Return the columns of the data sets, each with its average if it has several."""
+    columns = []
+    for group in column_groups:
+        prefix = f"{group.block}-" if len(group.columns) > 1 else ""
+        for column in group.columns:
+            head = column.name.removeprefix(prefix)
+            columns.append(_set_column(head, column.name, groups.unit_of(column), group.block, column.name))
+        if group.wide:
+            key = (AVERAGE, group.block)
+            columns.append(_set_column(AVERAGE, key, block=group.block, full_head=f"{group.block} {AVERAGE}"))
+    return columns
+
+
+def _set_column(head: str, key: Hashable, unit: str = "", block: str = "", full_head: str | None = None) -> TableColumn:
+    return TableColumn(head, prepared(key), printed=head, style="turned", unit=unit, block=block, full_head=full_head)
+
+
+def _score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hashable, object]:
+    """Return an algorithm's cells by column, and by (`AVERAGE`, block)."""
+    href = links.to_algorithm(algorithm)
+    record: dict[Hashable, object] = {"algorithm": algorithm}
+    for column in analysis.sets:
+        record[column.name] = score_cell(analysis.cells[algorithm, column.name], href)
+    for (name, block), cell in analysis.averages.items():
+        if name == algorithm:
+            record[AVERAGE, block] = score_cell(cell, href)
+    return record
+
+
+def _printed(analysis: Analysis, label: str, caption: str, **slots: str) -> PrintedText:
+    """Return what LaTeX prints around a table of scores. caption: a phrase with `units`, `error`, `run`, `divisor`."""
+    is_usual = analysis.error == Rule.error
+    by = "" if is_usual else say("printed_divisor", divisor=wording.error_by(analysis))
+    error = say("printed_error", error=wording.error(analysis), run=wording.repeated(analysis), by=by)
+    parts = [
+        say("printed_scores_note", provenance=latex.provenance(analysis)),
+        latex.prose(groups.caption(analysis)),
+        say("printed_dagger") if analysis.daggers else "",
+        latex.prose(wording.not_applicable(analysis, dash="--")),
+    ]
+    note = " ".join(filter(None, parts))
+    return PrintedText(label, say(caption, units=analysis.units, error=error, **slots), note)
+
+
+def averages(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Algorithms x data sets, and the mean over them; None without a data set of several columns beside others."""
+    averages = groups.averages(analysis)
+    if averages is None:
+        return None
+    columns = [algorithm_column(links)]
+    for head, unit in averages.heads:
+        columns.append(_set_column(head, head, unit))
+    if averages.means:
+        columns.append(_set_column(AVERAGE, "mean"))
+    records = []
+    for algorithm, cells in averages.rows.items():
+        href = links.to_algorithm(algorithm)
+        record: dict[str, object] = {"algorithm": algorithm}
+        for (head, _), cell in zip(averages.heads, cells, strict=True):
+            record[head] = score_cell(cell, href)
+        if averages.means:
+            record["mean"] = number_cell(averages.means[algorithm], analysis.sets[0].digits)
+        records.append(record)
+    caption = say("averages", units=analysis.units) + groups.caption(analysis)
+    if averages.means:
+        caption += say("averages_mean")
+    caption += wording.not_applicable(analysis)
+    printed_mean = say("printed_averages_mean") if averages.means else ""
+    return make_table(
+        caption,
+        columns,
+        records,
+        "blocks.csv, scores.csv",
+        oracle=analysis.rule.oracle,
+        printed=_printed(analysis, "averages", "printed_averages", mean=printed_mean),
+    )
+
+
+def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportTable:
+    """Algorithms x the columns of one data set and their average; for LaTeX."""
+    columns = [algorithm_column(links)]
+    for column in score_columns([group]):
+        columns.append(dataclasses.replace(column, block="", style="name"))
+    records = [_score_record(analysis, links, algorithm) for algorithm in analysis.algorithms]
+    name = latex.escape(analysis.label(group.block))
+    label = latex.escape(f"scores-{group.block}")
+    printed = _printed(analysis, label, "printed_data_set", data_set=name)
+    return make_table("", columns, records, oracle=analysis.rule.oracle, printed=printed)
+
+
+# --- scores of every run ----------------------------------------------------------------------------------------------
+
+
+def by_run(analysis: Analysis, links: Links) -> ReportTable:
+    """Scores of every run, or of every replicate if an algorithm's replicate has a run on each cell."""
+    run, step = wording.repeated(analysis), analysis.collection.protocol.step_unit
+    slots = {"run": run, "units": analysis.units, "step": step}
+    printed = PrintedText("runs", say("printed_runs", **slots), f"{latex.provenance(analysis)}.")
+    if run == "run":
+        records = _run_records(analysis, links, analysis.shown_runs, analysis.runs)
+        columns, caption = _run_columns(analysis, links, step), say("scores_of_runs", **slots)
+    else:
+        records = [_replicate_record(analysis, links, repeat) for repeat in repeats(analysis)]
+        columns, caption = (_run_columns(analysis, links), say("scores_of_runs", **slots) + say("scores_of_runs_links"))
+    return make_table(
+        caption,
+        columns,
+        records,
+        "runs.csv",
+        oracle=analysis.rule.oracle,
+        ids=_first_anchors(links, [record["algorithm"] for record in records]),
+        printed=printed,
+    )
+
+
+def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Scores of the finished runs that do not count."""
+    if not analysis.collection.duplicates:
+        return None
+    records = _run_records(analysis, links, analysis.collection.duplicates, analysis.duplicates)
+    columns = _run_columns(analysis, links, analysis.collection.protocol.step_unit)
+    return make_table(say("duplicates"), columns, records, "duplicates.csv", oracle=analysis.rule.oracle)
+
+
+def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
+    """Return the columns of runs, or without `step` of replicates, which have no steps of their own."""
+    columns = [
+        TableColumn("algorithm", _plain_name(links), printed="algorithm", align="l"),
+        TableColumn("seed" if step else wording.repeated(analysis), prepared("name"), printed="seed", align="l"),
+    ]
+    if step:
+        columns += [TableColumn("run", prepared("run")), TableColumn(step, prepared("steps"))]
+    return columns + [_set_column(name, name) for name in analysis.set_names]
+
+
+def _plain_name(links: Links) -> CellMaker:
+    """Show an algorithm's name without a link, in the table that the links lead to."""
+    return lambda record: dataclasses.replace(links.algorithm_cell(record["algorithm"]), href="")
+
+
+def _run_records(
+    analysis: Analysis, links: Links, runs: Sequence[Run], run_table: pd.DataFrame
+) -> list[dict[str, Any]]:
+    scores, spans = scores_by_run(run_table), _step_spans(run_table)
+    records = []
+    for run in runs:
+        name = f"{run.seed} {run.test_domains}".strip()
+        seed = float(run.seed) if run.seed.isdecimal() else None
+        span = "" if analysis.collection.published else spans.get(run.id, "")
+        record: dict[str, Any] = {"algorithm": run.algorithm, "name": TableCell(name, seed, label=name)}
+        record |= {"run": links.run_cell(run.id), "steps": TableCell(span)}
+        for column in analysis.sets:
+            record[column.name] = number_cell(scores.get((run.id, column.name), math.nan), column.digits)
+        records.append(record)
+    return records
+
+
+def _replicate_record(analysis: Analysis, links: Links, repeat: Repeat) -> dict[str, Any]:
+    record: dict[str, Any] = {"algorithm": repeat.algorithm, "name": text_cell(repeat.name)}
+    for column in analysis.sets:
+        href = links.to_run(repeat.runs.get(column.name))
+        record[column.name] = number_cell(repeat.scores.get(column.name, math.nan), column.digits, href=href)
+    return record
+
+
+def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Return an algorithm's anchor for its first row, and nothing for its further ones."""
+    anchors, seen = [], set()
+    for algorithm in algorithms:
+        anchors.append("" if algorithm in seen else links.algorithms[algorithm])
+        seen.add(algorithm)
+    return tuple(anchors)
+
+
+def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
+    """Return the selected steps by run; `per set` if each set has its own."""
+    spans: dict[str, set[str]] = {}
+    for run_id, first, last in zip(run_table["run_id"], run_table["first_step"], run_table["last_step"], strict=True):
+        span = str(int(first)) if first == last else f"{int(first)}-{int(last)}"
+        spans.setdefault(run_id, set()).add(span)
+    return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}
+
+
+# --- deviations, shape bias, published numbers, effective robustness -------------------------------------------------
+
+
+def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Mean and deviation over runs and epochs together, beside that between runs."""
+    cells: dict[str, dict[str, Any]] = {}
+    digits = {column.name: column.digits for column in analysis.sets}
+    for row in analysis.spread.to_dict("records"):
+        places = digits[row["dataset"]]
+        pooled, between = (number_text(row[name], places) for name in ("std_pooled", "std_between_runs"))
+        interval = say("deviations_between", std=between)
+        cell = number_cell(row["mean"], places, spread=f"±{pooled}", interval=interval)
+        cells.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})[row["dataset"]] = cell
+    records = [cells[algorithm] for algorithm in analysis.algorithms if algorithm in cells]
+    if not records:
+        return None
+    slots = {"units": analysis.units, "provenance": latex.provenance(analysis)}
+    printed = PrintedText("spread", say("printed_deviations", **slots), say("printed_deviations_note", **slots))
+    return make_table(
+        say("deviations", **slots),
+        [algorithm_column(links), *(_set_column(name, name) for name in analysis.set_names)],
+        records,
+        "spread.csv",
+        oracle=analysis.rule.oracle,
+        printed=printed,
+    )
+
+
+def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Shape bias beside the reference's; None if no run has one."""
+    frame = analysis.texture
+    if frame.empty:
+        return None
+    reference = next(filter(None, frame["reference"]), "")
+    columns = [
+        TableColumn("algorithm", links.algorithm()),
+        TableColumn("set", text("dataset")),
+        TableColumn("shape bias", number("mean", spread="std")),
+        TableColumn("coverage", number("coverage")),
+        TableColumn(f"against {reference or MISSING}", interval("difference", "low", "high")),
+        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
+        TableColumn("runs", number("num_runs", 0)),
+    ]
+    against = "shape_bias_against" if reference else "shape_bias_alone"
+    caption = say("shape_bias") + say(against, reference=reference)
+    return make_table(caption, columns, frame.to_dict("records"), "shape_bias.csv", oracle=analysis.rule.oracle)
+
+
+def _shape_biases(analysis: Analysis) -> dict[str, dict[str, TableCell]]:
+    """Return the algorithms' shape biases by the head of their column, one column for each set of cue conflicts."""
+    columns: dict[str, dict[str, TableCell]] = {}
+    by_set = analysis.texture.groupby("dataset", sort=False)
+    make = number("mean", spread="std")
+    for dataset, frame in by_set:
+        head = "shape bias" if by_set.ngroups == 1 else f"shape bias, {dataset}"
+        columns[head] = {str(row["algorithm"]): make(row) for row in frame.to_dict("records")}
+    return columns
+
+
+def card(analysis: Analysis, links: Links) -> ReportTable | None:
+    """Our numbers beside the published ones, if `compare=published` asks for them."""
+    frame = analysis.reproduction
+    if frame is None:
+        return None
+    columns = [
+        TableColumn("algorithm", links.algorithm()),
+        TableColumn("set", text("dataset")),
+        TableColumn("ours", _ours(links)),
+        TableColumn("published", number("published_mean", spread="published_std")),
+        TableColumn("difference", number("difference")),
+        TableColumn("in published std", number("difference_in_std")),
+        TableColumn("p", p_value("p_holm", analysis.alpha)),
+        TableColumn("judged by", text("judged_by")),
+        TableColumn("verdict", text("verdict")),
+    ]
+    caption = say("card", sentence=card_sentence(frame, analysis.alpha))
+    return make_table(caption, columns, frame.to_dict("records"), "reproduction.csv", oracle=analysis.rule.oracle)
+
+
+def _ours(links: Links) -> CellMaker:
+    make = number("mean", spread="std")
+    return lambda record: dataclasses.replace(make(record), href=links.to_algorithm(record["algorithm"]))
+
+
+def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, ReportTable]]:
+    """(name of its figure, table) of each pair of sets, the rows farthest above the line first."""
+    tables = []
+    for (reference, dataset), frame in analysis.effective.groupby(["reference", "dataset"], sort=False):
+        columns = [
+            TableColumn("", links.algorithm()),
+            TableColumn("", prepared("kind")),
+            TableColumn(str(reference), number("reference_accuracy")),
+            TableColumn(str(dataset), number("accuracy")),
+            TableColumn("predicted", number("predicted")),
+            TableColumn("above the line", interval("residual", "low", "high")),
+        ]
+        records = []
+        for row in frame.sort_values("residual", ascending=False, kind="stable").to_dict("records"):
+            kind = "extrapolated" if row["extrapolated"] else ""
+            records.append({**row, "kind": text_cell("plain" if row["plain"] else kind)})
+        level = f"{100 * (1 - analysis.alpha):g}"
+        caption = say("effective", dataset=dataset, reference=reference, level=level)
+        table = make_table(caption, columns, records, "effective_robustness.csv", oracle=analysis.rule.oracle)
+        tables.append((wording.effective_figure(str(reference), str(dataset)), table))
+    return tables

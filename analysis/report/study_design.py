@@ -1,0 +1,377 @@
+"""Design of the study: sentences on what was compared, tables of the rows and of the cells."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from biasbed.algorithms import NEEDS
+from biasbed.analysis.report.groups import groups
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table import (
+    MISSING,
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    make_table,
+    number_cell,
+    prepared,
+    text_cell,
+    without_columns,
+)
+from biasbed.analysis.report.wording import count, listing, repeated, rule_label
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.collect import PUBLISHED_MARK
+from biasbed.analysis.runs.run import Run, TrainedOn
+from biasbed.analysis.scores import published_means
+
+MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
+TESTED = "evaluate"  # kind of the runs of a model that is only tested
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def sentences(analysis: Analysis) -> list[str]:
+    """Describe the design: algorithms, sets, runs, and which epoch's scores count."""
+    collection = analysis.collection
+    published = len(collection.runs) - len(collection.own)
+    compared = {
+        "algorithms": count(len(analysis.algorithms), "algorithm"),
+        "names": listing(analysis.algorithms),
+        "sets": _sets(analysis),
+        "of_each": of_each(analysis, analysis.algorithms),
+        "in_all": _in_all(analysis),
+    }
+    score = "design_published_score" if collection.published else "design_score"
+    rule = rule_label(analysis).removeprefix("as published: ")
+    lines = [
+        say("design", **compared),
+        *_replicates(analysis),
+        _training_data(analysis),
+        *_start(analysis),
+        say(score, rule=rule, run=repeated(analysis)),
+    ]
+    if published and not collection.published:
+        lines.append(say("design_published_mark", mark=PUBLISHED_MARK))
+    if analysis.options.control != "none":
+        lines.append(say("design_control", control=analysis.options.control))
+    return lines
+
+
+def _in_all(analysis: Analysis) -> str:
+    collection = analysis.collection
+    runs = [run for run in collection.runs if not run.summary]
+    published = sum(run.kind == "published" for run in runs)
+    number = count(len(runs), "trial" if collection.is_search else "run")
+    parts = []
+    if runs and collection.published:
+        parts.append(say("design_all_published", number=number))
+    elif runs and published:
+        parts.append(say("design_some_published", number=number, published=published))
+    elif runs:
+        parts.append(say("design_runs", number=number))
+    means = len(collection.runs) - len(runs)
+    if means:
+        parts.append(say("design_means", number=count(means, "algorithm")))
+    return " and ".join(parts)
+
+
+def _sets(analysis: Analysis) -> str:
+    """Name the evaluation sets; the data sets with their columns if some have several."""
+    column_groups = groups(analysis)
+    if all(len(group.columns) == 1 for group in column_groups):
+        return f"{count(len(analysis.sets), 'evaluation set')} ({listing(analysis.set_names)})"
+    names = []
+    for group in column_groups:
+        size = len(group.columns)
+        names.append(f"{group.block}: {size} columns" if size > 1 else group.block)
+    return f"{count(len(column_groups), 'data set')} ({', '.join(names)})"
+
+
+def replicates(analysis: Analysis) -> dict[str, int]:
+    """Return how many times each algorithm was trained: runs, or replicates if each cell has a run of its own.
+
+    Of published means the largest number of runs that the paper tells.
+    """
+    counts = analysis.runs.groupby("algorithm", sort=False)["replicate"].nunique()
+    published = published_means(analysis.runs).groupby("algorithm")["num_runs"].max()
+    return {str(name): int(published.get(name, number)) for name, number in counts.items()}
+
+
+def of_each(analysis: Analysis, algorithms: Iterable[str]) -> str:
+    """Say how often each was trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
+    names = set(algorithms)
+    numbers = {name: number for name, number in replicates(analysis).items() if name in names}
+    usual = statistics.mode(numbers.values())
+    unusual = [f"{number} of {name}" for name, number in numbers.items() if number != usual]
+    if len(unusual) > MOST_UNUSUAL:
+        slots = {"low": min(numbers.values()), "high": max(numbers.values()), "run": repeated(analysis)}
+        return say("design_each_range", **slots)
+    text = say("design_each", number=count(usual, repeated(analysis)))
+    return text + (say("design_each_but", others=listing(unusual)) if unusual else "")
+
+
+def _replicates(analysis: Analysis) -> list[str]:
+    """Say what a replicate is, if it is no single run."""
+    collection = analysis.collection
+    names = [cell.name for cell in collection.cells if cell.name]
+    lines = []
+    if names:
+        lines.append(say("design_cells", cells=count(len(names), "cell"), names=listing(names)))
+    if collection.is_search:
+        where = say("design_on_all_cells") if names else ""
+        lines.append(say("design_replicate_of_search", where=where))
+    elif names:
+        lines.append(say("design_replicate"))
+    return lines
+
+
+def _training_data(analysis: Analysis) -> str:
+    collection = analysis.collection
+    usual: dict[str, None] = {}
+    for cell in collection.cells:
+        usual |= dict.fromkeys(cell.protocol.training_sets)
+    unusual: dict[str, set[str]] = {}
+    for run in collection.runs:
+        unusual.setdefault(run.algorithm, set()).update(set(run.training_data) - {*usual, "train"})
+    parts = [say("design_trained_on", data=listing(usual))]
+    for name, data in unusual.items():
+        if data:
+            parts.append(say("design_trained_also_on", algorithm=name, data=listing(sorted(data))))
+    return "; ".join(parts) + "."
+
+
+def _start(analysis: Analysis) -> list[str]:
+    """Say in what training started from algorithms differ, and which were not trained here."""
+    starts: dict[str, list[str]] = {}
+    tested: dict[str, None] = {}
+    for run in analysis.collection.own:
+        if run.kind == TESTED:
+            tested[run.algorithm] = None
+        elif run.algorithm not in starts.setdefault(_start_of(run), []):
+            starts[_start_of(run)].append(run.algorithm)
+    lines = []
+    if len(starts) > 1:
+        parts = []
+        for start, names in starts.items():
+            slots = {"algorithms": listing(names), "start": start or say("design_unknown_start")}
+            parts.append(say("design_from", **slots))
+        lines.append(say("design_starts", starts="; ".join(parts)))
+    if tested:
+        lines.append(say("design_only_tested", algorithms=listing(tested)))
+    return lines
+
+
+def _start_of(run: Run) -> str:
+    return str(run.init.get("start", ""))
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One line of the scores behind the means: a run, or a replicate with its run for each column."""
+
+    algorithm: str
+    name: str  # its seed and the domains held out, or the replicate's
+    scores: Mapping[str, float]  # column -> score
+    runs: Mapping[str, str]  # column -> id of the run
+
+
+def repeats(analysis: Analysis) -> list[Repeat]:
+    """Return all repeats by algorithm in display order."""
+    run_names = {run.id: f"{run.seed} {run.test_domains}" for run in analysis.collection.runs}
+    is_run = repeated(analysis) == "run"
+    lines = []
+    for (algorithm, name), table in analysis.runs.groupby(["algorithm", "replicate"], sort=False):
+        columns = [str(column) for column in table["dataset"]]
+        scores = dict(zip(columns, table["score"].astype(float), strict=True))
+        runs = dict(zip(columns, table["run_id"], strict=True))
+        lines.append(Repeat(str(algorithm), run_names[str(name)] if is_run else str(name).strip(), scores, runs))
+    return sorted(lines, key=lambda line: analysis.algorithms.index(line.algorithm))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+HEADS = {
+    "kind": "kind",
+    "method": "method",
+    "backbone": "backbone",
+    "start": "start",
+    "weights": "weights",
+    "training_data": "training data",
+    "image_size": "image size",
+    "preprocessing": "preprocessing",
+    "parameters": "parameters (M)",
+    "images_per_second": "images/s",
+    "num_runs": "runs",
+}
+ROW_COLUMNS = ("algorithm", "cell", *HEADS)
+DIGITS = {"parameters": 1, "images_per_second": 0, "num_runs": 0}
+KINDS = {"train": "trained", "trial": "trained", TESTED: "only tested"}
+MOST_SETTINGS = 8  # in which rows differ that are shown; the file has all
+# Settings that say where and under which name a run is, or that are shown in a column of their own.
+NAMES = ("algorithm", "row", "cell", "study", "suite", "seed", "test_domains", "train")
+SHOWN_ELSEWHERE = ("backbone", "init", "image_size")
+PLACES = ("model", "weights", "data_dir", "output_dir", "experiment", "tracking_uri", "resume", "launcher")
+SEVERAL = 3  # different values of one cell that are listed
+
+
+def row_frame(analysis: Analysis) -> pd.DataFrame:
+    """Return `ROW_COLUMNS`, a line for each row and cell, then the settings in which rows differ on the same cell."""
+    runs_by_place: dict[tuple[str, str], list[Run]] = {}
+    for run in analysis.shown_runs:
+        runs_by_place.setdefault(run.place, []).append(run)
+    settings = _differing_settings(runs_by_place)
+    lines = []
+    for (algorithm, cell), runs in runs_by_place.items():
+        line: dict[str, object] = {"algorithm": algorithm, "cell": cell, **_describe(analysis, runs)}
+        for name in settings:
+            line[name] = listed(run.config.get(name) for run in runs)
+        lines.append(line)
+    return pd.DataFrame(lines, columns=[*ROW_COLUMNS, *settings])
+
+
+def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
+    """Return what the runs of one row and cell are, by the names of `HEADS`."""
+    values: dict[str, list[object]] = {}
+    speeds = []
+    for run in runs:
+        values.setdefault("method", []).append(run.method)
+        values.setdefault("backbone", []).append(run.init.get("architecture") or run.config.get("backbone"))
+        values.setdefault("start", []).append(_start_of(run))
+        values.setdefault("weights", []).append((run.weights or str(run.init.get("sha256", "")))[:8])
+        values.setdefault("training_data", []).append(_shares(run.training_data))
+        values.setdefault("image_size", []).append(run.config.get("image_size"))
+        for tested in analysis.collection.protocols[run.protocol].sets:
+            values.setdefault("preprocessing", []).append(tested.preprocessing)
+        if run.images_per_second:
+            speeds.append(run.images_per_second)
+    first = runs[0]
+    return {name: listed(of_runs) for name, of_runs in values.items()} | {
+        "kind": first.kind,
+        "parameters": max(run.parameters for run in runs) / 1e6 or math.nan,
+        "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
+        "num_runs": replicates(analysis).get(first.algorithm, 0) if first.summary else len(runs),
+    }
+
+
+def _shares(data: Mapping[str, float]) -> str:
+    """Return `train`, or `train 0.5, stylized 0.5`."""
+    if len(data) == 1:
+        return next(iter(data))
+    return ", ".join(f"{name} {share:g}" for name, share in data.items())
+
+
+def listed(values: Iterable[object]) -> str:
+    """Join the different values; of many the first."""
+    texts = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+    more = f" | {len(texts) - SEVERAL} more" if len(texts) > SEVERAL else ""
+    return " | ".join(texts[:SEVERAL]) + more
+
+
+def _differing_settings(runs_by_place: Mapping[tuple[str, str], Sequence[Run]]) -> list[str]:
+    """Return the settings, sorted, that two rows have on the same cell with different values."""
+    rows_by_cell: dict[str, list[Sequence[Run]]] = {}
+    for (_, cell), runs in runs_by_place.items():
+        rows_by_cell.setdefault(cell, []).append(runs)
+    settings = set()
+    for rows in rows_by_cell.values():
+        values: dict[str, set[frozenset[str]]] = {}
+        for runs in rows:
+            of_row: dict[str, set[str]] = {}
+            for run in runs:
+                for name, value in run.config.items():
+                    of_row.setdefault(name, set()).add(value)
+            for name, of_name in of_row.items():
+                values.setdefault(name, set()).add(frozenset(of_name))
+        settings |= {name for name, of_rows in values.items() if len(of_rows) > 1}
+    return sorted(settings - {*NAMES, *SHOWN_ELSEWHERE, *PLACES})
+
+
+def rows(analysis: Analysis, links: Links) -> ReportTable:
+    """A line for each algorithm; values that differ between its cells are listed. Empty columns are left out."""
+    frame = row_frame(analysis)
+    settings = [str(name) for name in frame if name not in ROW_COLUMNS]
+    names = [*HEADS, *settings[:MOST_SETTINGS]]
+    records: dict[str, dict[str, object]] = {name: {"algorithm": name} for name in analysis.algorithms}
+    for algorithm, lines in frame.groupby("algorithm", sort=False):
+        for name in names:
+            records[str(algorithm)][name] = _row_cell(lines[name], name)
+    caption = say("rows")
+    if settings:
+        hidden = len(settings) - MOST_SETTINGS
+        more = say("rows_more_settings", number=hidden) if hidden > 0 else ""
+        caption += say("rows_settings", more=more)
+    columns = [TableColumn("algorithm", links.algorithm())]
+    columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]
+    table = make_table(caption, columns, records.values(), "rows.csv", oracle=False)
+    usual = {"kind": [KINDS["train"]] * len(records), "method": list(records)}  # that need not be said
+    fields = ["algorithm", *names]
+
+    def is_empty(index: int, cells: Sequence[TableCell]) -> bool:
+        expected = usual.get(fields[index], [""] * len(cells))
+        return all(cell.text in ("", MISSING, text) for cell, text in zip(cells, expected, strict=True))
+
+    return without_columns(table, is_empty)
+
+
+def _row_cell(values: pd.Series[Any], name: str) -> TableCell:
+    """Return an algorithm's value over its cells: the sum of runs, the mean of other numbers, else the list."""
+    if name == "num_runs":
+        return number_cell(float(values.astype(float).sum()), 0)
+    if name in DIGITS:
+        numbers = values.dropna().astype(float)
+        return number_cell(float(numbers.mean()) if len(numbers) else math.nan, DIGITS[name])
+    return text_cell(listed(KINDS.get(str(value), value) if name == "kind" else value for value in values))
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+class CellContent(NamedTuple):
+    """Training data, held-out domains and columns of one cell."""
+
+    cell: TrainedOn
+    training_data: str
+    held_out: str
+    columns: tuple[str, ...]
+
+
+def cell_contents(analysis: Analysis) -> Iterator[CellContent]:
+    """Yield the content of each named cell."""
+    for cell in analysis.collection.cells:
+        if cell.name:
+            domains = dict.fromkeys(tested.domain for tested in cell.protocol.sets if tested.domain)
+            trained = ", ".join(name for name in domains if name not in cell.test_domains)
+            data = ", ".join(cell.protocol.training_sets) + (f": {trained}" if trained else "")
+            columns = tuple(column.name for column in analysis.sets if column.cell == cell.name)
+            yield CellContent(cell, data, ", ".join(cell.test_domains), columns)
+
+
+def cells(analysis: Analysis) -> ReportTable | None:
+    """Table of the cells: training data, held-out domains, columns, runs; None without named cells."""
+    runs = Counter(run.cell for run in analysis.collection.runs)
+    records = []
+    for content in cell_contents(analysis):
+        labels = ", ".join(NEEDS.get(name, name) for name in sorted(content.cell.provides))
+        records.append(
+            {
+                "cell": text_cell(content.cell.name),
+                "trained on": text_cell(content.training_data),
+                "held out": text_cell(content.held_out),
+                "has": text_cell(labels),
+                "columns": text_cell(", ".join(content.columns)),
+                "runs": number_cell(runs[content.cell.name], 0),
+            }
+        )
+    if not records:
+        return None
+    columns = [TableColumn(name, prepared(name)) for name in records[0]]
+    table = make_table(say("cells"), columns, records, oracle=False)
+    return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))

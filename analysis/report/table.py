@@ -1,0 +1,271 @@
+"""Report tables as data: columns, and rows of cells, built once and rendered as HTML, LaTeX and text."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from biasbed.analysis.report import wording
+from biasbed.analysis.result import Analysis, Cell
+
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One cell of a table."""
+
+    text: str
+    value: float | None = None  # key by which the column is sorted on screen; None sorts by text
+    spread: str = ""  # behind the text, small
+    interval: str = ""  # below the text, on screen only
+    published: str = ""  # a paper's number beside the text: below it on screen, else in brackets
+    label: str = ""  # what LaTeX prints in place of the text
+    href: str = ""
+    bold: bool = False
+    dagger: bool | None = None  # None: it can't have one
+    underlined: bool = False
+    left: bool = False  # words, aligned left
+
+    @property
+    def shown(self) -> str:
+        """Main line of the cell on screen."""
+        return self.text or self.published
+
+    @property
+    def below(self) -> str:
+        """Second line of the cell on screen."""
+        return self.interval or (self.published if self.text else "")
+
+
+TableRecord = Mapping[Any, Any]  # one row's values by field
+CellMaker = Callable[[TableRecord], TableCell]
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column: its heads, and how a row's record becomes a cell. It is left out where it has no head."""
+
+    head: str | None  # on screen
+    make: CellMaker
+    printed: str | None = None  # head in LaTeX
+    style: Literal["plain", "name", "turned", "math"] = "plain"  # of the head in LaTeX; a turned one is a name
+    align: Literal["l", "c", "r"] = "r"  # in LaTeX
+    unit: str = ""  # behind the head, as ` (ratio)`
+    block: str = ""  # data set that the column belongs to
+    full_head: str | None = None  # head where no name of a data set stands above it
+
+
+@dataclass(frozen=True)
+class PrintedText:
+    """Text that LaTeX prints around a table; all fields are LaTeX."""
+
+    label: str
+    caption: str
+    note: str
+    packages: str = ""
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """One table; the first column names the row."""
+
+    caption: str  # on screen
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
+    oracle: bool  # selected on the test images
+    file: str = ""  # CSV files with the same numbers and more
+    ids: tuple[str, ...] = ()  # anchors of the rows
+    printed: PrintedText | None = None
+    footer: tuple[tuple[str, ...], ...] = ()  # last lines in LaTeX
+
+    @property
+    def heads(self) -> list[str]:
+        """Heads on screen."""
+        return [column.head + column.unit for column in self.columns if column.head is not None]
+
+    @property
+    def full_heads(self) -> list[str]:
+        """Heads that need no name of a data set above them."""
+        heads = []
+        for column in self.columns:
+            if column.head is not None:
+                heads.append((column.head if column.full_head is None else column.full_head) + column.unit)
+        return heads
+
+    @functools.cached_property
+    def screen_rows(self) -> list[list[TableCell]]:
+        """Rows without the columns that only LaTeX has."""
+        shown = [column.head is not None for column in self.columns]
+        return [list(itertools.compress(row, shown)) for row in self.rows]
+
+    @property
+    def above(self) -> list[tuple[str, int]]:
+        """Names of data sets above the heads on screen, each with its number of columns."""
+        return names_above([column for column in self.columns if column.head is not None])
+
+
+def names_above(columns: Sequence[TableColumn]) -> list[tuple[str, int]]:
+    """Return the names above the columns with their widths; empty if no data set has several columns."""
+    widths = [(block, len(list(group))) for block, group in itertools.groupby(columns, lambda column: column.block)]
+    if not any(block and width > 1 for block, width in widths):
+        return []
+    return [(block if width > 1 else "", width) for block, width in widths]
+
+
+def make_table(
+    caption: str, columns: Sequence[TableColumn], records: Iterable[TableRecord], file: str = "", **more: Any
+) -> ReportTable:
+    """Build a table of one row per record. file: CSV files with the same numbers; more: fields of `ReportTable`."""
+    rows = tuple(_make_row(columns, record) for record in records)
+    return ReportTable(caption, tuple(columns), rows, file=file, **more)
+
+
+def _make_row(columns: Sequence[TableColumn], record: TableRecord) -> tuple[TableCell, ...]:
+    return tuple(column.make(record) for column in columns)
+
+
+def without_columns(table: ReportTable, is_empty: Callable[[int, Sequence[TableCell]], bool]) -> ReportTable:
+    """Return the table without the columns for which `is_empty(index, cells)` holds."""
+    cells = list(zip(*table.rows, strict=True))
+    kept = [not is_empty(i, column) for i, column in enumerate(cells)]
+    columns = tuple(itertools.compress(table.columns, kept))
+    rows = tuple(tuple(itertools.compress(row, kept)) for row in table.rows)
+    return ReportTable(table.caption, columns, rows, table.oracle, table.file, table.ids)
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def text_cell(value: object) -> TableCell:
+    """Return words, aligned left."""
+    return TableCell(str(value), left=True)
+
+
+def count_cell(value: int) -> TableCell:
+    """Return a whole number."""
+    return TableCell(str(value), value=value)
+
+
+def number_cell(value: float, digits: int = 1, **look: Any) -> TableCell:
+    """Return a number with so many digits; a dash for NaN. look: further fields of the cell."""
+    if math.isnan(value):
+        return TableCell(MISSING, value=-math.inf, **look)
+    if math.isinf(value):
+        return TableCell("∞" if value > 0 else "-∞", value=value, **look)
+    return TableCell(f"{round(value, digits) + 0.0:.{digits}f}", value=value, **look)  # + 0.0: no -0.0
+
+
+def score_cell(cell: Cell, href: str = "") -> TableCell:
+    """Return a mean with its spread, interval and marks."""
+    return TableCell(
+        cell.mean_text,
+        value=-math.inf if math.isnan(cell.mean) else cell.mean,
+        spread=spread_text(cell.std_text),
+        interval=cell.interval_text,
+        href=href,
+        bold=cell.best,
+        dagger=cell.dagger,
+    )
+
+
+def interval_cell(value: float, low: float, high: float, digits: int = 1) -> TableCell:
+    """Return a number with its interval."""
+    return number_cell(value, digits, interval=interval_text(low, high, digits))
+
+
+def interval_text(low: float, high: float, digits: int = 1) -> str:
+    """Return `1.0 to 2.0`; empty for NaN."""
+    if math.isnan(low):
+        return ""
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def p_cell(p: float, alpha: float, bold: bool = False) -> TableCell:
+    """Return a p-value."""
+    if math.isnan(p):
+        return TableCell(MISSING, value=2.0)
+    return TableCell(wording.short_p(p, alpha), value=p, bold=bold)
+
+
+def spread_text(std: str) -> str:
+    """Return `±1.2`; empty if there is no deviation."""
+    if std:
+        return f"±{std}"
+    return ""
+
+
+# --- cells of a record's fields ---------------------------------------------------------------------------------------
+
+
+def prepared(key: Hashable) -> CellMaker:
+    """Take the cell that the record holds; a dash if it holds none."""
+    missing = number_cell(math.nan)
+    return lambda record: record.get(key, missing)
+
+
+def text(key: str) -> CellMaker:
+    """Show a field's words."""
+    return lambda record: text_cell(record[key])
+
+
+def count(key: str) -> CellMaker:
+    """Show a whole number with separators of thousands."""
+    return lambda record: TableCell(f"{record[key]:,}", value=record[key])
+
+
+def number(key: str, digits: int = 1, spread: str = "") -> CellMaker:
+    """Show a number. spread: field of its standard deviation."""
+
+    def make(record: TableRecord) -> TableCell:
+        std = record[spread] if spread else math.nan
+        return number_cell(record[key], digits, spread="" if math.isnan(std) else f"±{std:.{digits}f}")
+
+    return make
+
+
+def interval(key: str, low: str, high: str, digits: int = 1) -> CellMaker:
+    """Show a number with its interval."""
+    return lambda record: interval_cell(record[key], record[low], record[high], digits)
+
+
+def p_value(key: str, alpha: float, bold: str = "") -> CellMaker:
+    """Show a p-value. bold: field that says if it is bold."""
+    return lambda record: p_cell(record[key], alpha, bool(record[bold]) if bold else False)
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+class Links:
+    """Anchors of algorithms and runs; numbered, as names may hold any character."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.label = analysis.label
+        self.algorithms = {name: f"runs-{i}" for i, name in enumerate(analysis.algorithms)}
+        runs = (*analysis.collection.runs, *analysis.collection.duplicates)
+        self.runs = {run.id: f"run-{i}" for i, run in enumerate(runs)}
+
+    def to_algorithm(self, name: str) -> str:
+        """Return the link to an algorithm's runs."""
+        return f"#{self.algorithms[name]}"
+
+    def to_run(self, run_id: str | None) -> str:
+        """Return the link to a run under provenance; empty for None."""
+        return f"#{self.runs[run_id]}" if run_id else ""
+
+    def algorithm_cell(self, name: str) -> TableCell:
+        """Return an algorithm's name that leads to its runs."""
+        return TableCell(name, href=self.to_algorithm(name), left=True, label=self.label(name))
+
+    def run_cell(self, run_id: str, text: str = "") -> TableCell:
+        """Return a text, by default the first digits of the id, that leads to the run."""
+        return TableCell(text or run_id[:8], href=self.to_run(run_id), left=True)
+
+    def algorithm(self, key: str = "algorithm") -> CellMaker:
+        """Show an algorithm's name that leads to its runs."""
+        return lambda record: self.algorithm_cell(record[key])

@@ -1,0 +1,327 @@
+"""Parts of sentences: nouns, numbers, choices of sets, tests and rules in words, for the summary and the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from biasbed import measures
+from biasbed.analysis import scores
+from biasbed.analysis.columns import blocks
+from biasbed.analysis.report.phrases import group, say
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
+from biasbed.analysis.statistics.pairwise import Limits
+from biasbed.analysis.statistics.planner import Rate
+
+# --- nouns ------------------------------------------------------------------------------------------------------------
+
+
+def plural(noun: str, number: float) -> str:
+    """Return the noun, with an s unless the number is 1."""
+    if number == 1:
+        return noun
+    return f"{noun}s"
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 set`, `2 sets`."""
+    return f"{number} {plural(noun, number)}"
+
+
+def listing(names: Iterable[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    *first, last = list(names)
+    if first:
+        return f"{', '.join(first)} and {last}"
+    return last
+
+
+def capitalized(text: str) -> str:
+    """Return the text with a capital first letter."""
+    return text[0].upper() + text[1:]
+
+
+def repeated(analysis: Analysis) -> str:
+    """Return what an algorithm has several of: runs, or replicates if a cell or a search has runs of its own."""
+    collection = analysis.collection
+    if collection.is_search or any(cell.name for cell in collection.cells):
+        return "replicate"
+    return "run"
+
+
+def error(analysis: Analysis) -> str:
+    """Return what ± is in tables: `standard deviation` or `standard error`."""
+    return scores.ERRORS[analysis.error][0]
+
+
+def error_by(analysis: Analysis) -> str:
+    """Return the divisor of its sum of squares: `n - 1` or `n`."""
+    if scores.ERRORS[analysis.error][1]:
+        return "n - 1"
+    return "n"
+
+
+def oracle(analysis: Analysis) -> str:
+    """Return what rules are compared with; a rule that chooses another trial of a search, with the oracle's trial."""
+    if analysis.collection.is_search:
+        return say("oracle_of_search")
+    return say("oracle_of_sets")
+
+
+def points(analysis: Analysis, value: float) -> str:
+    """Return a difference of scores with its unit."""
+    if abs(value) >= 0.1:
+        return f"{value:.1f} {unit(analysis)}"
+    return f"{value:.2g} {unit(analysis)}"
+
+
+def unit(analysis: Analysis) -> str:
+    """Return the unit of differences: points of a percentage, or the scores' unit."""
+    score_unit = analysis.sets[0].unit
+    if score_unit == measures.FRACTION:
+        return "points"
+    return score_unit
+
+
+def effective_figure(reference: str, dataset: str) -> str:
+    """Return the name of a figure of effective robustness."""
+    return f"effective_{dataset}_by_{reference}"
+
+
+def by_category(dataset: str) -> str:
+    """Return the name of the figure of shape biases by category of the shape."""
+    return f"shape_bias_by_category_{dataset}"
+
+
+# --- settings of the tests --------------------------------------------------------------------------------------------
+
+
+def setting_title(comparison: RankTests) -> str:
+    """Return the heading of one choice of sets."""
+    if comparison.setting == STRICT:
+        return say("setting_strict", size=comparison.size)
+    title = pool(comparison)
+    if title:
+        return capitalized(title)
+    if comparison.noun == "data set" and len(comparison.sets) == 1:
+        return say("setting_one_data_set", name=comparison.sets[0])
+    return say("setting_all", size=comparison.size)
+
+
+def pool(comparison: RankTests) -> str:
+    """Return what is compared with what, if some algorithm can't have every set; else an empty text."""
+    number, sets = len(comparison.algorithms), count(len(comparison.sets), comparison.noun)
+    if comparison.setting == COMPLETE:
+        phrase = "pool_complete" if number > 1 else "pool_complete_one"
+        return say(phrase, number=number, sets=sets)
+    if comparison.left_out and comparison.setting != STRICT:
+        return say("pool_shared", number=number, sets=sets)
+    return ""
+
+
+def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
+    """Say what a setting leaves out; empty if nothing."""
+    everything = analysis.comparisons[0]
+    algorithms = count(len(comparison.algorithms), "algorithm")
+    size = say("setting_size", algorithms=algorithms, sets=count(len(comparison.sets), comparison.noun))
+    if comparison.setting == COMPLETE:
+        others = ", ".join(name for name in everything.algorithms if name not in comparison.algorithms)
+        return say("setting_not_applicable", algorithms=others, noun=comparison.noun, size=size)
+    parts = []
+    if comparison.setting == STRICT:
+        left_out = [name for name in comparison.left_out if name not in everything.left_out]
+        made = [name for name in left_out if name in made_by_makers(analysis)]
+        empty = [name for name in left_out if name not in made]
+        if made:
+            parts.append(say("setting_made", sets=", ".join(made)))
+        if empty:
+            parts.append(say("setting_empty", sets=", ".join(empty)))
+    if everything.left_out:
+        parts.append(say("setting_lacking", sets=", ".join(everything.left_out), size=size))
+    sentences = [say("setting_left_out", parts="; and ".join(parts))] if parts else []
+    if comparison.setting == STRICT:
+        sentences += overlaps(analysis, comparison)
+    return " ".join(sentences)
+
+
+def made_by_makers(analysis: Analysis) -> set[str]:
+    """Return the blocks with a column whose maker also made training data."""
+    touched = {name for _, name in analysis.daggers}
+    return {block for block, columns in blocks(analysis.sets).items() if any(c.name in touched for c in columns)}
+
+
+def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
+    """Say which conditions the strict setting leaves out, and due to which algorithms."""
+    block_of = {column.name: column.block for column in analysis.sets}
+    sentences = []
+    for column, rows_by_kind in analysis.overlaps.items():
+        if block_of[column] not in comparison.sets:
+            continue
+        kinds_by_rows: dict[tuple[str, ...], list[str]] = {}
+        for kind, rows in rows_by_kind.items():
+            kinds_by_rows.setdefault(rows, []).append(kind)
+        reasons = []
+        for rows, kinds in kinds_by_rows.items():
+            phrase = "overlap_reason" if len(rows) == 1 else "overlap_reason_several"
+            reasons.append(say(phrase, conditions=listing(kinds), algorithms=listing(rows)))
+        sentences.append(say("overlap", column=column, reasons="; and ".join(reasons)))
+    return sentences
+
+
+def strict_phrase(analysis: Analysis, strict: RankTests) -> str:
+    """Say what the strict setting does without, as the beginning of a sentence."""
+    has_sets = any(name in made_by_makers(analysis) for name in strict.left_out)
+    parts = [say("strict_sets")] if has_sets or not analysis.overlaps else []
+    if analysis.overlaps:
+        parts.append(say("strict_conditions"))
+    return say("strict_without", parts=" and ".join(parts), size=strict.size)
+
+
+def setting_of(limits: Limits) -> str:
+    """Return a setting before a sentence on its limits; empty for all sets."""
+    size = f"{limits.num_sets} {limits.nemenyi.noun}s"
+    prefixes = {STRICT: "limits_strict", COMPLETE: "limits_complete"}
+    if limits.setting in prefixes:
+        return say(prefixes[limits.setting], size=size)
+    return ""
+
+
+def setting_file(comparison: RankTests) -> str:
+    """Return a setting in the line that says what a file is."""
+    phrase = "file_complete" if comparison.setting == COMPLETE else "file_setting"
+    return say(phrase, setting=comparison.setting, noun=comparison.noun)
+
+
+def not_applicable(analysis: Analysis, dash: str = "-") -> str:
+    """Say what a dash and an X in a score table mean, with a blank before it; empty without any."""
+    notes = scores.not_applicable_notes(analysis.not_applicable)
+    text = say("absent") if analysis.absent else ""
+    return text + (say("not_applicable", dash=dash, notes="; ".join(notes)) if notes else "")
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def p_value(p: float) -> str:
+    """Return a p-value to four significant digits; a bound for one that no double can tell from zero."""
+    if p == 0:
+        return "< 1e-300"
+    return f"= {p:.4g}"
+
+
+def friedman_p(test: Friedman) -> str:
+    """Return the p that decides. F of a perfect agreement is infinite and its p 0; its real weight stands beside it."""
+    if test.permutation_p is not None or math.isfinite(test.f):
+        return say("friedman_p", p=p_value(test.p))
+    return say("friedman_p_zero", p=test.agreement_p)
+
+
+def percent(share: float) -> str:
+    """Return a level as a percentage, with as many digits as it has."""
+    return f"{100 * share:.6g}%"
+
+
+def most(share: float) -> str:
+    """Return an observed share as a whole percentage; 100% and 0% only if exact."""
+    text = f"{share:.0%}"
+    if text == "100%" and share < 1:
+        return "more than 99%"
+    if text == "0%" and share > 0:
+        return "less than 1%"
+    return text
+
+
+def short_p(p: float, alpha: float) -> str:
+    """Return a p-value for a table, never rounded to zero nor across alpha."""
+    if p < 0.001:
+        return "<0.001"
+    text = f"{p:.3f}"
+    if (float(text) < alpha) == (p < alpha):
+        return text
+    away = math.floor if p < alpha else math.ceil  # from alpha
+    return f"{away(p * 1e4) / 1e4:.4f}"
+
+
+def statistics(comparison: RankTests) -> list[str]:
+    """Return Friedman's test in numbers; `omnibus` says what they show."""
+    test = comparison.friedman
+    if test is None:
+        return []
+    f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite"
+    few = "" if test.permutation_p is None else say("friedman_few", size=comparison.size)
+    chi2 = {"chi2": test.chi2, "dof": test.chi2_dof, "p": p_value(test.chi2_p), "w": test.kendall_w}
+    return [say("friedman_chi2", **chi2), say("friedman_f", f=f, dof1=test.f_dof[0], dof2=test.f_dof[1], few=few)]
+
+
+def omnibus(comparison: RankTests) -> str:
+    """Say whether any algorithms differ, by Friedman's test; empty without it."""
+    test = comparison.friedman
+    if test is None:
+        return ""
+    if test.permutation_p is not None:
+        how = say("omnibus_permutation")
+    elif math.isfinite(test.f):
+        how = say("omnibus_f", f=test.f)
+    else:
+        how = say("omnibus_f_infinite", noun=comparison.noun)
+    numbers = say("omnibus_numbers", how=how, p=friedman_p(test))
+    phrase = "omnibus_differ" if comparison.significant else "omnibus_not_shown"
+    return say(phrase, size=comparison.size, numbers=numbers)
+
+
+def of_two(comparison: RankTests) -> list[str]:
+    """Return the exact tests of two algorithms, and whether anything may be concluded."""
+    test = comparison.pair
+    if test is None:
+        return []
+    verdict = "pair_significant" if comparison.significant else "pair_not_significant"
+    counts = {"wins": test.wins, "losses": test.losses, "ties": test.ties}
+    return [
+        say("pair_exact"),
+        say("pair_counts", a=test.a, b=test.b, noun=comparison.noun, **counts),
+        say("pair_wilcoxon", rank_sum=test.rank_sum, p=p_value(test.wilcoxon_p)),
+        say("pair_sign", p=p_value(test.sign_p)),
+        say(verdict, alpha=comparison.alpha, better=test.better),
+    ]
+
+
+def rate_text(rate: Rate) -> str:
+    """Return a simulated rate with the interval of the simulation."""
+    low, high = rate.interval
+    return f"{rate.value:.1%} ({low:.1%} to {high:.1%})"
+
+
+def power_sentence(comparison: RankTests) -> str:
+    """Say what this design could have shown at all; empty without tests."""
+    if comparison.reach is None:
+        return ""
+    sentence = comparison.reach.sentence
+    return say("power_sentence", sentence=sentence[0].lower() + sentence[1:])
+
+
+def rule_sentence(analysis: Analysis) -> str:
+    """Return the selection rule by name and in words."""
+    return f"{analysis.rule.name} ({rule_label(analysis)})"
+
+
+def rule_label(analysis: Analysis) -> str:
+    """Return the selection rule in words; with each cell's monitor if cells validate on images of their own."""
+    label, monitors = analysis.rule.label, sorted({cell.protocol.monitor for cell in analysis.collection.cells})
+    monitor = next((name for name in monitors if name in label), "")
+    if len(monitors) == 1 or not monitor:
+        return label
+    kinds = {name.rpartition("/")[0] for name in monitors}
+    return label.replace(monitor, f"{kinds.pop()} of its cell" if len(kinds) == 1 else " or ".join(monitors))
+
+
+def terms(analysis: Analysis) -> Mapping[str, str]:
+    """Return the glossary; with cells and blocks if there are any."""
+    shown = {
+        "data set": analysis.comparisons[0].noun == "data set",
+        "cell": repeated(analysis) == "replicate",
+        "replicate": repeated(analysis) == "replicate",
+        "not applicable": bool(analysis.not_applicable),
+    }
+    glossary = group("terms") | {"run": say("terms.run", error=error(analysis), divisor=error_by(analysis))}
+    return glossary | {name: text for name, text in group("cell_terms").items() if shown[name]}

@@ -1,0 +1,60 @@
+"""Every phrase of the report is said somewhere, with exactly its slots."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from biasbed.analysis.report import phrases
+from helpers.commands import ROOT
+
+REPORT = ROOT / "analysis" / "report"
+GROUPS = ("test_names.", "procedures.", "changes.", "laid_out_intervals.", "terms.", "cell_terms.", "files.")
+
+
+def slots_of(phrase: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(phrase) if name}
+
+
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for path in REPORT.rglob("*.py") if path.name != "phrases.py"}
+
+
+def said(texts: Mapping[Path, str]) -> Iterator[tuple[str, set[str]]]:
+    """Yield (key, slots) of every `say("key", slot=...)` whose slots are all written out."""
+    for text in texts.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "say":
+                key, names = node.args[0], [keyword.arg for keyword in node.keywords]
+                if isinstance(key, ast.Constant) and None not in names:
+                    yield str(key.value), {name for name in names if name}
+
+
+def test_every_phrase_is_said() -> None:
+    strings = set()
+    for text in sources().values():
+        strings |= {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert {key for key in phrases.phrases() if key not in strings and not key.startswith(GROUPS)} == set()
+
+
+def test_every_slot_is_filled_and_no_other() -> None:
+    calls = list(said(sources()))
+    assert len(calls) > 100
+    for key, names in calls:
+        assert names == slots_of(phrases.phrases()[key]), key
+
+
+def test_a_slot_that_nobody_fills_is_found() -> None:
+    ((key, names),) = said({Path("a.py"): 'say("survives", conclusions=1)'})
+    assert names != slots_of(phrases.phrases()[key])
+    with pytest.raises(KeyError, match="conclusion"):
+        phrases.say(key, conclusions=1)
+
+
+def test_groups_keep_the_order_of_the_file() -> None:
+    assert list(phrases.group("terms"))[:3] == ["evaluation set", "run", "selection rule"]
+    assert phrases.say("changes.alpha.kind") == "another level of significance"
