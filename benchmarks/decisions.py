@@ -29,7 +29,7 @@ from biasbed.data.source import Source
 from biasbed.data.transforms import SquareResize
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import measure
-from biasbed.evaluation.pieces import Columns, decisions_of, joined, pieces_of
+from biasbed.evaluation.pieces import Columns, cut_pieces, join_pieces, make_decisions
 from biasbed.suites.sets import EvaluationSet
 
 TITLE = "Decisions"
@@ -64,7 +64,7 @@ def _together(parts: Iterable[list[str]]) -> Names:
 def decided(entry: EvaluationSet) -> Iterator[Columns]:
     """What a process gets of each piece: every seventh decision at random, the others right."""
     generator, classes = np.random.default_rng(2), len(entry.source.classes)
-    for piece in pieces_of(0, entry.source):
+    for piece in cut_pieces(0, entry.source):
         rows = np.array(piece.rows, dtype=np.int32)
         wrong = generator.random(len(rows)) < 1 / 7
         decision = np.where(wrong, generator.integers(0, classes, len(rows)), entry.source.y[rows])
@@ -78,7 +78,7 @@ def decided(entry: EvaluationSet) -> Iterator[Columns]:
 
 
 def ours(entry: EvaluationSet, path: Path) -> None:
-    found = decisions_of(entry, joined(list(decided(entry))), "model")
+    found = make_decisions(entry, join_pieces(list(decided(entry))), "model")
     dict(measure(entry, found, "test"))
     write_predictions(path, found, 0)
 

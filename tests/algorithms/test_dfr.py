@@ -162,7 +162,7 @@ def test_two_processes_look_at_all_that_a_pass_names() -> None:
     read, seen = reader("dfr", **{"hparams.held_out": "validation"}), []
     for rank in range(2):
         read.group = SimpleNamespace(rank=rank, world=2, device=torch.device("cpu"))  # type: ignore[assignment]
-        order, loader = read.look(8, ("train", "validation_half"))
+        order, loader = read.open_pass(8, ("train", "validation_half"))
         indices = [batch.index for _, _, batch, _ in loader.from_step(0, len(order))]
         seen.append(torch.cat([index for index in indices if index is not None]).tolist())
     assert seen == [list(range(rank, len(TRAIN) + len(lent(SEED)), 2)) for rank in range(2)]

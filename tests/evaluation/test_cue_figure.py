@@ -62,9 +62,9 @@ def test_the_table_is_ordered_and_names_its_sources() -> None:
 
 def test_sets_without_their_categories_are_refused() -> None:
     with pytest.raises(UsageError, match="none of the sets tested here has these"):
-        evaluate_model._counted("humans", [])
-    assert evaluate_model._counted("none", []) == ()
+        evaluate_model._counted_observers("humans", [])
+    assert evaluate_model._counted_observers("none", []) == ()
     with pytest.raises(UsageError, match="humans or published"):
-        evaluate_model._observers("people")
-    assert evaluate_model._observers("humans,published") == []
+        evaluate_model._read_observers("people")
+    assert evaluate_model._read_observers("humans,published") == []
     assert CUES == ("shape", "texture")

@@ -20,7 +20,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import SHORTCUT, Decisions, calibration, identified, image_keys, pooled
-from biasbed.evaluation.pieces import of_first_labels
+from biasbed.evaluation.pieces import with_first_labels
 from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import ratio_interval
 from biasbed.suites.sets import EvaluationSet
@@ -342,10 +342,10 @@ def test_of_several_right_labels_any_is_right_for_both_of_two_observers() -> Non
     one, two = observer("one", "xxz", "xyz"), observer("two", "yxy", "yxx")
     with pytest.raises(UsageError, match="is a x for one and y for two"):
         consistency([one, two])
-    first, second = (of_first_labels(entry, of) for of in (one, two))
+    first, second = (with_first_labels(entry, of) for of in (one, two))
     assert (first.label.tolist(), second.label.tolist()) == (["x", "x", "y"],) * 2
     assert (first.right.tolist(), second.right.tolist()) == ([True, False, True], [True, True, False])
     (pair,) = consistency([first, second])
     assert (pair.both_right, pair.only_a, pair.only_b, pair.both_wrong) == (1, 1, 1, 0)
-    wrong = of_first_labels(entry, observer("three", "zxy", "zxy"))
+    wrong = with_first_labels(entry, observer("three", "zxy", "zxy"))
     assert wrong.label.tolist() == ["z", "x", "y"], "a label that is none of the image's stays, to be refused"

@@ -119,13 +119,13 @@ def test_a_damaged_piece_is_decided_again(tmp_path: Path) -> None:
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
     kept, piece = PredictionStore(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
     for number in range(4):
-        kept.keep(entry, number, {**piece, "row": piece["row"] + 24 * number})
-    kept.keep(entry, 1, {**piece, "row": piece["row"] + 25})  # of other images
-    kept.keep(entry, 2, {**piece, "row": piece["row"] + 48, "loss": np.zeros(23)})
-    assert kept.begun([entry])["fogged"].keys() == {0, 3}
+        kept.write_piece(entry, number, {**piece, "row": piece["row"] + 24 * number})
+    kept.write_piece(entry, 1, {**piece, "row": piece["row"] + 25})  # of other images
+    kept.write_piece(entry, 2, {**piece, "row": piece["row"] + 48, "loss": np.zeros(23)})
+    assert kept.read_pieces([entry])["fogged"].keys() == {0, 3}
     path = tmp_path / "predictions" / "fogged" / "last-0.npz"
     path.write_bytes(path.read_bytes()[:-20])
-    assert kept.begun([entry])["fogged"].keys() == {3}
+    assert kept.read_pieces([entry])["fogged"].keys() == {3}
 
 
 def test_pieces_that_a_kill_left_of_a_finished_set_are_removed(
@@ -146,12 +146,12 @@ def test_a_piece_with_any_byte_changed_is_decided_again_or_as_it_was(tmp_path: P
     """A change in the directory of its archive may hide columns: numpy reads the rest without a word."""
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
     kept, piece = PredictionStore(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
-    kept.keep(entry, 0, {**piece, "rank": np.ones(24)})
+    kept.write_piece(entry, 0, {**piece, "rank": np.ones(24)})
     path = tmp_path / "predictions" / "fogged" / "last-0.npz"
     whole, taken = path.read_bytes(), 0
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        for part in kept.begun([entry])["fogged"].values():
+        for part in kept.read_pieces([entry])["fogged"].values():
             assert part.keys() == {*piece, "rank"}, place
             assert part["rank"].tolist() == [1.0] * 24
             taken += 1

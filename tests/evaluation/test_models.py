@@ -387,12 +387,12 @@ def test_the_run_says_how_images_are_normalised(
     flags = {"model": "timm:test_resnet", "weights": str(weights), "label_map": str(tmp_path / "labels.yaml")}
     flags |= {"suite": "folders", "data_dir": str(image_root), "sets": "ink", "image_size": "32"}
     options, given = command.read({**flags, **{name: value for name, value in more.items() if name != "weights"}})
-    run = plan(options, given, load(options, given)).run
+    run = plan(options, given, load(options, given)).job
     recorded = json.loads(run.tags()[record.NORMALISATION])
     assert (recorded["kind"], tuple(recorded["mean"])) == (kind, mean)
-    assert recorded["why"] in run.about
+    assert recorded["why"] in run.describe()
     plain, shared = command.read(flags | {"weights": str(tmp_path / "plain.pth")})
-    usual = plan(plain, shared, load(plain, shared)).run
+    usual = plan(plain, shared, load(plain, shared)).job
     assert (run.config_hash == usual.config_hash) == (kind == "architecture")
 
 

@@ -36,9 +36,9 @@ def arm(moment: str, count: int, number: str) -> None:
         "evaluation": (evaluator.Evaluator, "_decide"),
         "evaluation of much": (evaluator.Evaluator, "_decide"),
         "saved": (tracker.Tracker, "log"),
-        "pass": (passes, "together"),
+        "pass": (passes, "gather_by_index"),
         "stage": (state.TrainingState, "enter"),
-        "piece": (prediction_store.PredictionStore, "keep"),
+        "piece": (prediction_store.PredictionStore, "write_piece"),
     }
     if moment == "evaluation of much":
         engine.LONG = 0.0

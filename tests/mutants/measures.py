@@ -73,8 +73,8 @@ MUTANTS: list[Mutant] = [
         "evaluation/test_evaluator.py",
         (
             "evaluate: second places are right, too",
-            "int((one.rank == 1).sum())",
-            "int((one.rank <= 2).sum())",
+            "int((decisions.rank == 1).sum())",
+            "int((decisions.rank <= 2).sum())",
             "top-2 would be called accuracy",
             "::test_the_accuracy_among_all_outputs_has_its_own_name",
         ),
@@ -84,8 +84,8 @@ MUTANTS: list[Mutant] = [
         "evaluation/test_evaluator.py",
         (
             "evaluate: a tie is a lost place",
-            "before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)",
-            "before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) > best)",
+            "before = (logits == best_logit) & (torch.arange(logits.shape[1], device=logits.device) < best)",
+            "before = (logits == best_logit) & (torch.arange(logits.shape[1], device=logits.device) > best)",
             "equal logits are in the order of outputs",
             "suites/test_label_maps.py::test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all",
         ),
@@ -108,8 +108,8 @@ MUTANTS: list[Mutant] = [
         "evaluation/test_evaluator.py",
         (
             "evaluate: groups by row of the set",
-            "else Coded.from_names(own(source.group)),",
-            "else Coded.from_names(own(source.group)[::-1]),",
+            "else Coded.from_names(select(source.group)),",
+            "else Coded.from_names(select(source.group)[::-1]),",
             "accuracies of other groups' images",
             "::test_measures_are_counts_over_the_right_images",
         ),
@@ -126,8 +126,8 @@ MUTANTS: list[Mutant] = [
         "evaluation/test_evaluate_model.py",
         (
             "evaluate: any piece will do",
-            'is_whole = self.skip or np.array_equal(part["row"], piece.rows)',
-            "is_whole = True",
+            'is_complete = self.skip or np.array_equal(part["row"], piece.rows)',
+            "is_complete = True",
             "decisions on other images",
             "::test_a_damaged_piece_is_decided_again",
         ),

@@ -59,7 +59,7 @@ MUTANTS: list[Mutant] = [
         SUITE,
         (
             "evaluator: images of another size are skipped",
-            "isinstance(one, UnfitImage) or not self.skip_corrupt",
+            "isinstance(error, UnfitImage) or not self.skip_corrupt",
             "not self.skip_corrupt",
             "a set would be tested without the images that do not fit",
             "::test_images_of_another_size_are_refused_and_never_resized",

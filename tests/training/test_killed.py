@@ -149,7 +149,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
 ) -> None:
     def ended(count: int, arguments: list[str]) -> int:
         flags = dict(word.removeprefix("--").split("=", 1) for word in arguments[1:])
-        folder = job.find_folder(job.plan(resolve(flags)))
+        folder = job.plan(resolve(flags)).find_folder()
         run_folder.make(folder.path)
         folder.write_state({"tags": {record.STUDY: "adhoc"}, "sent": spoil != "sent"})
         if spoil != "done":

@@ -234,7 +234,7 @@ def test_a_second_command_names_the_holder_and_leaves(
     from biasbed.training.resolve import resolve
 
     flags = {name[2:]: value for name, value in zip(train_flags[::2], train_flags[1::2], strict=True)}
-    with job.find_folder(job.plan(resolve({**flags, "nproc": "1"}))).locked():
+    with job.plan(resolve({**flags, "nproc": "1"})).find_folder().locked():
         assert cli.main(["train", *train_flags]) == 1  # flock excludes other openings within one process too
     assert "is being trained by process" in capsys.readouterr().err
     assert not all_runs(tracking, kind="train")

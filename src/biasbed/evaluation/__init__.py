@@ -1,1 +1,1 @@
-"""What a model decides, and what is said of its decisions."""
+"""Evaluation: decisions of models and their measures, label maps, reports, and the command `evaluate`."""

@@ -1,8 +1,7 @@
-"""How well confidence tells right decisions from wrong ones, in bins of equally many images.
+"""Calibration measures of Hendrycks et al. 2021: RMS calibration error and area under the response rate accuracy curve.
 
-Hendrycks, Zhao, Basart, Steinhardt and Song, Natural Adversarial Examples, CVPR 2021, section 4: RMS calibration error
-and the area under the response rate accuracy curve. Of N decisions: confidence [N], whether each is right [N], both in
-an order that breaks ties between equal confidences.
+Hendrycks, Zhao, Basart, Steinhardt and Song, Natural Adversarial Examples, CVPR 2021, section 4. Arguments are the
+confidence [N] of N decisions and whether each is right [N]. Their order breaks ties between equal confidences.
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from biasbed.measures import RMS_BIN  # images, sorted by confidence; the last b
 
 
 def rms(confidence: np.ndarray, right: np.ndarray) -> float:
-    """RMS calibration error: root of the mean over images of their bin's squared gap."""
+    """Return the RMS calibration error: root of the mean over images of their bin's squared gap."""
     return _rms(confidence, right, skip_last=False)
 
 
 def rms_reference(confidence: np.ndarray, right: np.ndarray) -> float:
-    """The same as in its authors' program, whose loop ends before the last bin, that of the most confident images.
+    """Return the RMS calibration error as its authors' program computes it: without the bin of the most confident.
 
-    The others keep their weights of all images, so that of 100 to 199 images it is zero. ValueError for fewer.
+    That program's loop ends before the last bin. The other bins keep their share of all images, so that the error of
+    100 to 199 images is zero. Raises ValueError for fewer than `RMS_BIN` images.
     """
     if len(confidence) < RMS_BIN:
         raise ValueError(f"the reference's RMS calibration error takes {RMS_BIN} images, not {len(confidence)}")
@@ -31,12 +31,13 @@ def _rms(confidence: np.ndarray, right: np.ndarray, skip_last: bool) -> float:
     order = np.argsort(confidence, kind="stable")
     starts = np.arange(max(1, len(order) // RMS_BIN)) * RMS_BIN
     counts = np.diff([*starts, len(order)])
-    sure, correct = (np.add.reduceat(of[order].astype(np.float64), starts) for of in (confidence, right))
-    squares = ((sure - correct) / counts) ** 2 * counts
+    expected = np.add.reduceat(confidence[order].astype(np.float64), starts)
+    correct = np.add.reduceat(right[order].astype(np.float64), starts)
+    squares = ((expected - correct) / counts) ** 2 * counts
     return float(np.sqrt((squares[:-1] if skip_last else squares).sum() / len(order)))
 
 
 def aurra(confidence: np.ndarray, right: np.ndarray) -> float:
-    """Mean over k = 1 .. N of the accuracy among the k most confident decisions."""
-    found = right[np.argsort(-confidence.astype(np.float64), kind="stable")].astype(np.float64)
-    return float((np.cumsum(found) / np.arange(1, len(found) + 1)).mean())
+    """Return the mean over k = 1 .. N of the accuracy among the k most confident decisions."""
+    ranked = right[np.argsort(-confidence.astype(np.float64), kind="stable")].astype(np.float64)
+    return float((np.cumsum(ranked) / np.arange(1, len(ranked) + 1)).mean())

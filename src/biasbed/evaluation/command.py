@@ -1,9 +1,9 @@
-"""The command: a model that is trained already, or decisions that somebody recorded, is tested."""
+"""Command `evaluate`: tests a model that is trained already, or scores recorded decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from biasbed import suites
 from biasbed.config import Config
@@ -17,41 +17,50 @@ OWN = tuple(specs(EvaluateOptions))
 FILES = ("model", "weights", "label_map")  # settings that may name a file
 
 
+class EvaluateFlags(NamedTuple):
+    """Flags of the command."""
+
+    options: EvaluateOptions  # of this command alone
+    shared: dict[str, Any]  # with `train`
+
+
 def settings(suite: str) -> tuple[str, ...]:
-    """All that the command can be told under a suite."""
+    """Return the names of all settings that the command takes under a suite."""
     return (*OWN, *EVALUATE_SHARED, *suites.REGISTRY.own_settings(suite))
 
 
 def settled(name: str, value: str) -> str:
-    """A setting's value, of those that may name a file with its whole path."""
+    """Return a setting's value, with its absolute path if it names a file."""
     return files.settled(value) if name in FILES else value
 
 
-def read(flags: Mapping[str, Any]) -> tuple[EvaluateOptions, dict[str, Any]]:
-    """(what the command alone is told, what it shares with `train`)."""
+def read(flags: Mapping[str, Any]) -> EvaluateFlags:
+    """Split flags into the command's own options and the settings that it shares with `train`."""
     options = build(EvaluateOptions, {name: value for name, value in flags.items() if name in OWN})
-    return options, {name: value for name, value in flags.items() if name not in OWN and value != "auto"}
+    shared = {name: value for name, value in flags.items() if name not in OWN and value != "auto"}
+    return EvaluateFlags(options, shared)
 
 
 def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
-    """Test what `model=` names, track the result and return its metrics; of several processes the exit code."""
-    options, given = read(flags)
+    """Test what `model=` names and track the result; return its metrics, or of several processes the exit code."""
+    options, shared = read(flags)
     if options.model == "none":
         raise UsageError(
             "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name> or decisions.csv>"
         )
-    decisions = recorded.files(options.model)
-    if decisions:
-        return recorded.evaluate_recorded(options, given, decisions)
+    decision_files = recorded.files(options.model)
+    if decision_files:
+        from biasbed.evaluation.evaluate_recorded import evaluate_recorded
+
+        return evaluate_recorded(options, shared, decision_files)
     from biasbed.compute.device import run_torchrun, settle_device
     from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
     from biasbed.system.processes import in_torchrun
 
-    place = build(Config, {name: given[name] for name in ("device", "nproc") if name in given})
-    _, count = settle_device(place.device, place.nproc)
+    config = build(Config, {name: shared[name] for name in ("device", "nproc") if name in shared})
+    _, count = settle_device(config.device, config.nproc)
     if count > 1 and not in_torchrun():
-        plan(
-            options, given, load(options, given)
-        )  # a wrong command is refused here, once, rather than by every process
+        # Refuse a wrong command here, once, rather than in every process.
+        plan(options, shared, load(options, shared))
         return run_torchrun(count, ["evaluate", *as_flags(flags)])
-    return evaluate_model(options, given)
+    return evaluate_model(options, shared)

@@ -1,9 +1,10 @@
-"""Shape bias by category, beside people and known networks: a table to print, and a figure of what was decided."""
+"""Shape bias by category beside people and known networks: a table to print and a figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from biasbed import measures
 from biasbed.evaluation.decisions import CUES, Decisions
@@ -15,49 +16,73 @@ from biasbed.system.terminal import aligned
 FILE = "shape_bias_{}.png"  # of a set
 
 
-def fits(one: Decisions) -> bool:
-    """Whether people and networks have decided among the same categories."""
-    return has_bias(one) and set(one.classes) == observers.categories()
+class _Row(NamedTuple):
+    shape_bias: float
+    name: str
+    interval: tuple[float, float]
+    source: str
 
 
-def has_bias(one: Decisions) -> bool:
-    """Whether these are decisions on images whose shape and texture conflict."""
-    return one.cues == CUES and one.bias is not None
+def has_published_categories(decisions: Decisions) -> bool:
+    """Return True if the published people and networks have decided among the same categories."""
+    return has_bias(decisions) and set(decisions.classes) == observers.categories()
 
 
-def shares(one: Decisions) -> dict[str, float]:
-    """Category of the shape -> share of the shape among decisions for either cue; those without any left out."""
-    counts = {name: one.cue_counts(name) for name in one.classes}
-    return {n: c.shape_bias for n, c in counts.items() if c is not None and c.shape + c.texture}
+def has_bias(decisions: Decisions) -> bool:
+    """Return True for decisions on images whose shape and texture conflict."""
+    return decisions.cues == CUES and decisions.bias is not None
 
 
-def table(named: Mapping[str, Decisions], others: Sequence[PublishedObserver]) -> list[str]:
-    """Lines of one's own observers among the published ones, the highest shape bias first."""
-    people = [one for one in others if one.is_human]
-    known = [one for one in others if not one.is_human]
-    rows = [(one.shape_bias, one.name, one.interval, observers.CITATION) for one in known]
+def shape_shares(decisions: Decisions) -> dict[str, float]:
+    """Return the share of the shape among decisions for either cue, keyed by the shape's category.
+
+    Leaves out categories without such decisions.
+    """
+    shares = {}
+    for name in decisions.classes:
+        counts = decisions.cue_counts(name)
+        if counts is not None and counts.shape + counts.texture:
+            shares[name] = counts.shape_bias
+    return shares
+
+
+def table(tested: Mapping[str, Decisions], published: Sequence[PublishedObserver]) -> list[str]:
+    """Return the lines of a table of tested observers, keyed by name, among the published ones, highest first."""
+    people = [observer for observer in published if observer.is_human]
+    rows = []
+    for observer in published:
+        if not observer.is_human:
+            rows.append(_Row(observer.shape_bias, observer.name, observer.interval, observers.CITATION))
     if people:
         everybody = observers.pooled(f"{len(people)} people", people)
-        spread = min(one.shape_bias for one in people), max(one.shape_bias for one in people)
-        rows.append((everybody.shape_bias, everybody.name, spread, f"{observers.CITATION}; lowest to highest person"))
-    for name, one in named.items():
-        counts = one.cue_counts()
+        biases = [person.shape_bias for person in people]
+        source = f"{observers.CITATION}; lowest to highest person"
+        rows.append(_Row(everybody.shape_bias, everybody.name, (min(biases), max(biases)), source))
+    for name, decisions in tested.items():
+        counts = decisions.cue_counts()
         if counts is not None:
             interval = measures.wilson(counts.shape, counts.shape + counts.texture, 0.95)
-            rows.append((counts.shape_bias, name, interval, "tested here"))
-    rows.sort(reverse=True, key=lambda row: row[0])
-    cells = [[name, f"{bias:.4f}", f"{low:.3f} to {high:.3f}", source] for bias, name, (low, high), source in rows]
-    return aligned([["shape bias", "", "95 % interval", "from"], *cells], left=(0, 3))
+            rows.append(_Row(counts.shape_bias, name, interval, "tested here"))
+    rows.sort(reverse=True, key=lambda row: row.shape_bias)
+    cells = [["shape bias", "", "95 % interval", "from"]]
+    for row in rows:
+        low, high = row.interval
+        cells.append([row.name, f"{row.shape_bias:.4f}", f"{low:.3f} to {high:.3f}", row.source])
+    return aligned(cells, left=(0, 3))
 
 
-def draw(named: Mapping[str, Decisions], path: Path) -> bool:
-    """The figure of these decisions as a file; whether there was anything to draw."""
-    found = {name: of for name, one in list(named.items())[: drawing.MOST] if (of := shares(one))}
-    if not found:
+def draw(tested: Mapping[str, Decisions], path: Path) -> bool:
+    """Draw the shape bias of these decisions into a file; return False if there is nothing to draw."""
+    shares = {}
+    for name, decisions in list(tested.items())[: drawing.MOST]:
+        shares_by_category = shape_shares(decisions)
+        if shares_by_category:
+            shares[name] = shares_by_category
+    if not shares:
         return False
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    drawn = drawing.figure(found, all(fits(one) for one in named.values()))
-    FigureCanvasAgg(drawn)
-    drawn.savefig(path, dpi=160)
+    figure = drawing.figure(shares, all(map(has_published_categories, tested.values())))
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=160)
     return True

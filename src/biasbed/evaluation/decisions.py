@@ -1,11 +1,10 @@
-"""Decisions on images, whoever made them: a model tested here, one tested elsewhere, people in an experiment.
+"""Decisions on images, made by a model tested here, a model tested elsewhere or people in an experiment.
 
-`evaluation/recorded.py` reads those that are in files. No torch.
+`evaluation/recorded.py` reads recorded decisions from files. This module loads no torch.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +31,11 @@ CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # what label and bias 
 class Decisions:
     """Decisions on images of one set, one per trial, of one observer or of several; classes and groups are names.
 
-    Of images with several labels, an image's label, and the decision on it, are all of them: their names, joined by +.
+    If images have several labels, an image's label is all of their names, joined by +, and so is the decision on it.
 
-    A model that is tested here sees every image once. In an experiment an observer may see one in several sessions, and
-    several observers see the same ones: their trials are not as many images (`identified`, `pooled`).
+    A model that is tested here sees every image once. In an experiment an observer may see an image in several
+    sessions, and several observers see the same images: then there are more trials than images (`identified`,
+    `pooled`).
     """
 
     observer: str
@@ -52,19 +52,19 @@ class Decisions:
     loss: np.ndarray | None = None  # [N] NaN where the label map gives no logits
     top: Coded | None = None  # [N, up to 5] classes, best first
     top_score: np.ndarray | None = None  # [N, up to 5] their probabilities among the set's classes
-    rank: np.ndarray | None = None  # [N] place of the label among all the model's outputs, 1 for the best
-    bias_rank: np.ndarray | None = None  # [N] the same of `bias`
+    rank: np.ndarray | None = None  # [N] rank of the label among all the model's outputs, 1 for the best
+    bias_rank: np.ndarray | None = None  # [N] the same for `bias`
     targets: np.ndarray | None = None  # [N,K] bool: which of K labels an image has, where it may have several
     scores: np.ndarray | None = None  # [N,K] probability of each of them
     label_map: str = "recorded"
     preprocessing: str = ""
-    kind: str = MODELS  # what the observer is one of
+    kind: str = MODELS  # or PEOPLE
     image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
     cues: tuple[str, str] = CUES  # or SHORTCUT
 
     def __post_init__(self) -> None:
-        """Names may be given in any form."""
+        """Convert names, which may come in any form, to `Names` and `Coded`."""
         images: Any = self.images
         object.__setattr__(self, "images", images if isinstance(images, Names) else Names(images))
         for name in ("label", "decision", "bias", "group", "condition", "session", "top"):
@@ -82,9 +82,10 @@ class Decisions:
 
     @property
     def photograph_of_trial(self) -> np.ndarray:
-        """[N] number of the photograph that each trial's image is a view of, where a model saw it under conditions.
+        """[N] number of the photograph that each trial's image is a view of.
 
-        Of experiments that others recorded only what each image is called is known: an image is a photograph there.
+        A model that is tested here may see several views, each under a condition. Recorded experiments tell only what
+        each image is called, so that each image counts as a photograph.
         """
         if self.condition is None or self.label_map == "recorded":
             return self.image_of_trial
@@ -95,148 +96,171 @@ class Decisions:
         return self.decision == self.label
 
     def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
-        """Decisions for either cue, of all images or of one shape class; None without images whose cues conflict."""
+        """Count decisions for either cue, on all images or on one shape class; None if no image's cues conflict."""
         if self.bias is None:
             return None
         rows = slice(None) if shape_class is None else self.label == shape_class
-        ranks = (None if of is None else of[rows] for of in (self.rank, self.bias_rank))
-        counts = shape_bias.count(self.label[rows], self.bias[rows], self.decision[rows], *ranks)
+        rank = None if self.rank is None else self.rank[rows]
+        bias_rank = None if self.bias_rank is None else self.bias_rank[rows]
+        counts = shape_bias.count(self.label[rows], self.bias[rows], self.decision[rows], rank, bias_rank)
         return counts if counts.decisions else None
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> float:
-    """Expected calibration error of N decisions, in bins (0, 1/15], (1/15, 2/15], ... of their confidence."""
+    """Return the expected calibration error of N decisions, in bins (0, 1/15], (1/15, 2/15], ... of confidence."""
     number = measures.CALIBRATION_BINS
     confidence = confidence.astype(np.float64)
     bins = np.clip(np.ceil(confidence * number).astype(np.int8) - 1, 0, number - 1)
-    of_bin = [np.bincount(bins, weights).tolist() for weights in (None, right, confidence)]
-    return measures.expected_calibration_error(*of_bin)
+    images, correct, sums = (np.bincount(bins, weights).tolist() for weights in (None, right, confidence))
+    return measures.expected_calibration_error(images, correct, sums)
 
 
 # --- measures ---------------------------------------------------------------------------------------------------------
 
 
-def accuracy(one: Decisions) -> float:
-    return measures.accuracy(int(one.right.sum()), len(one.label))
+def accuracy(decisions: Decisions) -> float:
+    return measures.accuracy(int(decisions.right.sum()), len(decisions.label))
 
 
-def _loss(one: Decisions) -> float:
-    return NAN if one.loss is None else float(one.loss.astype(np.float64).mean())
+def _loss(decisions: Decisions) -> float:
+    if decisions.loss is None:
+        return NAN
+    return float(decisions.loss.astype(np.float64).mean())
 
 
-def _calibration(one: Decisions) -> float:
-    return NAN if one.confidence is None else calibration(one.confidence, one.right)
+def _calibration(decisions: Decisions) -> float:
+    if decisions.confidence is None:
+        return NAN
+    return calibration(decisions.confidence, decisions.right)
 
 
-def _of_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
-    """Of confidences and of what is right, ties in the order of the images' ids; NaN where there are too few."""
+def _measure_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
+    """Make a measure of a function of confidences and of which decisions are right.
 
-    def measure(one: Decisions) -> float:
-        if one.confidence is None:
+    Ties of confidence are in the order of the images' ids. NaN if there are too few images.
+    """
+
+    def measure(decisions: Decisions) -> float:
+        if decisions.confidence is None:
             return NAN
-        order = np.argsort(np.array(list(one.images), dtype=object), kind="stable")
+        order = np.argsort(np.array(list(decisions.images), dtype=object), kind="stable")
         try:
-            return function(one.confidence[order], one.right[order])
+            return function(decisions.confidence[order], decisions.right[order])
         except ValueError:
             return NAN
 
     return measure
 
 
-def average_precisions(one: Decisions) -> list[float]:
-    """Of each label (area under precision by recall, in steps); NaN for one that no image has."""
-    return [] if one.targets is None or one.scores is None else average_precision.averages(one.targets, one.scores)
+def average_precisions(decisions: Decisions) -> list[float]:
+    """Return the average precision of each label, NaN for a label that no image has; empty without several labels."""
+    if decisions.targets is None or decisions.scores is None:
+        return []
+    return average_precision.averages(decisions.targets, decisions.scores)
 
 
-def _of_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
-    """Of which labels images have, and of their scores."""
+def _measure_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
+    """Make a measure of a function of the images' labels and of the labels' scores."""
 
-    def measure(one: Decisions) -> float:
-        return NAN if one.targets is None or one.scores is None else function(one.targets, one.scores)
+    def measure(decisions: Decisions) -> float:
+        if decisions.targets is None or decisions.scores is None:
+            return NAN
+        return function(decisions.targets, decisions.scores)
 
     return measure
 
 
-def _accuracy_full(one: Decisions) -> float:
-    if one.rank is None or one.label_map == "identity":  # it would be the accuracy once more
+def _accuracy_full(decisions: Decisions) -> float:
+    if decisions.rank is None or decisions.label_map == "identity":  # it would equal the accuracy
         return NAN
-    return measures.accuracy(int((one.rank == 1).sum()), len(one.rank))
+    return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.rank))
 
 
-def _of_alignment(aligned: bool) -> Callable[[Decisions], float]:
-    def measure(one: Decisions) -> float:
-        if one.bias is None:
+def _measure_alignment(aligned: bool) -> Callable[[Decisions], float]:
+    """Make the accuracy on images whose label agrees with their bias, or on the others."""
+
+    def measure(decisions: Decisions) -> float:
+        if decisions.bias is None:
             return NAN
-        chosen = one.right[(one.bias == one.label) == aligned]
-        return measures.accuracy(int(chosen.sum()), len(chosen)) if len(chosen) else NAN
-
-    return measure
-
-
-def _worst_class(one: Decisions) -> float:
-    return min(_accuracies(one.label, one.right).values(), default=NAN)
-
-
-def _of_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisions], float]:
-    """Of the accuracies of the images of each class and bias that there are."""
-
-    def measure(one: Decisions) -> float:
-        if one.bias is None or not len(one.label):
+        chosen = decisions.right[(decisions.bias == decisions.label) == aligned]
+        if not len(chosen):
             return NAN
-        _, group = np.unique(
-            one.label.codes.astype(np.int64) * len(one.bias.names) + one.bias.codes, return_inverse=True
-        )
-        right, images = np.bincount(group, one.right).tolist(), np.bincount(group).tolist()
-        return combine([measures.accuracy(int(r), n) for r, n in zip(right, images, strict=True)])
+        return measures.accuracy(int(chosen.sum()), len(chosen))
 
     return measure
 
 
-def _of_cues(name: str) -> Callable[[Decisions], float]:
-    def measure(one: Decisions) -> float:
-        counts = one.cue_counts()
-        return NAN if counts is None else float(getattr(counts, name))
+def _worst_class(decisions: Decisions) -> float:
+    return min(_accuracies(decisions.label, decisions.right).values(), default=NAN)
+
+
+def _measure_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisions], float]:
+    """Make a measure that combines the accuracies of each pair of class and bias that some image has."""
+
+    def measure(decisions: Decisions) -> float:
+        if decisions.bias is None or not len(decisions.label):
+            return NAN
+        pair = decisions.label.codes.astype(np.int64) * len(decisions.bias.names) + decisions.bias.codes
+        _, group = np.unique(pair, return_inverse=True)
+        accuracies = []
+        for right, images in zip(np.bincount(group, decisions.right), np.bincount(group), strict=True):
+            accuracies.append(measures.accuracy(int(right), int(images)))
+        return combine(accuracies)
 
     return measure
 
 
-# NaN where the decisions don't tell.
+def _measure_cues(name: str) -> Callable[[Decisions], float]:
+    def measure(decisions: Decisions) -> float:
+        counts = decisions.cue_counts()
+        if counts is None:
+            return NAN
+        return float(getattr(counts, name))
+
+    return measure
+
+
+# A measure is NaN if the decisions lack what it needs.
 MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "accuracy": accuracy,
-    "map": _of_scores(average_precision.mean),
-    "map_reference": _of_scores(average_precision.mean_by_trapezoids),
+    "map": _measure_scores(average_precision.mean),
+    "map_reference": _measure_scores(average_precision.mean_by_trapezoids),
     "accuracy_full": _accuracy_full,
     "ece": _calibration,
-    "rms": _of_confidence(rms),
-    "rms_reference": _of_confidence(rms_reference),
-    "aurra": _of_confidence(aurra),
-    "aligned_accuracy": _of_alignment(True),
-    "conflicting_accuracy": _of_alignment(False),
-    "worst_group_accuracy": _of_pairs(min),
+    "rms": _measure_confidence(rms),
+    "rms_reference": _measure_confidence(rms_reference),
+    "aurra": _measure_confidence(aurra),
+    "aligned_accuracy": _measure_alignment(True),
+    "conflicting_accuracy": _measure_alignment(False),
+    "worst_group_accuracy": _measure_pairs(min),
     "worst_class_accuracy": _worst_class,
-    "mean_group_accuracy": _of_pairs(lambda found: math.fsum(found) / len(found)),
-    "shape_bias": _of_cues("shape_bias"),
-    "shape_accuracy": _of_cues("shape_accuracy"),
-    "texture_accuracy": _of_cues("texture_accuracy"),
-    "cue_coverage": _of_cues("coverage"),
-    "shape_mrr": _of_cues("shape_mrr"),
-    "texture_mrr": _of_cues("texture_mrr"),
+    "mean_group_accuracy": _measure_pairs(lambda accuracies: math.fsum(accuracies) / len(accuracies)),
+    "shape_bias": _measure_cues("shape_bias"),
+    "shape_accuracy": _measure_cues("shape_accuracy"),
+    "texture_accuracy": _measure_cues("texture_accuracy"),
+    "cue_coverage": _measure_cues("coverage"),
+    "shape_mrr": _measure_cues("shape_mrr"),
+    "texture_mrr": _measure_cues("texture_mrr"),
     "loss": _loss,
 }
 
 
-def accuracy_of_groups(one: Decisions) -> dict[str, float]:
-    """Of each group of images; none where the set has none."""
-    return {} if one.group is None else _accuracies(one.group, one.right)
+def accuracy_of_groups(decisions: Decisions) -> dict[str, float]:
+    """Return the accuracy of each group of images; empty if the set has no groups."""
+    if decisions.group is None:
+        return {}
+    return _accuracies(decisions.group, decisions.right)
 
 
-def accuracy_of_conditions(one: Decisions) -> dict[str, float]:
-    """Of each condition that images are shown under; none where the set has none."""
-    return {} if one.condition is None else _accuracies(one.condition, one.right)
+def accuracy_of_conditions(decisions: Decisions) -> dict[str, float]:
+    """Return the accuracy under each condition that images are shown under; empty if the set has no conditions."""
+    if decisions.condition is None:
+        return {}
+    return _accuracies(decisions.condition, decisions.right)
 
 
 def _accuracies(names: Coded, right: np.ndarray) -> dict[str, float]:
-    """Accuracy by name, in the order of names."""
+    """Return the accuracy keyed by name, sorted by name."""
     images, correct = names.counts(), names.counts(right)
     return {name: measures.accuracy(correct[name], images[name]) for name in sorted(images) if images[name]}
 
@@ -245,34 +269,48 @@ def _accuracies(names: Coded, right: np.ndarray) -> dict[str, float]:
 
 
 def identified(answers: Sequence[Decisions]) -> list[Decisions]:
-    """The same observers of one set, with a number for every image, equal for equal images of any of them.
+    """Return the observers of one set with a number for every image; images of the same name have the same number.
 
-    UsageError as in `image_keys`.
+    Raises UsageError as `image_keys` does.
     """
     keys = image_keys(answers)
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(key for own in keys for key in own))}
-    return [replace(one, image=np.array([numbers[key] for key in own])) for one, own in zip(answers, keys, strict=True)]
+    numbers: dict[str, int] = {}
+    identified = []
+    for decisions, names in zip(answers, keys, strict=True):
+        image = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+        identified.append(replace(decisions, image=image))
+    return identified
 
 
 def pooled(answers: Sequence[Decisions]) -> Decisions:
-    """The trials of several observers of one kind together, each with its image and its observer."""
-    kinds = {one.kind for one in answers}
-    assert len(kinds) == 1
+    """Return the trials of several observers of one kind as one, each trial with its image and its observer."""
     numbered = identified(answers)
-    biases = [one.bias for one in answers if one.bias is not None]
+    kinds: set[str] = set()
+    images: list[str] = []
+    labels: list[str] = []
+    chosen: list[str] = []
+    biases: list[str] = []
+    classes: set[str] = set()
+    for decisions in answers:
+        images.extend(decisions.images)
+        labels.extend(decisions.label)
+        chosen.extend(decisions.decision)
+        if decisions.bias is not None:
+            biases.extend(decisions.bias)
+        classes.update(decisions.classes)
+        kinds.add(decisions.kind)
+    (kind,) = kinds
     return Decisions(
-        observer=f"all {answers[0].kind}",
+        observer=f"all {kind}",
         set=answers[0].set,
-        images=Names(image for one in answers for image in one.images),
-        label=Coded.from_names(itertools.chain.from_iterable(one.label for one in answers)),
-        decision=Coded.from_names(itertools.chain.from_iterable(one.decision for one in answers)),
-        classes=tuple(sorted({name for one in answers for name in one.classes})),
-        bias=None
-        if any(b is None for b in biases)
-        else Coded.from_names([name for b in biases if b is not None for name in b]),
-        kind=answers[0].kind,
-        image=np.concatenate([one.image_of_trial for one in numbered]),
-        member=np.repeat(np.arange(len(answers)), [len(one.label) for one in answers]),
+        images=Names(images),
+        label=Coded.from_names(labels),
+        decision=Coded.from_names(chosen),
+        classes=tuple(sorted(classes)),
+        bias=Coded.from_names(biases) if len(biases) == len(labels) else None,
+        kind=kind,
+        image=np.concatenate([decisions.image_of_trial for decisions in numbered]),
+        member=np.repeat(np.arange(len(answers)), [len(decisions.label) for decisions in answers]),
     )
 
 
@@ -282,71 +320,77 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
 ROWS = 2**15  # that are written together
 
 
-def write_predictions(path: Path, one: Decisions, epoch: int) -> None:
-    """The decisions of a model that is tested here, per image, as parquet (`record.PREDICTIONS` has the columns)."""
+def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
+    """Write the decisions of a tested model, per image, as parquet (`record.PREDICTIONS` has the columns)."""
     import pyarrow as pa
     from pyarrow import parquet
 
     pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own takes 20 MB more than it needs
 
-    def rows(start: int) -> pa.Table:
-        return pa.table(_columns(one, epoch, slice(start, start + ROWS)))
+    def make_table(start: int) -> pa.Table:
+        return pa.table(_columns(decisions, epoch, slice(start, start + ROWS)))
 
-    about = {"label_map": one.label_map, **({} if one.targets is None else {"labels": json.dumps(one.classes)})}
-    schema = rows(0).schema
-    words = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "image"]
+    metadata = {"label_map": decisions.label_map}
+    if decisions.targets is not None:
+        metadata["labels"] = json.dumps(decisions.classes)
+    schema = make_table(0).schema
+    name_columns = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "image"]
     options = {
         "compression": "zstd",
         "compression_level": 9,  # names of images are half of what there is to press
         "data_page_size": 2**17,
         "write_page_checksum": True,
-        "use_dictionary": [*words, "top5.list.element", "rank", "bias_rank", "epoch"],
+        "use_dictionary": [*name_columns, "top5.list.element", "rank", "bias_rank", "epoch"],
         "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in ("confidence", "loss") if name in schema.names},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as temporary, parquet.ParquetWriter(temporary, schema.with_metadata(about), **options) as writer:
-        for start in range(0, len(one.label), ROWS):
-            writer.write_table(rows(start).replace_schema_metadata(about))
+    schema = schema.with_metadata(metadata)
+    with whole(path) as temporary, parquet.ParquetWriter(temporary, schema, **options) as writer:
+        for start in range(0, len(decisions.label), ROWS):
+            writer.write_table(make_table(start).replace_schema_metadata(metadata))
 
 
-def _columns(one: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
-    """Of the file, those that there are, of these rows."""
+def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
+    """Return the file's columns of these rows, without those that the decisions lack."""
     import pyarrow as pa
 
-    def words(column: Coded | None) -> Any:
-        return None if column is None else pa.array(column.names, pa.string()).take(pa.array(column.codes[rows]))
-
-    def lists(matrix: np.ndarray | None) -> Any:
-        if matrix is None:
-            return None
-        return pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
-
-    def whole_numbers(column: np.ndarray | None) -> Any:
-        return None if column is None else column[rows].astype(np.int32)
-
-    columns = {
-        "image": _strings(one.images, rows),
-        "label": words(one.label),
-        "decision": words(one.decision),
-        "correct": one.decision[rows] == one.label[rows],
-        "confidence": None if one.confidence is None else one.confidence[rows],
-        "rank": whole_numbers(one.rank),
-        "loss": None if one.loss is None else one.loss[rows],
-        "top5": None if one.top is None else pa.array(one.top[rows].tolist(), pa.list_(pa.string())),
-        "top5_score": None if one.top_score is None else one.top_score[rows].tolist(),
-        "epoch": np.full(len(one.label.codes[rows]), epoch, dtype=np.int32),
-        "bias": words(one.bias),
-        "bias_rank": whole_numbers(one.bias_rank),
-        "group": words(one.group),
-        "condition": words(one.condition),
-        "targets": lists(one.targets),
-        "scores": lists(one.scores),
+    columns: dict[str, Any] = {
+        "image": _strings(decisions.images, rows),
+        "label": decisions.label,
+        "decision": decisions.decision,
+        "correct": decisions.decision[rows] == decisions.label[rows],
+        "confidence": decisions.confidence,
+        "rank": decisions.rank,
+        "loss": decisions.loss,
+        "top5": decisions.top,
+        "top5_score": decisions.top_score,
+        "epoch": np.full(len(decisions.label.codes[rows]), epoch, dtype=np.int32),
+        "bias": decisions.bias,
+        "bias_rank": decisions.bias_rank,
+        "group": decisions.group,
+        "condition": decisions.condition,
+        "targets": decisions.targets,
+        "scores": decisions.scores,
     }
-    return {name: column for name, column in columns.items() if column is not None}
+    columns = {name: column for name, column in columns.items() if column is not None}
+    for name in {"label", "decision", "bias", "group", "condition"} & columns.keys():
+        columns[name] = pa.array(columns[name].names, pa.string()).take(pa.array(columns[name].codes[rows]))
+    for name in {"confidence", "loss"} & columns.keys():
+        columns[name] = columns[name][rows]
+    for name in {"rank", "bias_rank"} & columns.keys():
+        columns[name] = columns[name][rows].astype(np.int32)
+    for name in {"targets", "scores"} & columns.keys():
+        matrix = columns[name]
+        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
+    if "top5" in columns:
+        columns["top5"] = pa.array(columns["top5"][rows].tolist(), pa.list_(pa.string()))
+    if "top5_score" in columns:
+        columns["top5_score"] = columns["top5_score"][rows].tolist()
+    return columns
 
 
 def _strings(names: Names, rows: slice) -> Any:
-    """Without making every name an object."""
+    """Return names as an Arrow array, without making an object of every name."""
     import pyarrow as pa
 
     start, stop, _ = rows.indices(len(names))
@@ -358,40 +402,47 @@ def _strings(names: Names, rows: slice) -> Any:
 
 
 def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
-    """What the image of each trial of each observer is called, so that equal names are equal images.
+    """Return a name for the image of each trial of each observer, so that equal names are equal images.
 
-    The shortest name that no observer answers twice in one session: the bare one; else condition and name, as where an
-    experiment shows an image in several; else the whole id.
+    Takes the shortest names that no observer answers twice in one session: the bare name; else condition and name, as
+    an experiment may show an image under several conditions; else the whole id. Raises UsageError if none will do.
     """
-    tried = [
-        [[image_name(image) for image in one.images] for one in answers],
-        [[f"{c}/{image_name(i)}" for c, i in zip(_conditions_of(one), one.images, strict=True)] for one in answers],
-    ]
-    if all(one.condition is None for one in answers):  # a trial's whole name is unique even where its image is not
-        tried.append([list(one.images) for one in answers])
-    for names in tried:
-        if all(_repeated(one, of) is None for one, of in zip(answers, names, strict=True)):
-            return names
-    named = ((one.observer, _repeated(one, of)) for one, of in zip(answers, tried[-1], strict=True))
-    observer, image = next((observer, image) for observer, image in named if image is not None)
+    bare_names = [[image_name(image) for image in decisions.images] for decisions in answers]
+    attempts = [bare_names]
+    with_condition = []
+    for decisions, names in zip(answers, bare_names, strict=True):
+        conditions = _conditions_of(decisions)
+        with_condition.append([f"{c}/{name}" for c, name in zip(conditions, names, strict=True)])
+    attempts.append(with_condition)
+    if all(decisions.condition is None for decisions in answers):  # a whole id is unique even if its image is not
+        attempts.append([list(decisions.images) for decisions in answers])
+    for attempt in attempts:
+        repeated = [_find_repeated(decisions, names) for decisions, names in zip(answers, attempt, strict=True)]
+        if all(name is None for name in repeated):
+            return attempt
+    observer, image = next((d.observer, name) for d, name in zip(answers, repeated, strict=True) if name is not None)
     raise UsageError(
         f"{observer} answers the same image more than once in a session ({image}): give the files of one experiment"
     )
 
 
-def _conditions_of(one: Decisions) -> Sequence[str]:
-    return [""] * len(one.images) if one.condition is None else one.condition.tolist()
+def _conditions_of(decisions: Decisions) -> Sequence[str]:
+    if decisions.condition is None:
+        return [""] * len(decisions.images)
+    return decisions.condition.tolist()
 
 
-def _repeated(one: Decisions, names: Sequence[str]) -> str | None:
-    """The first name that the observer answers for a second time in one session."""
+def _find_repeated(decisions: Decisions, names: Sequence[str]) -> str | None:
+    """Return the first name that the observer answers for a second time in one session."""
     seen = set()
-    for place in zip(sessions_of(one), names, strict=True):
-        if place in seen:
-            return place[1]
-        seen.add(place)
+    for session_and_name in zip(sessions_of(decisions), names, strict=True):
+        if session_and_name in seen:
+            return session_and_name[1]
+        seen.add(session_and_name)
     return None
 
 
-def sessions_of(one: Decisions) -> Sequence[str]:
-    return [""] * len(one.images) if one.session is None else one.session.tolist()
+def sessions_of(decisions: Decisions) -> Sequence[str]:
+    if decisions.session is None:
+        return [""] * len(decisions.images)
+    return decisions.session.tolist()

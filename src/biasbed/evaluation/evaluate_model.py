@@ -1,8 +1,8 @@
-"""Testing a model that is trained already: a run with the same sets, measures and names, and no training."""
+"""Evaluation of a given model: a run with the same sets, measures and names as a training's, without steps."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +18,16 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
 from biasbed.data.transforms import example
 from biasbed.datasets.classes import CATEGORIES_16
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.pieces import named, of_first_labels
+from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
+from biasbed.evaluation.evaluator import Evaluator, measure_sets
+from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
-from biasbed.evaluation.run import EvaluationRun, finish, left_alone, run_name
+from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -35,164 +36,168 @@ from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
-from biasbed.system.code_hash import code_hash
 from biasbed.system.files import sha256, write_whole
 from biasbed.system.processes import interruptible
-from biasbed.tracking.endings import ends_run
-from biasbed.tracking.folder import RunFolder, home
-from biasbed.tracking.launched_run import take_run_id
-from biasbed.tracking.tracker import Tracker
+from biasbed.tracking.folder import RunFolder
 
 COUNTED = (published.HUMANS, published.PUBLISHED)
+SCALED_SIZES = ("preprocess.size", "preprocess.resize", "stimuli.resize", "stimuli.size")  # with image_size
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A model with everything that it is tested on, and the run of its test."""
+    """Model with everything that it is tested on, and the job that tests it."""
 
-    config: Config
     model: models.TestedModel
     suite: OpenSuite
-    observers: Mapping[str, Sequence[Decisions]]  # set -> who else has decided on its images
-    run: EvaluationRun
-    counted: Sequence[PublishedObserver] = ()  # people and networks of whom counts are known
+    observers: Mapping[str, Sequence[Decisions]]  # set -> other observers of its images
+    job: EvaluationJob
+    counted: Sequence[PublishedObserver] = ()  # people and networks whose counts are known
 
 
-def evaluate_model(options: EvaluateOptions, given: Mapping[str, Any]) -> dict[str, float]:
-    """Test a model on a suite's sets, track and print the result, and return its metrics; in this process, or as one
-    of torchrun's, of which the first does all but decide.
+def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[str, float]:
+    """Test a model on a suite's sets, track and print the result, and return its metrics.
 
-    An attempt that was cut off goes on in its folder, with the pieces of sets that it has not decided on yet.
+    Runs in this process, or as one of torchrun's: all of them decide, and the first one does everything else; the
+    others return no metrics. An interrupted evaluation resumes in its folder, with pieces of sets not decided yet.
     """
-    evaluation = plan(options, given, load(options, given))
-    run = evaluation.run
-    with interruptible(), process_group(evaluation.config.device) as group:
-        place = str(run.folder(options.resume).path) if group.is_main else None
-        folder = RunFolder(Path(group.share_object(place)))
-        if group.share_object(folder.is_done if group.is_main else None):
-            return left_alone(folder) if group.is_main else {}
-        with folder.locked() if group.is_main else contextlib.nullcontext():
-            if group.is_main and folder.is_done:  # by the holder before us
-                raise Failure(f"{folder.path} has been finished in the meantime")
-            with folder.commanded() if group.is_main else contextlib.nullcontext():
-                return _evaluate(evaluation, folder, group)
+    evaluation = plan(options, flags, load(options, flags))
+    with interruptible(), process_group(evaluation.job.config.device) as group:
+        folder = share_folder(evaluation.job, group)
+        if group.share_object(group.is_main and folder.is_done):
+            return read_finished(folder) if group.is_main else {}
+        with working_in(folder, group.is_main):
+            return _evaluate(evaluation, folder, group)
 
 
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
-    run, suite = evaluation.run, evaluation.suite
-    tracker = Tracker(folder, take_run_id(folder.marks, run.offline), run.offline) if group.is_main else None
-    with ends_run(tracker), convert_errors():
+    job, suite = evaluation.job, evaluation.suite
+    with tracking(job, folder, group.is_main) as tracker, convert_errors():
         if tracker is not None:
             write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
-            run.start(folder, tracker)
-            print(run.normalisation_line, file=sys.stderr)
-        found = _decide(evaluation, group, folder)
-        if tracker is None or found is None:
+            job.write_description(folder)
+            job.open_run(tracker, job.describe())
+            print(job.normalisation_line, file=sys.stderr)
+        stored = _decide(evaluation, group, folder)
+        if tracker is None or stored is None:
             return {}
-        pairs = _pairs(found.decisions, evaluation.suite.testing, evaluation.observers)
-        metrics = _metrics(evaluation, found, pairs)
-        report.write(folder.path, found.decisions, pairs)
-        conflicts = list(filter(cue_figure.has_bias, found.decisions))
-        for one in conflicts:
-            cue_figure.draw({run.row: one}, folder.path / cue_figure.FILE.format(one.set))
+        pairs = _compare(stored.decisions, suite.testing, evaluation.observers)
+        metrics = _measure(evaluation, stored, pairs)
+        report.write(folder.path, stored.decisions, pairs)
+        conflicting = list(filter(cue_figure.has_bias, stored.decisions))
+        for decisions in conflicting:
+            cue_figure.draw({job.row: decisions}, folder.path / cue_figure.FILE.format(decisions.set))
         finish(tracker, metrics)
-    print(report.text(found.decisions, pairs, "set", suite.left_out))
+    print(report.text(stored.decisions, pairs, "set", suite.left_out))
     for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
         print(line)
-    for one in conflicts if evaluation.counted else ():
-        if cue_figure.fits(one):
-            print("\n".join(["", *cue_figure.table({run.row: one}, evaluation.counted)]))
-    if found.skipped:
-        print(f"left out: {len(found.skipped)} images that can't be read, e.g. {min(found.skipped)}")
+    for decisions in conflicting if evaluation.counted else ():
+        if cue_figure.has_published_categories(decisions):
+            print("\n".join(["", *cue_figure.table({job.row: decisions}, evaluation.counted)]))
+    if stored.skipped:
+        print(f"left out: {len(stored.skipped)} images that can't be read, e.g. {min(stored.skipped)}")
     print(tracker.ending())
     return metrics
 
 
-def load(options: EvaluateOptions, given: Mapping[str, Any]) -> models.TestedModel:
-    """The model that is named, with its outputs named as the user says; UsageError where there is none."""
-    shared = build(Config, {name: given[name] for name in ("mean", "std") if name in given})
-    model = models.find(options.model, options.weights, options.algorithm, mean_std(shared))
-    own = outputs.own_maps(options)
-    return model if own is None else outputs.describe(model, own)
+def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedModel:
+    """Load the model, with its outputs named by the user's label map. Raises UsageError if there is no such model."""
+    normalisation = build(Config, {name: flags[name] for name in ("mean", "std") if name in flags})
+    model = models.find(options.model, options.weights, options.algorithm, mean_std(normalisation))
+    maps = outputs.own_maps(options)
+    if maps is None:
+        return model
+    return outputs.describe(model, maps)
 
 
-def plan(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
-    """Everything else that can be refused is refused here; UsageError says what is wrong."""
-    observers, own = _observers(options.compare), outputs.own_maps(options)
-    config = _config(options, given, model)
+def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
+    """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
+    observers, maps = _read_observers(options.compare), outputs.own_maps(options)
+    config = _config(options, flags, model)
     if observers and config.limit is not None:
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
-    outputs.refuse_unfit(suites.make_suite(config), model, own, config)
+    outputs.refuse_unfit(suites.make_suite(config), model, maps, config)
     suite = suites.open_suite(config)
     if model.task is not None and model.task.name != suite.task.name:
         raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
-    sets, misfits = outputs.fit_sets(suite, model, own, config, _aggregation(options, config))
-    suite = without_misfits(replace(suite, sets=sets), misfits)
+    fitted = outputs.fit_sets(suite, model, maps, config, _aggregation(options, config))
+    suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)
-    run = _run(options, config, model, suite)
-    counted = _counted(options.compare, suite.testing)
-    return Evaluation(config, model, suite, _by_set(observers, suite.testing), run, counted)
+    job = _make_job(options, config, model, suite)
+    counted = _counted_observers(options.compare, suite.testing)
+    return Evaluation(model, suite, _match_observers(observers, suite.testing), job, counted)
 
 
 def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
-    """The suite, and why sets, and what is derived of them, are left out."""
+    """Return the suite with the reasons why sets, and values derived from them, are left out."""
     kept = derived.derivable(suite.derivations, suite.derivation_inputs())
-    there = dict.fromkeys([*suite.derivation_inputs(), *(own.metric for own in kept)], 0.0)
-    gone = [own for own in suite.derivations if own not in kept]
-    lost = {own.metric: f"no {own.metric}: {derived.missing(own, there)}" for own in gone}
+    metrics = dict.fromkeys([*suite.derivation_inputs(), *(derivation.metric for derivation in kept)], 0.0)
+    lost = {}
+    for derivation in suite.derivations:
+        if derivation not in kept:
+            lost[derivation.metric] = f"no {derivation.metric}: {derived.missing(derivation, metrics)}"
     return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
 def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
-    """How scores of ImageNet's classes become those of categories: as asked for, else as the suite has it."""
+    """Return how ImageNet's classes become categories: as the user says, else as the suite does it."""
+    if options.categories != "auto":
+        return options.categories
     usual: Aggregation = getattr(config, "categories", label_maps.USUAL)
-    return usual if options.categories == "auto" else options.categories
+    return usual
 
 
 def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> None:
-    """UsageError where the network doesn't take images of the size that a set's are brought to."""
-    grey = {entry.name: example(entry.transform, entry.source.channels) for entry in sets}
-    sizes = {tuple(entry.transform(grey[entry.name]).shape): entry.name for entry in sets}
+    """Raise UsageError if the network doesn't take images of the size that a set's transform makes."""
+    sizes = {}
+    for evaluation_set in sets:
+        grey = example(evaluation_set.transform, evaluation_set.source.channels)
+        sizes[tuple(evaluation_set.transform(grey).shape)] = evaluation_set.name
     for shape, name in sizes.items():
         model.refuse_shape(shape, name)
 
 
-def _config(options: EvaluateOptions, given: Mapping[str, Any], model: models.TestedModel) -> Config:
-    """Settings by rising precedence: the suite's, those that the model brings, presets, the command line.
+def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Config:
+    """Build the settings from layers of rising precedence: suite, model, presets, command line.
 
-    Of a preset counts what it says of testing.
+    A preset contributes only its settings of testing.
     """
-    name, suite = suites.choose_suite(given)
-    known = specs(suite.Settings)
-    brought = {key: value for key, value in model.preprocessing.items() if key in known}
+    name, suite = suites.choose_suite(flags)
+    available = specs(suite.Settings)
+    brought = {key: value for key, value in model.preprocessing.items() if key in available}
     if options.image_size != "auto":
-        for key in ("preprocess.size", "preprocess.resize", "stimuli.resize", "stimuli.size"):
+        for key in SCALED_SIZES:
             if brought.get(key) not in ("auto", None):
                 brought[key] = round(brought[key] * options.image_size / brought["image_size"])
         brought["image_size"] = options.image_size
-    named = presets.load_presets(preset_names(given), [suite.presets], known, name)
-    tested = [{key: v for key, v in recipe.items() if presets.is_within(key, presets.TESTING)} for recipe in named]
-    layers = [suite.usual({**given, "suite": name}), brought, *tested, {**given, "suite": name}]
-    if options.categories != "auto" and "categories" in known:
+    layers = [suite.usual({**flags, "suite": name}), brought]
+    for recipe in presets.load_presets(preset_names(flags), [suite.presets], available, name):
+        layers.append({key: value for key, value in recipe.items() if presets.is_within(key, presets.TESTING)})
+    layers.append({**flags, "suite": name})
+    if options.categories != "auto" and "categories" in available:
         layers.append({"categories": options.categories})
     values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
     for layer in layers:
-        if "preprocess.size" in layer and "preprocess.resize" in known:
-            values["preprocess.resize"] = "auto"  # what is below was chosen for another size
+        if "preprocess.size" in layer and "preprocess.resize" in available:
+            values["preprocess.resize"] = "auto"  # the layers below chose it for another size
         values |= layer
-    return build(suite.Settings, values)
+    return build(suite.Settings, {**values, "resume": options.resume})
 
 
 # --- other observers --------------------------------------------------------------------------------------------------
 
 
-def _observers(compare: str) -> list[Decisions]:
-    words = [word.strip() for word in compare.split(",") if word.strip() not in ("none", *COUNTED)]
-    if not words:
+def _split_compare(compare: str) -> list[str]:
+    return [part.strip() for part in compare.split(",")]
+
+
+def _read_observers(compare: str) -> list[Decisions]:
+    names = [name for name in _split_compare(compare) if name not in ("none", *COUNTED)]
+    if not names:
         return []
-    files = recorded.files(",".join(words))
+    files = recorded.files(",".join(names))
     if not files:
         raise UsageError(
             f"compare={compare}: give files of decisions (.csv, .parquet), {' or '.join(COUNTED)}, separated by commas"
@@ -200,120 +205,132 @@ def _observers(compare: str) -> list[Decisions]:
     return recorded.read(files)
 
 
-def _counted(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:
-    """People and networks whose counts are known; UsageError where no set has their cues and categories."""
-    found = published.chosen([word.strip() for word in compare.split(",")])
-    fitting = [e.name for e in sets if e.source.bias is not None and set(e.source.classes) == published.categories()]
-    if found and not fitting:
+def _counted_observers(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:
+    """Return people and networks whose counts are known. Raises UsageError if no set has their cues and categories."""
+    observers = published.chosen(_split_compare(compare))
+    categories = published.categories()
+    fitting = []
+    for evaluation_set in sets:
+        if evaluation_set.source.bias is not None and set(evaluation_set.source.classes) == categories:
+            fitting.append(evaluation_set)
+    if observers and not fitting:
         raise UsageError(
             f"compare={compare}: they decided on cue conflicts among 16 categories "
             f"({', '.join(CATEGORIES_16[:3])}, ...), and none of the sets tested here has these"
         )
-    return found
+    return observers
 
 
-def _by_set(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> dict[str, list[Decisions]]:
-    """Each observer with the set whose images it has decided on; UsageError where that can't be told."""
-    ids = {entry.name: entry.source.ids for entry in sets}
-    found: dict[str, list[Decisions]] = {}
+def _match_observers(observers: Sequence[Decisions], sets: Sequence[EvaluationSet]) -> dict[str, list[Decisions]]:
+    """Return the observers of each set's images. Raises UsageError if an observer's set can't be told."""
+    ids = {evaluation_set.name: evaluation_set.source.ids for evaluation_set in sets}
+    by_set: dict[str, list[Decisions]] = {}
     for observer in observers:
-        found.setdefault(matching_set(observer, ids), []).append(observer)
-    for entry in sets:
-        if entry.name in found:
-            found[entry.name] = [of_first_labels(entry, one) for one in found[entry.name]]
-            check_answers(found[entry.name], entry.labels if entry.task.several else entry.source.classes)
-            # Labels that differ are noticed before the work is done.
-            labels = named(entry, entry.source.y)
-            same = (entry.source.names, labels, labels, entry.source.classes)
-            itself = Decisions("the set", entry.name, *same, condition=entry.source.shown)
-            consistency([itself, *found[entry.name]])
-    return found
+        by_set.setdefault(matching_set(observer, ids), []).append(observer)
+    for evaluation_set in sets:
+        if evaluation_set.name not in by_set:
+            continue
+        source = evaluation_set.source
+        answers = [with_first_labels(evaluation_set, observer) for observer in by_set[evaluation_set.name]]
+        by_set[evaluation_set.name] = answers
+        check_answers(answers, evaluation_set.labels if evaluation_set.task.several else source.classes)
+        # Compare the set's own labels with the observers', so that differences are noticed before any work is done.
+        labels = name_labels(evaluation_set, source.y)
+        own_labels = Decisions(
+            "the set", evaluation_set.name, source.names, labels, labels, source.classes, condition=source.shown
+        )
+        consistency([own_labels, *answers])
+    return by_set
 
 
-def _pairs(
-    own: Sequence[Decisions], sets: Sequence[EvaluationSet], observers: Mapping[str, Sequence[Decisions]]
+def _compare(
+    tested: Sequence[Decisions], sets: Sequence[EvaluationSet], observers: Mapping[str, Sequence[Decisions]]
 ) -> list[ObserverPair]:
-    """The model with every other observer."""
-    known, found = {entry.name: entry for entry in sets}, []
-    for one in own:
-        if one.set in observers:
-            one = of_first_labels(known[one.set], one)
-            found += [pair for pair in consistency([one, *observers[one.set]]) if pair.a == one.observer]
-    return found
+    """Compare the model with every other observer."""
+    sets_by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
+    pairs: list[ObserverPair] = []
+    for decisions in tested:
+        if decisions.set in observers:
+            model = with_first_labels(sets_by_name[decisions.set], decisions)
+            compared = consistency([model, *observers[decisions.set]])
+            pairs += [pair for pair in compared if pair.a == model.observer]
+    return pairs
 
 
-def _metric(pair: ObserverPair) -> str:
-    return str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))
+# --- the job ----------------------------------------------------------------------------------------------------------
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
-
-
-def _run(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationRun:
+def _make_job(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationJob:
     values = flatten(config)
-    own = suites.REGISTRY.own_settings(config.suite)
-    shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *own)}
-    numbers = {name: shared[name] for name in ("image_size", "precision")}
-    numbers |= {name: shared[name] for name, spec in own.items() if spec.identity}
-    cell = suite.cell if config.cell == "auto" else config.cell
-    usual = "-".join(dict.fromkeys(record.slug(word) for word in (model.algorithm, Path(options.model).name[:24])))
+    suite_settings = suites.REGISTRY.own_settings(config.suite)
+    shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *suite_settings)}
+    computed = {
+        "weights": model.weights,
+        "label_map": _hash_file(options.label_map),
+        "categories": _aggregation(options, config),
+        "image_size": shared["image_size"],
+        "precision": shared["precision"],
+        **{name: shared[name] for name, spec in suite_settings.items() if spec.identity},
+        **model.own_normalisation,
+    }
+    parts = (model.algorithm, Path(options.model).name[:24])
     protocol = replace(suite.protocol(config), validation_sets=())
-    return EvaluationRun(
-        name=run_name(usual, config.row, cell),
-        suite=suite.name,
-        study=config.study,
-        experiment=config.experiment,
+    identity = identify(computed, protocol, suite.fingerprint, suite.test_domains)
+    return EvaluationJob(
+        config=config,
         algorithm=model.algorithm,
-        seed=model.seed,
-        offline=config.tracking == "offline",
-        home=home(config),
-        settings={**flatten(options), **shared},
-        what={
-            "weights": model.weights,
-            "label_map": _content(options.label_map),
-            "categories": _aggregation(options, config),
-            **numbers,
-            **model.brought,
-        },
-        weights=model.weights,
-        code=code_hash(type(model.module), suites.load(config.suite)),
+        suite_name=suite.name,
         protocol=protocol,
-        data=suite.fingerprint,
-        row=record.slug(model.algorithm) if config.row == "auto" else config.row,
-        cell=cell,
-        test_domains=suite.test_domains,
+        fingerprint=suite.fingerprint,
         tested=suite.tested_hash(protocol),
+        config_hash=identity.config_hash,
+        run_key=identity.run_key,
+        cell=suite.cell if config.cell == "auto" else config.cell,
+        test_domains=suite.test_domains,
         overlaps=() if options.overlaps == "none" else options.overlaps,
-        parameters=sum(parameter.numel() for parameter in model.module.parameters()),
+        model_class=type(model.module),
         normalisation=model.normalisation,
+        usual_name="-".join(dict.fromkeys(map(record.slug, parts))),
+        given_settings={**flatten(options), **shared},
+        weights=model.weights,
+        parameters=sum(parameter.numel() for parameter in model.module.parameters()),
     )
 
 
-def _content(file: str) -> str:
-    return file if file == "none" else sha256(Path(file).expanduser())
+def _hash_file(file: str) -> str:
+    if file == "none":
+        return file
+    return sha256(Path(file).expanduser())
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------
 
 
 def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
-    """On rank 0: what the model decides on every set, of which the folder may have some from before."""
-    config, model, sets = evaluation.config, evaluation.model, evaluation.suite.testing
+    """Decide on every set that the folder has no decisions on; return all decisions on rank 0."""
+    config, model = evaluation.job.config, evaluation.model
     skip = config.corrupt == "skip"
     workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    made = (group, Precision(config.precision, group.device), config.eval_batch_size, workers, skip)
+    make_evaluator = functools.partial(
+        Evaluator,
+        group=group,
+        precision=Precision(config.precision, group.device),
+        batch_size=config.eval_batch_size,
+        workers=workers,
+        skip_corrupt=skip,
+    )
     group.send_module(model.module).eval()
-    kept = PredictionStore(folder.path, sets, model.algorithm, skip)
-    return decide(sets, kept, model.predict, group, lambda coming, done: Evaluator(coming, *made, done))
+    store = PredictionStore(folder.path, evaluation.suite.testing, model.algorithm, skip)
+    return decide(store, model.predict, group, make_evaluator)
 
 
-def _metrics(evaluation: Evaluation, found: StoredDecisions, pairs: Sequence[ObserverPair]) -> dict[str, float]:
+def _measure(evaluation: Evaluation, stored: StoredDecisions, pairs: Sequence[ObserverPair]) -> dict[str, float]:
     suite = evaluation.suite
-    metrics: dict[str, float] = {}
-    for entry, one in zip(suite.testing, found.decisions, strict=True):
-        metrics |= dict(measure(entry, one, "test"))
+    metrics = measure_sets(suite.testing, stored.decisions, "test")
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
-    metrics |= {_metric(pair): pair.kappa for pair in pairs}
-    if found.images:
-        metrics |= {"time/evaluation_seconds": found.seconds, "time/images_per_second": found.images / found.seconds}
+    for pair in pairs:
+        metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa
+    if stored.images:
+        metrics["time/evaluation_seconds"] = stored.seconds
+        metrics["time/images_per_second"] = stored.images / stored.seconds
     return metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import math
 from collections import Counter
@@ -31,7 +30,7 @@ from biasbed.evaluation.decisions import (
     accuracy_of_groups,
     average_precisions,
 )
-from biasbed.evaluation.pieces import Columns, Piece, decisions_of, has_few, joined, pieces_of
+from biasbed.evaluation.pieces import Columns, Piece, cut_pieces, join_pieces, keeps_top, make_decisions
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
@@ -41,7 +40,7 @@ _Batch = tuple[int, Tensor, Tensor, list[CorruptImage]]  # piece, rows, images, 
 
 
 def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> Iterator[tuple[str, float]]:
-    """(metric name, value) of a set: its measures, accuracy per group and per condition, precision per label."""
+    """Yield (metric name, value): the set's measures, accuracy per group and condition, precision per label."""
     for name in evaluation_set.measured:
         yield str(record.MetricName(phase, name, evaluation_set.name)), MEASURES[name](decisions)
     for group, value in accuracy_of_groups(decisions).items():
@@ -51,6 +50,14 @@ def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> 
     for label, value in zip(evaluation_set.labels, average_precisions(decisions), strict=True):
         if not math.isnan(value):
             yield str(record.MetricName(phase, record.BY_LABEL, evaluation_set.name, label)), value
+
+
+def measure_sets(sets: Sequence[EvaluationSet], decisions: Sequence[Decisions], phase: str) -> dict[str, float]:
+    """Return the metrics of several sets, each with the decisions on it."""
+    metrics: dict[str, float] = {}
+    for evaluation_set, decided in zip(sets, decisions, strict=True):
+        metrics |= measure(evaluation_set, decided, phase)
+    return metrics
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -69,12 +76,15 @@ class Evaluator:
         skip_corrupt: bool,
         done: Mapping[str, Collection[int]] = MappingProxyType({}),
     ) -> None:
-        """done: by set, the pieces that are decided already."""
-        assert len({entry.name for entry in sets}) == len(sets)
+        """done: the pieces of each set, by its name, that are decided already."""
+        assert len({evaluation_set.name for evaluation_set in sets}) == len(sets)
         self.sets, self.group, self.precision = sets, group, precision
-        self.skip_corrupt = skip_corrupt
-        known = (piece for number, entry in enumerate(sets) for piece in pieces_of(number, entry.source))
-        self.coming = [piece for piece in known if piece.number not in done.get(sets[piece.set].name, ())]
+        self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
+        self.coming: list[Piece] = []
+        for number, evaluation_set in enumerate(sets):
+            done_pieces = done.get(evaluation_set.name, ())
+            pieces = cut_pieces(number, evaluation_set.source)
+            self.coming += [piece for piece in pieces if piece.number not in done_pieces]
         self.shard = _Shard(self.coming, batch_size, group.rank, group.world)
         self.loader = DataLoader(
             _Images(sets, self.coming),
@@ -91,6 +101,10 @@ class Evaluator:
         """End the loader's workers, in order."""
         del self.loader
 
+    def for_sets(self, sets: Sequence[EvaluationSet], done: Mapping[str, Collection[int]]) -> Evaluator:
+        """Return an evaluator of other sets that works as this one."""
+        return Evaluator(sets, self.group, self.precision, self.batch_size, self.workers, self.skip_corrupt, done)
+
     def decide(
         self,
         predict: Callable[[Tensor], Tensor],
@@ -98,13 +112,16 @@ class Evaluator:
         observer: str = "model",
         sets: Sequence[EvaluationSet] | None = None,
     ) -> dict[str, Decisions] | None:
-        """Decisions by set, in the order of its images, on rank 0; None elsewhere.
+        """Return the decisions keyed by set, in the order of its images, on rank 0; None on other ranks.
 
-        Raises CorruptImage unless such files are to be skipped. observer: what the model is called. sets: those of the
-        sets that it decides on; None: all.
+        observer: name of the model. sets: the sets to decide on; None: all. Raises CorruptImage unless such files are
+        to be skipped.
         """
-        found = list(self.each(predict, tick, observer, sets))
-        return None if None in found else {one.set: one for one in found if one is not None}
+        decisions = {}
+        for decided in self.each(predict, tick, observer, sets):
+            if decided is not None:
+                decisions[decided.set] = decided
+        return decisions if self.group.is_main else None
 
     def each(
         self,
@@ -113,31 +130,34 @@ class Evaluator:
         observer: str = "model",
         sets: Sequence[EvaluationSet] | None = None,
     ) -> Iterator[Decisions | None]:
-        """The same set by set, each as soon as it is decided."""
-        self.shard.sets = {number for number, entry in enumerate(self.sets) if sets is None or entry in sets}
-        left, parts = Counter(piece.set for piece in self.coming), []
+        """Yield the decisions on each set as soon as it is decided, None on other ranks than 0."""
+        self.shard.sets = {number for number, member in enumerate(self.sets) if sets is None or member in sets}
+        left = Counter(piece.set for piece in self.coming)
+        parts: list[Columns] = []
         for piece, part in self.pieces(predict, tick):
             left[piece.set] -= 1
-            parts.append(part)
-            if not left[piece.set]:
-                known = [part for part in parts if part is not None]
-                yield self.whole(self.sets[piece.set], known, observer) if len(known) == len(parts) else None
-                parts = []
+            if part is not None:
+                parts.append(part)
+            if left[piece.set]:
+                continue
+            yield self.join(self.sets[piece.set], parts, observer) if self.group.is_main else None
+            parts = []
 
-    def whole(self, entry: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
-        """The decisions on a set, of those on its pieces, which are used up; Failure where there are none."""
-        known = [part for part in parts if part]
-        if not known:
-            raise Failure(f"no image of '{entry.name}' could be read, e.g. {min(self.skipped, default='none')}")
-        return decisions_of(entry, joined(known), observer)
+    def join(self, evaluation_set: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:
+        """Join the decisions on a set's pieces, which are used up. Raises Failure if no image could be read."""
+        parts = [part for part in parts if part]
+        if not parts:
+            example = min(self.skipped, default="none")
+            raise Failure(f"no image of '{evaluation_set.name}' could be read, e.g. {example}")
+        return make_decisions(evaluation_set, join_pieces(parts), observer)
 
     @torch.inference_mode()
     def pieces(
         self, predict: Callable[[Tensor], Tensor], tick: Callable[[int], None] = lambda n: None
     ) -> Iterator[tuple[Piece, Columns | None]]:
-        """Piece by piece what is decided, nothing where no image can be read; on rank 0, None elsewhere."""
-        ahead = itertools.groupby(received(self.loader), key=lambda batch: batch[0])
-        coming = next(ahead, None)
+        """Yield each piece with the decisions on it: None on other ranks than 0, empty if no image can be read."""
+        batches = itertools.groupby(received(self.loader), key=lambda batch: batch[0])
+        coming = next(batches, None)
         refused: set[str] = set()
         failures: set[str] = set()
         for number, piece in self.shard.chosen():
@@ -145,86 +165,92 @@ class Evaluator:
             if coming is not None and coming[0] == number:  # this rank may have no image of a small piece
                 for _, rows, images, errors in coming[1]:
                     self.skipped |= set(map(str, errors))
-                    refused |= {str(one) for one in errors if isinstance(one, UnfitImage) or not self.skip_corrupt}
+                    for error in errors:
+                        if isinstance(error, UnfitImage) or not self.skip_corrupt:
+                            refused.add(str(error))
                     try:
                         if len(rows) and not failures:
                             parts.append(self._decide(self.sets[piece.set], rows, images, predict))
-                    except NotFinite as error:
-                        failures.add(str(error))
+                    except NotFinite as failure:
+                        failures.add(str(failure))
                         if self.group.world == 1:
                             raise
                     tick(len(rows))
-                coming = next(ahead, None)
+                coming = next(batches, None)
             refuse_corrupt(self.group, refused)
             _raise_on_all(self.group, failures, NotFinite)
-            gathered = self.group.gather_objects(joined(parts))
-            yield piece, None if gathered is None else joined([part for part in gathered if part])
+            gathered = self.group.gather_objects(join_pieces(parts))
+            yield piece, None if gathered is None else join_pieces([part for part in gathered if part])
 
     def _decide(
-        self, entry: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
+        self, evaluation_set: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
     ) -> Columns:
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)
         logits = at_least_fp32(logits)
-        _refuse_not_finite(logits, entry, rows)
-        label_map, task = entry.label_map, entry.task
-        scores, y = label_map(logits), self._column(entry.source.y, rows)
-        shown = label_map.probabilities(scores, task)
-        outputs, classes = (np.min_scalar_type(of.shape[1]) for of in (logits, scores))
-        decided, rank = task.decided(scores), functools.partial(_ranks, logits, label_map)
-        if entry.source.accepted is not None:  # of several labels that are right, the one that it is decided for counts
-            is_right = self._column(entry.source.accepted, rows).gather(1, decided.unsqueeze(1)).squeeze(1)
+        _refuse_not_finite(logits, evaluation_set, rows)
+        source, label_map, task = evaluation_set.source, evaluation_set.label_map, evaluation_set.task
+        scores, y = label_map(logits), self._send(source.y, rows)
+        probabilities = label_map.probabilities(scores, task)
+        decided = task.decided(scores)
+        if source.accepted is not None:  # if several labels are right, the one that is decided for counts
+            is_right = self._send(source.accepted, rows).gather(1, decided.unsqueeze(1)).squeeze(1)
             y = torch.where(is_right, decided, y)
-        found = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
+        columns = {"row": rows.int(), "loss": torch.full((len(rows),), torch.nan)}
         if label_map.is_logits:
-            found["loss"] = task.loss(scores, y, reduction="none")
+            columns["loss"] = task.loss(scores, y, reduction="none")
         if task.several:
-            return {**_arrays(found), "decision": decided.cpu().numpy(), **_arrays({"scores": shown})}
-        found["confidence"] = shown.gather(1, decided.unsqueeze(1)).squeeze(1)
-        numbers, ranks = {"decision": decided}, {"rank": rank(y)}
-        if entry.source.accepted is not None:
-            numbers["label"] = y
-        if has_few(entry.source):
+            return {**_arrays(columns), "decision": decided.cpu().numpy(), **_arrays({"scores": probabilities})}
+        columns["confidence"] = probabilities.gather(1, decided.unsqueeze(1)).squeeze(1)
+        classes, ranks = {"decision": decided}, {"rank": _ranks(logits, label_map, y)}
+        if source.accepted is not None:
+            classes["label"] = y
+        if keeps_top(source):
             # Not topk: its order among ties is undefined, and the first class must win.
-            numbers["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, shown.shape[1])]
-            found["top_score"] = shown.gather(1, numbers["top"])
-        if entry.source.bias is not None:
-            ranks["bias_rank"] = rank(self._column(entry.source.bias, rows))
-        return _arrays(found) | _arrays(numbers, classes) | _arrays(ranks, outputs)
+            classes["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, probabilities.shape[1])]
+            columns["top_score"] = probabilities.gather(1, classes["top"])
+        if source.bias is not None:
+            ranks["bias_rank"] = _ranks(logits, label_map, self._send(source.bias, rows))
+        class_type, rank_type = np.min_scalar_type(scores.shape[1]), np.min_scalar_type(logits.shape[1])
+        return _arrays(columns) | _arrays(classes, class_type) | _arrays(ranks, rank_type)
 
-    def _column(self, column: np.ndarray, rows: Tensor) -> Tensor:
+    def _send(self, column: np.ndarray, rows: Tensor) -> Tensor:
+        """Return these rows of a column, on the device."""
         return self.group.send(torch.as_tensor(column[rows.numpy()]))
 
 
 def _arrays(columns: Mapping[str, Tensor], kind: Any = None) -> Columns:
     """Copy columns to the CPU, as numbers of this kind or as they are. Waits for the device once for each."""
-    arrays = {name: column.cpu().numpy() for name, column in columns.items()}
-    return arrays if kind is None else {name: array.astype(kind) for name, array in arrays.items()}
+    arrays = {}
+    for name, column in columns.items():
+        array = column.cpu().numpy()
+        arrays[name] = array if kind is None else array.astype(kind)
+    return arrays
 
 
 def _ranks(logits: Tensor, label_map: LabelMap, labels: Tensor) -> Tensor:
-    """[N] int32: place among all of an image's logits, 1 for the largest, of the best one that belongs to its label.
+    """Return the rank [N] int32 of the label's best output among all of an image's logits, 1 for the largest.
 
-    Equal logits are in the order of the outputs, as argmax takes them; what can't be compared (NaN) comes first.
+    Equal logits are ranked in the order of the outputs, as argmax takes them. NaN can't be compared and comes first.
     """
     best = label_map.best_outputs(logits, labels).unsqueeze(1)
-    own = logits.gather(1, best)
-    before = (logits == own) & (torch.arange(logits.shape[1], device=logits.device) < best)
-    return (logits.shape[1] + 1 - (logits <= own).sum(dim=1) + before.sum(dim=1)).int()
+    best_logit = logits.gather(1, best)
+    before = (logits == best_logit) & (torch.arange(logits.shape[1], device=logits.device) < best)
+    return (logits.shape[1] + 1 - (logits <= best_logit).sum(dim=1) + before.sum(dim=1)).int()
 
 
-def _refuse_not_finite(logits: Tensor, entry: EvaluationSet, rows: Tensor) -> None:
+def _refuse_not_finite(logits: Tensor, evaluation_set: EvaluationSet, rows: Tensor) -> None:
     """Raise NotFinite for the first image whose outputs have a NaN or an infinity: they decide nothing."""
     is_finite = logits.isfinite()
     if is_finite.all():
         return
-    place = int((~is_finite.all(dim=1)).nonzero()[0])
-    value = float(logits[place][~is_finite[place]][0])
+    first = int((~is_finite.all(dim=1)).nonzero()[0])
+    value = float(logits[first][~is_finite[first]][0])
     raise NotFinite(
-        f"the model's outputs for the image {entry.source.ids[int(rows[place])]} of '{entry.name}' are not finite "
-        f"({value}), so they have no accuracy: the weights have diverged or are damaged, or overflow in this precision "
-        "(try precision=fp32)"
+        f"the model's outputs for the image {evaluation_set.source.ids[int(rows[first])]} of '{evaluation_set.name}' "
+        f"are not finite ({value}), so they have no accuracy: the weights have diverged or are damaged, or overflow in "
+        "this precision (try precision=fp32)"
     )
 
 
@@ -235,35 +261,47 @@ def refuse_corrupt(group: Group, messages: Collection[str]) -> None:
 
 def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) -> None:
     """Raise the first rank's first message on every rank if any has one."""
-    gathered = group.gather_objects(sorted(messages))
-    first = group.share_object(next((own[0] for own in gathered if own), None) if gathered is not None else None)
+    first = None
+    for of_rank in group.gather_objects(sorted(messages)) or ():
+        if of_rank and first is None:
+            first = of_rank[0]
+    first = group.share_object(first)
     if first is not None:
         raise kind(first)
 
 
 class _Images(Dataset[Any]):
-    """(piece, row) -> the transformed image, or the message of a file that can't be decoded."""
+    """Images by (piece, row): each transformed, or the error of a file that can't be decoded."""
 
     def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> None:
         self.sets = [sets[piece.set] for piece in pieces]
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Batch:
-        """A batch of one piece: at a stroke where the images are in memory as they are needed."""
+        """Return a batch of one piece, at a stroke if the images are in memory as they are needed."""
         piece, source = keys[0][0], self.sets[keys[0][0]].source
         if source.shape is not None and keeps(self.sets[piece].transform, *source.shape[-2:]):
             rows = torch.tensor([row for _, row in keys])
             return piece, rows, source.load_all(rows.numpy()), []
-        return _together([self._one(key) for key in keys])
+        rows_read, images, errors = [], [], []
+        for _, row in keys:
+            image = self._open(piece, row)
+            if isinstance(image, CorruptImage):
+                errors.append(image)
+            else:
+                rows_read.append(row)
+                images.append(image)
+        batch = stacked(images) if images else torch.empty(0)
+        return piece, torch.tensor(rows_read, dtype=torch.long), batch, errors
 
-    def _one(self, key: tuple[int, int]) -> tuple[int, int, Tensor | CorruptImage]:
-        entry = self.sets[key[0]]
-        # By its place, so that one that is changed at random is the same in every evaluation.
-        drawn = keyed_randomness(key[1]) if draws(entry.transform) else contextlib.nullcontext()
+    def _open(self, piece: int, row: int) -> Tensor | CorruptImage:
+        evaluation_set = self.sets[piece]
+        # Random transforms are drawn by row, so that an image is the same in every evaluation.
+        randomness = keyed_randomness(row) if draws(evaluation_set.transform) else contextlib.nullcontext()
         try:
-            with drawn:
-                return *key, entry.transform(entry.source.open(key[1]))
+            with randomness:
+                return evaluation_set.transform(evaluation_set.source.open(row))
         except CorruptImage as error:
-            return *key, error
+            return error
 
 
 class _Shard(Sampler[list[tuple[int, int]]]):
@@ -271,10 +309,10 @@ class _Shard(Sampler[list[tuple[int, int]]]):
 
     def __init__(self, pieces: Sequence[Piece], batch_size: int, rank: int, world: int) -> None:
         self.pieces, self.batch_size, self.rank, self.world = pieces, batch_size, rank, world
-        self.sets = {piece.set for piece in pieces}  # those that are asked for
+        self.sets = {piece.set for piece in pieces}  # numbers of the sets to decide on
 
     def chosen(self) -> Iterator[tuple[int, Piece]]:
-        """The pieces of the sets that are asked for, with their numbers."""
+        """Yield the pieces of the sets to decide on, with their numbers."""
         return ((number, piece) for number, piece in enumerate(self.pieces) if piece.set in self.sets)
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
@@ -287,10 +325,3 @@ class _Shard(Sampler[list[tuple[int, int]]]):
 
     def _starts(self, piece: Piece) -> range:
         return range(self.rank, len(piece.rows), self.batch_size * self.world)
-
-
-def _together(items: Sequence[tuple[int, int, Tensor | CorruptImage]]) -> _Batch:
-    good = [(row, image) for _, row, image in items if isinstance(image, Tensor)]
-    errors = [image for _, _, image in items if isinstance(image, CorruptImage)]
-    images = stacked([image for _, image in good]) if good else torch.empty(0)
-    return items[0][0], torch.tensor([row for row, _ in good], dtype=torch.long), images, errors

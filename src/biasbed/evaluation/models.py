@@ -1,4 +1,4 @@
-"""Trained models: from a checkpoint, a tracked run or a library; and as an MLflow model."""
+"""Trained models, loaded from a checkpoint, a tracked run or a library, and logged as MLflow models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes
 
-# What an exported network needs. Said, since MLflow would find it out in a process of its own, for ten seconds.
+# Requirements of an exported network. MLflow would infer them in a process of its own, which takes ten seconds.
 TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
 
 
@@ -44,9 +44,9 @@ class Predict(nn.Module):
 def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
     """Log a checkpoint's weights to its run as an MLflow model with signature, input example and card.
 
-    named: the method, where it is the user's own. register: a name for MLflow's registry.
+    named: the method, if it is the user's own. register: a name for MLflow's registry.
 
-    Exported by torch.export: no pickled code is needed to load it, and any batch size can be served.
+    The model is exported by torch.export: it loads without pickled code and serves any batch size.
     """
     import mlflow
     from mlflow.models import ModelSignature
@@ -76,19 +76,20 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
 
 
 def model_name(tags: Mapping[str, str]) -> str:
-    """`<suite>-<algorithm>-s<seed>` of a training's run, with what it trains on where that is told apart."""
-    words = [tags.get(name, "") for name in (record.SUITE, record.ROW, record.CELL)]
-    return "-".join([*filter(None, words), f"s{tags.get(record.SEED, '')}"])
+    """Return `<suite>-<row>-<cell>-s<seed>` of a training's run; the cell is left out if the run has none."""
+    parts = [tags.get(name, "") for name in (record.SUITE, record.ROW, record.CELL)]
+    return "-".join([*filter(None, parts), f"s{tags.get(record.SEED, '')}"])
 
 
 def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs: int, note: str) -> str:
-    """What people must know to use a model, in Markdown. note: of the run that trained it."""
-    named = ", ".join(classes) if classes else f"{outputs} classes"
-    named = named if len(named) <= 1000 else f"{named[:1000]}, ..."
+    """Return the model card in Markdown: how to use the model. note: of the run that trained it."""
+    names = ", ".join(classes) if classes else f"{outputs} classes"
+    if len(names) > 1000:
+        names = f"{names[:1000]}, ..."
     pixels = "RGB in [0, 1]" if image[0] == 3 else "in [0, 1]"
     return notes.joined(
         f"Takes images as float32 [N, {', '.join(map(str, image))}], {pixels} (it normalises them itself), and gives "
-        f"logits [N, {outputs}]: {named}.",
+        f"logits [N, {outputs}]: {names}.",
         f'```python\nimport mlflow.pytorch\n\nmodel = mlflow.pytorch.load_model("{uri}")\n'
         "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
         "It is exported (torch.export) as it computes in evaluation, in any mode: `eval()` and `train()` "
@@ -99,23 +100,25 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
 
 @dataclass(frozen=True)
 class TestedModel:
-    """A trained model that is to be tested."""
+    """Trained model that is to be tested."""
 
     module: nn.Module
     predict: Callable[[Tensor], Tensor]  # [N,C,H,W] in [0,1] -> logits
     algorithm: str
     seed: int
-    classes: tuple[str, ...] | None  # of its outputs, in order; None where the weights don't say
+    classes: tuple[str, ...] | None  # of its outputs, in order; None if the weights don't say
     outputs: int
-    preprocessing: Mapping[str, Any]  # how it was tested in training or by its library: settings by dotted name
-    task: Task | None = None  # what it has learnt; None where the weights don't say
+    preprocessing: Mapping[str, Any]  # of tests during its training or by its library: settings by dotted name
+    task: Task | None = None  # that it has learnt; None if the weights don't say
     normalisation: Normalisation | None = None  # of its images
 
     @property
-    def brought(self) -> dict[str, Any]:
-        """The normalisation, for the run's identity, if neither architecture nor published weights say it."""
-        how = self.normalisation
-        return {"normalisation": list(how.values)} if how is not None and how.kind in ("given", "checkpoint") else {}
+    def own_normalisation(self) -> dict[str, Any]:
+        """Normalisation for the run's identity, if neither architecture nor published weights imply it."""
+        normalisation = self.normalisation
+        if normalisation is None or normalisation.kind not in ("given", "checkpoint"):
+            return {}
+        return {"normalisation": list(normalisation.values)}
 
     def refuse_shape(self, shape: Sequence[int], name: str) -> None:
         """Raise UsageError if the network doesn't take images [C,H,W] of this shape. name: a set that has them."""
@@ -131,17 +134,18 @@ class TestedModel:
 
     @cached_property
     def weights(self) -> str:
-        """Hash of their content, whatever their file is called."""
+        """Hash of the weights' content, independent of their file's name."""
         return content_hash(self.module.state_dict())
 
 
 def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanStd | None = None) -> TestedModel:
-    """What `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
+    """Load the model that `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
 
-    weights: for a library's model, a file or the name of published weights, which may also be part of the model's name
-    (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, where it is the user's
-    own. mean_std: of the images of a library's model, in place of what its weights say. Raises UsageError for anything
-    else, Failure where published weights can't be fetched.
+    weights: for a library's model, a file or the name of published weights. The name may also be part of the model's
+    name (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, if it is the user's
+    own. mean_std: of the images of a library's model, in place of those of its weights.
+
+    Raises UsageError for anything else, Failure if published weights can't be fetched.
     """
     path = files.named(model, "model")
     is_library = model.startswith(("torchvision:", "timm:")) and path is None
@@ -150,53 +154,75 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
     if path is not None:
         if files.split(model).part:
             raise UsageError(f"model={model}: a checkpoint of biasbed is tested whole; give model={path}")
-        return _ours(path, named)
+        return _load_checkpoint(path, named)
     if is_library:
         if named != "auto":
             raise UsageError(f"algorithm={named}: {model} was trained with no method of yours")
-        return _library_model(model, weights, mean_std)
+        return _load_library_model(model, weights, mean_std)
     if is_run_id(model):
         from biasbed.tracking.server import download_checkpoint
 
         with tempfile.TemporaryDirectory() as folder:
-            return _ours(download_checkpoint(model, Path(folder)), named, f"run {model}")
+            return _load_checkpoint(download_checkpoint(model, Path(folder)), named, f"run {model}")
     raise UsageError(
         f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or "
         "timm:<name>, nor a file of decisions (.csv, .parquet)"
     )
 
 
-def _ours(path: Path, named: str, where: str = "") -> TestedModel:
-    algorithm, config, classes, values, task, how = from_checkpoint(path, named, where)
-    preprocessing = {key: v for key, v in values.items() if key == "image_size" or is_within(key, TESTING)}
-    name, outputs = algorithms.identifier(config.algorithm), algorithm.setup.num_classes
-    return TestedModel(algorithm, algorithm.predict, name, config.seed, classes, outputs, preprocessing, task, how)
+def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
+    algorithm, config, classes, values, task, normalisation = from_checkpoint(path, named, where)
+    preprocessing = {}
+    for key, value in values.items():
+        if key == "image_size" or is_within(key, TESTING):
+            preprocessing[key] = value
+    return TestedModel(
+        module=algorithm,
+        predict=algorithm.predict,
+        algorithm=algorithms.identifier(config.algorithm),
+        seed=config.seed,
+        classes=classes,
+        outputs=algorithm.setup.num_classes,
+        preprocessing=preprocessing,
+        task=task,
+        normalisation=normalisation,
+    )
 
 
-def _library_model(model: str, weights: str, mean_std: MeanStd | None) -> TestedModel:
-    source, name, named = (*model.split(":", 2), "none")[:3]
-    if "none" not in (named, weights):
+def _load_library_model(model: str, weights: str, mean_std: MeanStd | None) -> TestedModel:
+    source, name, weights_in_name = (*model.split(":", 2), "none")[:3]
+    if "none" not in (weights_in_name, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
-    model, word = f"{source}:{name}", weights if named == "none" else named
+    model = f"{source}:{name}"
+    weights = weights if weights_in_name == "none" else weights_in_name
     networks.check_name(model)
-    path = files.named(word, "weights")
+    path = files.named(weights, "weights")
     if path is not None:
-        found = library.from_file(model, path, files.split(word).part, mean_std)
+        loaded = library.from_file(model, path, files.split(weights).part, mean_std)
     else:
-        word = _weights(model, word)
-        found = library.fetch(model, word, mean_std)
-        model += "" if model.endswith(f".{word}") else f":{word}"
-    network = found.network.eval()
-    slug, how = record.slug(model), found.normalisation
-    return TestedModel(network, network, slug, 0, found.classes, found.outputs, found.preprocessing, normalisation=how)
+        weights = _choose_weights(model, weights)
+        loaded = library.fetch(model, weights, mean_std)
+        if not model.endswith(f".{weights}"):
+            model += f":{weights}"
+    network = loaded.network.eval()
+    return TestedModel(
+        module=network,
+        predict=network,
+        algorithm=record.slug(model),
+        seed=0,
+        classes=loaded.classes,
+        outputs=loaded.outputs,
+        preprocessing=loaded.preprocessing,
+        normalisation=loaded.normalisation,
+    )
 
 
-def _weights(model: str, word: str) -> str:
-    """The published weights that are meant; UsageError where there are none, or several to choose from."""
-    known = library.published_weights(model)
-    if word != "none":
-        return word
-    if len(known) != 1:
-        choice = f"one of {', '.join(known)}, or a file" if known else "<file>"
+def _choose_weights(model: str, weights: str) -> str:
+    """Return the name of the published weights. Raises UsageError if the model has none, or several to choose from."""
+    names = library.published_weights(model)  # raises UsageError for an unknown model
+    if weights != "none":
+        return weights
+    if len(names) != 1:
+        choice = f"one of {', '.join(names)}, or a file" if names else "<file>"
         raise UsageError(f"model={model} needs weights: weights={choice}")
-    return known[0]
+    return names[0]

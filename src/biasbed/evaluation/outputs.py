@@ -1,11 +1,11 @@
-"""Label maps from a model's outputs to the classes of the sets that it is tested on, by the names of both."""
+"""Label maps from a model's outputs to the classes of evaluation sets, by the names of both."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.config import Aggregation, Config
@@ -19,64 +19,74 @@ from biasbed.suites.suite import OpenSuite, Suite
 
 
 def own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
-    """Return the label maps of the user's file, None without one."""
-    return None if options.label_map == "none" else label_maps.read_own(Path(options.label_map).expanduser())
+    """Return the label maps of the user's file, None without a file."""
+    if options.label_map == "none":
+        return None
+    return label_maps.read_own(Path(options.label_map).expanduser())
 
 
-def describe(model: models.TestedModel, own: label_maps.OwnMaps) -> models.TestedModel:
-    """The model with its outputs named as the user says; UsageError where that contradicts the model."""
-    if own.outputs != model.outputs:
-        raise UsageError(f"label_map={own.path}: describes {own.outputs} outputs, but the model has {model.outputs}")
-    if own.names is None:
+def describe(model: models.TestedModel, maps: label_maps.OwnMaps) -> models.TestedModel:
+    """Return the model with its outputs named by the user's file. Raises UsageError if that contradicts the model."""
+    if maps.outputs != model.outputs:
+        raise UsageError(f"label_map={maps.path}: describes {maps.outputs} outputs, but the model has {model.outputs}")
+    if maps.names is None:
         return model
-    if model.classes not in (None, own.names):
-        raise UsageError(f"label_map={own.path}: names the outputs otherwise than the model, which has its own names")
-    return replace(model, classes=own.names)
+    if model.classes not in (None, maps.names):
+        raise UsageError(f"label_map={maps.path}: names the outputs otherwise than the model, which has its own names")
+    return replace(model, classes=maps.names)
+
+
+class FittedSets(NamedTuple):
+    """Evaluation sets that fit a model."""
+
+    sets: tuple[EvaluationSet, ...]  # with the label map that fits the model
+    misfits: dict[str, str]  # by name of each set that is left out, the reason
 
 
 def fit_sets(
     suite: OpenSuite,
     model: models.TestedModel,
-    own: label_maps.OwnMaps | None,
+    maps: label_maps.OwnMaps | None,
     config: Config,
     how: Aggregation = label_maps.USUAL,
-) -> tuple[tuple[EvaluationSet, ...], dict[str, str]]:
-    """(sets with the label map that fits the model, why the others are left out).
+) -> FittedSets:
+    """Give each set the label map that fits the model. how: ImageNet's classes become the 16 categories.
 
-    UsageError where one of those was asked for by name, or none is left.
+    Raises UsageError if a set that doesn't fit was chosen by name, or if no set is left.
     """
-    fitting, misfits = [], {}
-    for entry in suite.sets:
-        label_map = _label_map(entry, suite, model, own, how)
+    fitting: list[EvaluationSet] = []
+    misfits: dict[str, str] = {}
+    for evaluation_set in suite.sets:
+        label_map = _label_map(evaluation_set, suite, model, maps, how)
         if label_map is None:
-            misfits[entry.name] = _misfit(entry.name, entry.source.classes, model)
-        elif entry.task.several and not label_map.is_logits:
+            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model)
+        elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
-                f"label map {label_map.name}: one output of several can't stand for a label of '{entry.name}', whose "
-                f"images have {entry.task.words}"
+                f"label map {label_map.name}: one output of several can't stand for a label of "
+                f"'{evaluation_set.name}', whose images have {evaluation_set.task.words}"
             )
         else:
-            fitting.append(replace(entry, label_map=label_map))
-    asked = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
-    wrong = [name for name in misfits if name in asked or not fitting]
+            fitting.append(replace(evaluation_set, label_map=label_map))
+    chosen = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
+    wrong = [name for name in misfits if name in chosen or not fitting]
     if wrong:
         raise UsageError(f"{misfits[wrong[0]]}: {_advice(config)}")
-    return tuple(fitting), misfits
+    return FittedSets(tuple(fitting), misfits)
 
 
-def refuse_unfit(suite: Suite[Any], model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config) -> None:
+def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.OwnMaps | None, config: Config) -> None:
     """Raise UsageError, before any image is opened, if the outputs fit none of the sets whose classes are known."""
-    known = suite.known_classes()
+    classes_of_sets = suite.known_classes()
     misfits = {}
-    for name, classes in known.items():
-        if _map_by_names(classes, model, own, label_maps.USUAL) is None:
+    for name, classes in classes_of_sets.items():
+        if _map_by_names(classes, model, maps, label_maps.USUAL) is None:
             misfits[name] = _misfit(name, classes, model)
-    if misfits and len(misfits) == len(known):
+    if misfits and len(misfits) == len(classes_of_sets):
         raise UsageError(f"{next(iter(misfits.values()))}: {_advice(config)}")
 
 
 def _advice(config: Config) -> str:
-    """Say what makes a model and a suite fit: folders can be renamed, images that are computed have their classes."""
+    """Return advice on making a model and a suite fit: folders can be renamed, classes of computed images can not."""
     if config.data_dir is None:
         return (
             "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
@@ -89,17 +99,21 @@ def _advice(config: Config) -> str:
 
 
 def _label_map(
-    entry: EvaluationSet, suite: OpenSuite, model: models.TestedModel, own: label_maps.OwnMaps | None, how: Aggregation
+    evaluation_set: EvaluationSet,
+    suite: OpenSuite,
+    model: models.TestedModel,
+    maps: label_maps.OwnMaps | None,
+    how: Aggregation,
 ) -> label_maps.LabelMap | None:
-    """How the model's outputs become the set's classes, by the names of both; None where nothing fits.
+    """Return the label map from the model's outputs to the set's classes, by the names of both; None if none fits.
 
-    how: those of ImageNet's classes become the 16 categories.
+    how: ImageNet's classes become the 16 categories.
     """
-    classes = entry.source.classes
-    chosen = own.fitting(classes) if own is not None else None
+    classes = evaluation_set.source.classes
+    chosen = maps.fitting(classes) if maps is not None else None
     if chosen is None and _outputs(model) == suite.classes:
-        return entry.label_map
-    return _map_by_names(classes, model, own, how)
+        return evaluation_set.label_map
+    return _map_by_names(classes, model, maps, how)
 
 
 def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
@@ -110,10 +124,10 @@ def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
 
 
 def _map_by_names(
-    classes: tuple[str, ...], model: models.TestedModel, own: label_maps.OwnMaps | None, how: Aggregation
+    classes: tuple[str, ...], model: models.TestedModel, maps: label_maps.OwnMaps | None, how: Aggregation
 ) -> label_maps.LabelMap | None:
     """Return the label map from the outputs to a set's classes, None if their names don't fit."""
-    chosen = own.fitting(classes) if own is not None else None
+    chosen = maps.fitting(classes) if maps is not None else None
     if chosen is not None:
         return chosen
     outputs = _outputs(model)
@@ -125,8 +139,8 @@ def _map_by_names(
 
 
 def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
-    def some(names: Sequence[str]) -> str:
+    def shorten(names: Sequence[str]) -> str:
         return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
 
-    outputs = "unknown classes" if model.classes is None else some(model.classes)
-    return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({some(classes)})"
+    outputs = "unknown classes" if model.classes is None else shorten(model.classes)
+    return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({shorten(classes)})"

@@ -1,4 +1,4 @@
-"""A set's images piece by piece: what is decided, gathered and kept together, and how decisions come of it."""
+"""Pieces of an evaluation set: images that are decided, gathered and stored together, and decisions made of them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from biasbed.suites.sets import EvaluationSet
 MOST = 2**16  # images of a piece
 FEW = 100_000  # images of a set whose five best classes are kept
 
-# What a model decided on some images of a set, by the numbers of images and classes: columns of `Decisions`, and `row`
-# [N], the images' places in the source.
+# Decisions of a model on some images of a set: columns of `Decisions` with numbers for images and classes, and `row`
+# [N], the images' rows in the source.
 Columns = dict[str, np.ndarray]
 
 
@@ -28,110 +28,129 @@ class Piece(NamedTuple):
 
     set: int
     number: int  # within the set
-    rows: range | np.ndarray  # their places in the source, rising
+    rows: range | np.ndarray  # in the source, rising
 
     def shard(self, start: int, batch_size: int, world: int) -> list[int]:
-        """A batch of a process: every so many-th row from `start` on."""
+        """Return a batch of a process: every `world`-th row from `start` on."""
         rows = self.rows[start : start + batch_size * world : world]
-        return list(rows) if isinstance(rows, range) else rows.tolist()
+        if isinstance(rows, range):
+            return list(rows)
+        return rows.tolist()
 
 
-def pieces_of(number: int, source: Source) -> Iterator[Piece]:
-    """The pieces of the set of this number, in order."""
-    parts: Iterator[range | np.ndarray] = iter([range(len(source))])
-    if source.condition is not None:
-        found = (np.flatnonzero(source.condition == code) for code in range(len(source.conditions)))
-        parts = (_as_range(rows.astype(np.int32)) for rows in found if len(rows))
-    cut = (rows[at : at + MOST] for rows in parts for at in range(0, max(1, len(rows)), MOST))
-    yield from (Piece(number, place, rows) for place, rows in enumerate(cut))
+def cut_pieces(set_number: int, source: Source) -> Iterator[Piece]:
+    """Yield the pieces of the set of this number, in order."""
+    number = 0
+    for rows in _rows_by_condition(source):
+        for start in range(0, max(1, len(rows)), MOST):
+            yield Piece(set_number, number, rows[start : start + MOST])
+            number += 1
+
+
+def _rows_by_condition(source: Source) -> Iterator[range | np.ndarray]:
+    if source.condition is None:
+        yield range(len(source))
+        return
+    for code in range(len(source.conditions)):
+        rows = np.flatnonzero(source.condition == code)
+        if len(rows):
+            yield _as_range(rows.astype(np.int32))
 
 
 def _as_range(rows: np.ndarray) -> range | np.ndarray:
-    """Without an array where there is no gap."""
+    """Return a range in place of the array if its rows have no gap."""
     first, last = int(rows[0]), int(rows[-1])
-    return range(first, last + 1) if last - first + 1 == len(rows) else rows
+    if last - first + 1 == len(rows):
+        return range(first, last + 1)
+    return rows
 
 
-def has_few(source: Source) -> bool:
-    """Whether there is room for the five best classes of every image: they are half of all that is kept."""
+def keeps_top(source: Source) -> bool:
+    """Return True if the five best classes of every image are kept: they take as much memory as all the rest."""
     return source.condition is None and len(source) <= FEW
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """All in one, in the order of rows. The parts are emptied on the way: nothing is there twice but a column."""
+def join_pieces(parts: Sequence[Columns]) -> Columns:
+    """Join columns in the order of rows. Empties the parts, so that memory holds only one column twice."""
     if len(parts) < 2:
         return parts[0] if parts else {}
-    found = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-    row = found["row"]
+    columns = {}
+    for name in list(parts[0]):
+        columns[name] = np.concatenate([part.pop(name) for part in parts])
+    row = columns["row"]
     if (row[1:] < row[:-1]).any():
         order = np.argsort(row)
-        for name in found:
-            found[name] = found[name][order]
-    return found
+        for name in columns:
+            columns[name] = columns[name][order]
+    return columns
 
 
-def decisions_of(entry: EvaluationSet, found: Columns, observer: str) -> Decisions:
-    """By the names of images and classes."""
-    source, rows = entry.source, found["row"]
-    is_whole = len(rows) == len(source)
+def make_decisions(evaluation_set: EvaluationSet, columns: Columns, observer: str) -> Decisions:
+    """Make decisions of columns, with the names of images and classes."""
+    source, rows = evaluation_set.source, columns["row"]
+    is_complete = len(rows) == len(source)
 
-    def coded(column: np.ndarray | None, names: Sequence[str] = source.classes) -> Coded | None:
+    def code(column: np.ndarray | None, names: Sequence[str] = source.classes) -> Coded | None:
         return None if column is None else Coded(column, names)
 
-    def own(column: np.ndarray | None) -> np.ndarray | None:
-        return column if column is None or is_whole else column[rows]
+    def select(column: np.ndarray | None) -> np.ndarray | None:
+        return column if column is None or is_complete else column[rows]
 
+    label = columns.get("label")
+    if label is None:
+        label = source.y if is_complete else source.y[rows]
     return Decisions(
         observer=observer,
-        set=entry.name,
-        images=source.names if is_whole else Names(source.ids[row] for row in rows.tolist()),
-        label=named(entry, found["label"] if "label" in found else source.y if is_whole else source.y[rows]),
-        decision=named(entry, found["decision"]),
+        set=evaluation_set.name,
+        images=source.names if is_complete else Names(source.ids[row] for row in rows.tolist()),
+        label=name_labels(evaluation_set, label),
+        decision=name_labels(evaluation_set, columns["decision"]),
         classes=source.classes,
-        bias=coded(own(source.bias)),
-        group=None if source.group is None else Coded.from_names(own(source.group)),
-        condition=coded(own(source.condition), source.conditions),
-        confidence=found.get("confidence"),
-        loss=found["loss"],
-        top=coded(found.get("top")),
-        top_score=found.get("top_score"),
-        rank=found.get("rank"),
-        bias_rank=found.get("bias_rank"),
-        targets=source.y[rows] > 0 if entry.task.several else None,
-        scores=found.get("scores"),
-        label_map=entry.label_map.name,
-        cues=CUES if "shape_bias" in entry.measured else SHORTCUT,
-        preprocessing=entry.preprocessing,
+        bias=code(select(source.bias)),
+        group=None if source.group is None else Coded.from_names(select(source.group)),
+        condition=code(select(source.condition), source.conditions),
+        confidence=columns.get("confidence"),
+        loss=columns["loss"],
+        top=code(columns.get("top")),
+        top_score=columns.get("top_score"),
+        rank=columns.get("rank"),
+        bias_rank=columns.get("bias_rank"),
+        targets=source.y[rows] > 0 if evaluation_set.task.several else None,
+        scores=columns.get("scores"),
+        label_map=evaluation_set.label_map.name,
+        cues=CUES if "shape_bias" in evaluation_set.measured else SHORTCUT,
+        preprocessing=evaluation_set.preprocessing,
     )
 
 
-def named(entry: EvaluationSet, y: np.ndarray) -> Coded:
-    """[N] names of labels or decisions in the form of the set's y; of several labels their identifiers, by +."""
-    if not entry.task.several:
-        return Coded(y, entry.source.classes)
-    kinds, number = np.unique(y > 0, axis=0, return_inverse=True)
-    return Coded(number.reshape(-1), ("+".join(itertools.compress(entry.labels, kind)) for kind in kinds))
+def name_labels(evaluation_set: EvaluationSet, y: np.ndarray) -> Coded:
+    """Return [N] names of labels or decisions `y`. If images have several labels, their identifiers are joined by +."""
+    if not evaluation_set.task.several:
+        return Coded(y, evaluation_set.source.classes)
+    combinations, number = np.unique(y > 0, axis=0, return_inverse=True)
+    names = ["+".join(itertools.compress(evaluation_set.labels, combination)) for combination in combinations]
+    return Coded(number.reshape(-1), names)
 
 
-def of_first_labels(entry: EvaluationSet, one: Decisions) -> Decisions:
-    """An observer's decisions on the set's images, each with one label, so that they can be compared with another's.
+def with_first_labels(evaluation_set: EvaluationSet, decisions: Decisions) -> Decisions:
+    """Return an observer's decisions on the set's images with one label per image, to compare them with another's.
 
-    Where the set has several right labels, a decision is recorded with that which it hit. Here the first of them stands
-    for all. A label that is none of them stays, as does what is decided on other images.
+    If an image has several right labels, a decision is recorded with the label that it hit. Here the first one stands
+    for all of them. A label that is none of them stays, and so do decisions on other images.
     """
-    accepted = entry.source.accepted
+    accepted = evaluation_set.source.accepted
     if accepted is None:
-        return one
-    classes = entry.source.classes
-    rows = {image_name(name): row for row, name in enumerate(entry.source.ids)}
+        return decisions
+    classes = evaluation_set.source.classes
+    rows = {image_name(name): row for row, name in enumerate(evaluation_set.source.ids)}
     number = {name: k for k, name in enumerate(classes)}
-    labels, decisions = list(one.label), list(one.decision)
-    for at, image in enumerate(one.images):
+    labels, chosen = list(decisions.label), list(decisions.decision)
+    for trial, image in enumerate(decisions.images):
         row = rows.get(image_name(image))
         right = () if row is None else np.flatnonzero(accepted[row])
-        if row is None or number.get(labels[at]) not in right:
+        if row is None or number.get(labels[trial]) not in right:
             continue
-        labels[at] = classes[entry.source.y[row]]
-        if number.get(decisions[at]) in right:
-            decisions[at] = labels[at]
-    return replace(one, label=Coded.from_names(labels), decision=Coded.from_names(decisions))
+        labels[trial] = classes[evaluation_set.source.y[row]]
+        if number.get(chosen[trial]) in right:
+            chosen[trial] = labels[trial]
+    return replace(decisions, label=Coded.from_names(labels), decision=Coded.from_names(chosen))

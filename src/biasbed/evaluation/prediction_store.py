@@ -1,4 +1,4 @@
-"""What a model that is tested decides, kept piece by piece, so that a test that was cut off goes on where it was."""
+"""Prediction store: decisions of a model kept in pieces, so that an interrupted evaluation can resume."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator
-from biasbed.evaluation.pieces import Columns, Piece, pieces_of
+from biasbed.evaluation.pieces import Columns, Piece, cut_pieces
 from biasbed.suites.sets import EvaluationSet
 from biasbed.system.files import whole
 from biasbed.system.terminal import ProgressBar
 
-Parts = dict[str, dict[int, Columns]]  # set -> number of the piece -> what is decided on it
+PartsBySet = dict[str, dict[int, Columns]]  # set -> number of the piece -> decisions on it
 
-COLUMNS = "columns"  # in a piece's file: the names of all others
-DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile)  # of reading one
+COLUMNS = "columns"  # in a piece's file: the names of all other arrays
+DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile)  # raised on reading one
 
 
 @dataclass(frozen=True, eq=False)
 class StoredDecisions:
-    """What the model decides on each set."""
+    """Decisions of a model on each set, and what making them took."""
 
     decisions: list[Decisions]
     skipped: set[str]  # images that can't be read
-    images: int  # that were decided on now, and not in an attempt before
-    seconds: float  # that this took
+    images: int  # decided in this attempt
+    seconds: float  # of this attempt
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionStore:
-    """A run's folder, as the place of what is decided: a file per set, and of one that is not finished, per piece."""
+    """Files of decisions in a run's folder: one per finished set, and one per piece of an unfinished set."""
 
     folder: Path
     sets: Sequence[EvaluationSet]
@@ -49,110 +49,133 @@ class PredictionStore:
     which: str = "last"  # of `record.PREDICTION_EPOCHS`
     number: int = 0  # of the evaluation
 
-    def finished(self) -> dict[str, Decisions]:
-        """Of the sets that an attempt before has finished."""
-        found = {entry.name: self._finished(entry) for entry in self.sets}
-        return {name: one for name, one in found.items() if one is not None}
+    def read_finished(self) -> dict[str, Decisions]:
+        """Return the decisions on the sets that an earlier attempt has finished."""
+        finished = {}
+        for evaluation_set in self.sets:
+            decisions = self._read_set(evaluation_set)
+            if decisions is not None:
+                finished[evaluation_set.name] = decisions
+        return finished
 
-    def _finished(self, entry: EvaluationSet) -> Decisions | None:
-        path = self._file(entry)
+    def _read_set(self, evaluation_set: EvaluationSet) -> Decisions | None:
+        """Return the decisions on a set, None if they are missing, damaged or of other images."""
+        path = self._file(evaluation_set)
         if not path.exists():
             return None
         try:
-            one = recorded.read_predictions(path)
-        except UsageError:  # damaged: they are made again
+            decisions = recorded.read_predictions(path)
+        except UsageError:  # damaged
             return None
-        is_whole = one.label_map == entry.label_map.name and (self.skip or one.images == entry.source.ids)
-        classes, words = entry.source.classes, entry.preprocessing
-        own = replace(one, observer=self.observer, set=entry.name, classes=classes, preprocessing=words)
-        if is_whole:
-            self._clear(entry)  # what a kill left of it
-        return own if is_whole else None
+        if decisions.label_map != evaluation_set.label_map.name:
+            return None
+        if not self.skip and decisions.images != evaluation_set.source.ids:
+            return None
+        self._remove_pieces(evaluation_set)  # left behind by a kill
+        return replace(
+            decisions,
+            observer=self.observer,
+            set=evaluation_set.name,
+            classes=evaluation_set.source.classes,
+            preprocessing=evaluation_set.preprocessing,
+        )
 
-    def begun(self, coming: Sequence[EvaluationSet]) -> Parts:
-        """Of the other sets, what is there; the last piece comes again in any case, to finish its set."""
-        found: Parts = {}
-        for entry in coming:
-            *earlier, _ = pieces_of(0, entry.source)
-            own = {piece.number: self._piece(entry, piece) for piece in earlier}
-            found[entry.name] = {number: part for number, part in own.items() if part is not None}
-        return found
+    def read_pieces(self, sets: Sequence[EvaluationSet]) -> PartsBySet:
+        """Return the stored pieces of unfinished sets. The last piece is always decided again, to finish its set."""
+        parts: PartsBySet = {}
+        for evaluation_set in sets:
+            parts[evaluation_set.name] = {}
+            *earlier, _ = cut_pieces(0, evaluation_set.source)
+            for piece in earlier:
+                columns = self._read_piece(evaluation_set, piece)
+                if columns is not None:
+                    parts[evaluation_set.name][piece.number] = columns
+        return parts
 
-    def _piece(self, entry: EvaluationSet, piece: Piece) -> Columns | None:
-        path = self._file(entry, piece.number)
+    def _read_piece(self, evaluation_set: EvaluationSet, piece: Piece) -> Columns | None:
+        """Return the decisions on a piece, None if they are missing, damaged or of other images."""
+        path = self._file(evaluation_set, piece.number)
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
                 part = dict(file)
-            # A directory of the archive that was damaged may end early, and say nothing of it.
+            # If the archive's directory is damaged, it may end early without an error.
             if set(part.pop(COLUMNS).tolist()) != set(part):
                 return None
-            is_whole = self.skip or np.array_equal(part["row"], piece.rows)
-            return part if is_whole and {len(column) for column in part.values()} == {len(part["row"])} else None
-        except DAMAGED:  # it is decided again
+            is_complete = self.skip or np.array_equal(part["row"], piece.rows)
+            has_one_length = {len(column) for column in part.values()} == {len(part["row"])}
+            return part if is_complete and has_one_length else None
+        except DAMAGED:
             return None
 
-    def keep(self, entry: EvaluationSet, number: int, part: Columns) -> None:
-        """Write what is decided on a piece."""
-        path = self._file(entry, number)
+    def write_piece(self, evaluation_set: EvaluationSet, number: int, part: Columns) -> None:
+        """Write the decisions on a piece."""
+        path = self._file(evaluation_set, number)
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **{COLUMNS: np.array(list(part))}, **part)  # type: ignore[arg-type]
 
-    def finish(self, entry: EvaluationSet, one: Decisions) -> None:
-        """Write what is decided on a set, in place of its pieces."""
-        write_predictions(self._file(entry), one, self.number)
-        self._clear(entry)
+    def write_set(self, evaluation_set: EvaluationSet, decisions: Decisions) -> None:
+        """Write the decisions on a set, in place of its pieces."""
+        write_predictions(self._file(evaluation_set), decisions, self.number)
+        self._remove_pieces(evaluation_set)
 
-    def _clear(self, entry: EvaluationSet) -> None:
-        """Remove the pieces of a set that is finished."""
-        for piece in self._file(entry).parent.glob(f"{self.which}-*.npz"):
+    def _remove_pieces(self, evaluation_set: EvaluationSet) -> None:
+        for piece in self._file(evaluation_set).parent.glob(f"{self.which}-*.npz"):
             piece.unlink(missing_ok=True)
 
-    def _file(self, entry: EvaluationSet, piece: int | None = None) -> Path:
-        path = self.folder / record.predictions_file(entry.name, self.which)
-        return path if piece is None else path.with_name(f"{self.which}-{piece}.npz")
+    def _file(self, evaluation_set: EvaluationSet, piece: int | None = None) -> Path:
+        path = self.folder / record.predictions_file(evaluation_set.name, self.which)
+        if piece is None:
+            return path
+        return path.with_name(f"{self.which}-{piece}.npz")
 
 
 def decide(
-    sets: Sequence[EvaluationSet],
-    kept: PredictionStore,
+    store: PredictionStore,
     predict: Callable[[Tensor], Tensor],
     group: Group,
-    make: Callable[..., Evaluator],
+    make_evaluator: Callable[..., Evaluator],
 ) -> StoredDecisions | None:
-    """Decide on all images that the folder has no decisions on yet, and write them piece by piece; on rank 0.
+    """Decide on all images of the store's sets that it has no decisions on, and store them; return them on rank 0.
 
-    make: the evaluator of some sets, of which some pieces are decided already.
+    make_evaluator: makes the evaluator of some sets; `done` has the pieces of each that are decided already.
     """
-    found = kept.finished() if group.is_main else {}
-    names = group.share_object(list(found))
-    coming = [entry for entry in sets if entry.name not in names]
-    parts = kept.begun(coming) if group.is_main else {}
-    evaluator = make(coming, done=group.share_object({name: list(own) for name, own in parts.items()}))
+    decisions = store.read_finished() if group.is_main else {}
+    finished = group.share_object(list(decisions))
+    coming = [evaluation_set for evaluation_set in store.sets if evaluation_set.name not in finished]
+    parts = store.read_pieces(coming) if group.is_main else {}
+    done = group.share_object({name: list(columns) for name, columns in parts.items()})
+    evaluator = make_evaluator(coming, done=done)
     images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
+    last_pieces = {piece.set: piece.number for piece in evaluator.coming}
     with ProgressBar(images, "image", silent=not group.is_main) as bar:
         for piece, part in evaluator.pieces(predict, lambda count: bar.tick(count * group.world)):
-            if part is None:
+            if part is None:  # on other ranks
                 continue
-            entry = coming[piece.set]
-            own = parts[entry.name]
-            own[piece.number] = part
-            if any(other.set == piece.set and other.number > piece.number for other in evaluator.coming):
-                kept.keep(entry, piece.number, part)
+            evaluation_set = coming[piece.set]
+            columns = parts[evaluation_set.name]
+            columns[piece.number] = part
+            if piece.number < last_pieces[piece.set]:
+                store.write_piece(evaluation_set, piece.number, part)
                 continue
-            whole_set = [own.pop(number) for number in sorted(own)]
-            found[entry.name] = evaluator.whole(entry, whole_set, kept.observer)
-            kept.finish(entry, found[entry.name])
+            in_order = [columns.pop(number) for number in sorted(columns)]
+            decisions[evaluation_set.name] = evaluator.join(evaluation_set, in_order, store.observer)
+            store.write_set(evaluation_set, decisions[evaluation_set.name])
     seconds = time.monotonic() - began
     evaluator.close()
     if not group.is_main:
         return None
-    skipped = {f"{entry.name}: {image}" for entry in sets for image in _missing(entry, found[entry.name])}
-    return StoredDecisions([found[entry.name] for entry in sets], skipped, images, seconds)
+    skipped: set[str] = set()
+    for evaluation_set in store.sets:
+        missing = _missing_images(evaluation_set, decisions[evaluation_set.name])
+        skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
+    in_order_of_sets = [decisions[evaluation_set.name] for evaluation_set in store.sets]
+    return StoredDecisions(in_order_of_sets, skipped, images, seconds)
 
 
-def _missing(entry: EvaluationSet, one: Decisions) -> set[str]:
-    """The images that can't be read."""
-    return set() if len(one.images) == len(entry.source) else set(entry.source.ids) - set(one.images)
+def _missing_images(evaluation_set: EvaluationSet, decisions: Decisions) -> set[str]:
+    if len(decisions.images) == len(evaluation_set.source):
+        return set()
+    return set(evaluation_set.source.ids) - set(decisions.images)

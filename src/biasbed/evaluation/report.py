@@ -1,4 +1,4 @@
-"""What an evaluation prints, and the same as CSV: one table of sets, and the cues where they conflict."""
+"""Report of an evaluation, as text and as CSV files: a table of sets, shape bias and error consistency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from biasbed.system.tables import write_rows
 from biasbed.system.terminal import aligned
 
 RESAMPLES = 1000
-FEWEST_OBSERVERS = 5  # of which an interval over observers is given: of fewer, what is drawn is hardly ever another
+FEWEST_OBSERVERS = 5  # for an interval over observers: resamples of fewer hardly differ
 LEVEL = 0.95
 _PERCENT = f"{100 * LEVEL:.0f} %"
 Interval = tuple[float, float]
@@ -26,15 +26,16 @@ Interval = tuple[float, float]
 
 
 def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, seed: int = 0) -> Interval:
-    """Percentile bootstrap over clusters (Efron 1979; Field and Welsh 2007) of a ratio: hits among what is counted.
+    """Compute a percentile bootstrap interval over clusters of a ratio: hits among the trials that are counted.
 
     hit, counted: [N] bool per trial. cluster: [N] integers; the trials of one cluster, an image or an observer, are
-    drawn together or not at all, so that ten answers to one image are one draw. NaN where nothing is counted.
+    drawn together, so that ten answers to one image are one draw. NaN if nothing is counted.
 
-    A cluster takes part with its two sums alone: drawing clusters anew is drawing how many have which sums.
+    Source: Efron 1979; Field and Welsh 2007. A cluster enters by its two sums alone, so that drawing clusters is the
+    same as drawing how many clusters have which sums.
     """
     number = np.unique(cluster, return_inverse=True)[1]
-    sums = np.stack([np.bincount(number, of) for of in (hit, counted)], axis=1).astype(np.int64)
+    sums = np.stack([np.bincount(number, hit), np.bincount(number, counted)], axis=1).astype(np.int64)
     kinds, counts = np.unique(sums, axis=0, return_counts=True)
     kinds, counts = kinds[::-1], counts[::-1]
     total = int(counts.sum())
@@ -46,86 +47,93 @@ def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, se
     return low, high
 
 
-def _over_observers(one: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
-    """The interval over observers, of the trials in `rows`; NaN where there are too few of them."""
-    if one.member is None or one.member.max() + 1 < FEWEST_OBSERVERS:
+def _observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
+    """Return the interval over observers, on the trials in `rows`; NaN if there are too few observers."""
+    if decisions.member is None or decisions.member.max() + 1 < FEWEST_OBSERVERS:
         return NAN, NAN
-    return ratio_interval(hit, counted, one.member[rows])
+    return ratio_interval(hit, counted, decisions.member[rows])
 
 
-def _accuracy_interval(one: Decisions, images: int) -> Interval:
-    """Over images: Wilson's where each is answered once, or where all answers are right, or none; else bootstrap.
+def _accuracy_interval(decisions: Decisions, images: int) -> Interval:
+    """Return the interval of the accuracy over images.
 
-    The views of one photograph under several conditions are drawn together, as several answers to one image are.
+    It is Wilson's if each image is answered once, or if all answers are right, or none is; else a bootstrap interval.
+    Views of one photograph under several conditions are drawn together, as several answers to one image are.
     """
-    correct, trials = int(one.right.sum()), len(one.label)
-    cluster = one.photograph_of_trial
-    images = min(images, distinct(cluster))
+    correct, trials = int(decisions.right.sum()), len(decisions.label)
+    cluster = decisions.photograph_of_trial
+    images = min(images, count_distinct(cluster))
     if trials == images or correct in (0, trials):
         return measures.wilson(correct * images // trials, images, LEVEL)
-    return ratio_interval(one.right, np.ones(trials, bool), cluster)
+    return ratio_interval(decisions.right, np.ones(trials, bool), cluster)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def set_row(one: Decisions) -> dict[str, Any]:
-    """One line of `evaluation.csv`."""
-    correct, trials = int(one.right.sum()), len(one.label)
-    images, everything = one.num_images, np.ones(trials, bool)
-    low, high = _accuracy_interval(one, images)
-    observers_low, observers_high = _over_observers(one, one.right, everything, everything)
-    return {
-        "observer": one.observer,
-        "kind": one.kind,
-        "set": one.set,
+def set_row(decisions: Decisions) -> dict[str, Any]:
+    """Return one line of `evaluation.csv`."""
+    correct, trials = int(decisions.right.sum()), len(decisions.label)
+    images, everything = decisions.num_images, np.ones(trials, bool)
+    low, high = _accuracy_interval(decisions, images)
+    observers_low, observers_high = _observers_interval(decisions, decisions.right, everything, everything)
+    row = {
+        "observer": decisions.observer,
+        "kind": decisions.kind,
+        "set": decisions.set,
         "images": images,
         "trials": trials,
-        "classes": len(one.classes),
-        "label_map": one.label_map,
-        "preprocessing": one.preprocessing,
+        "classes": len(decisions.classes),
+        "label_map": decisions.label_map,
+        "preprocessing": decisions.preprocessing,
         "correct": correct,
-        "accuracy": MEASURES["accuracy"](one),
+        "accuracy": MEASURES["accuracy"](decisions),
         "accuracy_low": low,
         "accuracy_high": high,
         "accuracy_observers_low": observers_low,
         "accuracy_observers_high": observers_high,
-        "accuracy_full": MEASURES["accuracy_full"](one),
-        "ece": MEASURES["ece"](one),
-        **({} if one.scores is None else {"map": MEASURES["map"](one)}),
+        "accuracy_full": MEASURES["accuracy_full"](decisions),
+        "ece": MEASURES["ece"](decisions),
     }
+    if decisions.scores is not None:
+        row["map"] = MEASURES["map"](decisions)
+    return row
 
 
-def distinct(images: np.ndarray) -> int:
-    """How many different images there are among [N] numbers of them."""
+def count_distinct(images: np.ndarray) -> int:
+    """Return how many different images there are among [N] numbers of images."""
     return len(np.unique(images))
 
 
-def cue_rows(one: Decisions) -> list[dict[str, Any]]:
-    """The lines of `shape_bias.csv`: all conflicting images, then those of each shape class; none without any."""
-    found = [_cue_row(one, name) for name in (None, *one.classes)]
-    return [row for row in found if row is not None]
+def cue_rows(decisions: Decisions) -> list[dict[str, Any]]:
+    """Return the lines of `shape_bias.csv`: all conflicting images, then each shape class; empty if none conflict."""
+    rows = []
+    for name in (None, *decisions.classes):
+        row = _cue_row(decisions, name)
+        if row is not None:
+            rows.append(row)
+    return rows
 
 
-def _cue_row(one: Decisions, shape_class: str | None) -> dict[str, Any] | None:
-    """The line of one shape class, or of all; None where no such image has cues that conflict."""
-    counts = one.cue_counts(shape_class)
-    if counts is None or one.bias is None:
+def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | None:
+    """Return the line of one shape class, or of all for None. Returns None if no such image has conflicting cues."""
+    counts = decisions.cue_counts(shape_class)
+    if counts is None or decisions.bias is None:
         return None
-    rows = one.label != one.bias
+    rows = decisions.label != decisions.bias
     if shape_class is not None:
-        rows = rows & (one.label == shape_class)
-    shape = one.right[rows]
-    either = shape | (one.decision == one.bias)[rows]
-    images = one.image_of_trial[rows]
+        rows = rows & (decisions.label == shape_class)
+    shape = decisions.right[rows]
+    either = shape | (decisions.decision == decisions.bias)[rows]
+    images = decisions.image_of_trial[rows]
     low, high = ratio_interval(shape, either, images)
-    observers_low, observers_high = _over_observers(one, shape, either, rows)
+    observers_low, observers_high = _observers_interval(decisions, shape, either, rows)
     return {
-        "observer": one.observer,
-        "kind": one.kind,
-        "set": one.set,
+        "observer": decisions.observer,
+        "kind": decisions.kind,
+        "set": decisions.set,
         "class": shape_class or "all",
-        "images": distinct(images),
+        "images": count_distinct(images),
         "trials": counts.decisions,
         "shape": counts.shape,
         "texture": counts.texture,
@@ -143,26 +151,33 @@ def _cue_row(one: Decisions, shape_class: str | None) -> dict[str, Any] | None:
 
 
 def consistency_row(pair: ObserverPair) -> dict[str, Any]:
-    """One line of `error_consistency.csv`."""
+    """Return one line of `error_consistency.csv`."""
     return {**vars(pair), "kappa": pair.kappa}
 
 
 def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPair]) -> None:
-    """The CSV files, those without lines left out."""
+    """Write the CSV files, without files that would be empty."""
+    bias_rows = []
+    for decisions in answers:
+        if decisions.cues == CUES:
+            bias_rows += cue_rows(decisions)
     tables: dict[str, list[dict[str, Any]]] = {
-        record.EVALUATION_FILE: [set_row(one) for one in answers],
-        record.SHAPE_BIAS_FILE: [row for one in answers if one.cues == CUES for row in cue_rows(one)],
+        record.EVALUATION_FILE: [set_row(decisions) for decisions in answers],
+        record.SHAPE_BIAS_FILE: bias_rows,
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
     }
     for name, rows in tables.items():
-        if rows:
-            with (folder / name).open("w", newline="") as file:
-                columns = list(dict.fromkeys(key for row in rows for key in row))
-                write_rows(file, columns, ({key: _cell(value) for key, value in row.items()} for row in rows))
+        if not rows:
+            continue
+        columns: dict[str, None] = {}
+        for row in rows:
+            columns.update(dict.fromkeys(row))
+        with (folder / name).open("w", newline="") as file:
+            write_rows(file, list(columns), ({key: _cell(value) for key, value in row.items()} for row in rows))
 
 
 def _cell(value: Any) -> Any:
-    """NaN is an empty cell: there is no such number."""
+    """Return the value of a CSV cell. NaN becomes an empty cell: there is no such number."""
     return "" if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -175,74 +190,108 @@ def text(
     name: str = "set",
     left_out: Mapping[str, str] | None = None,
 ) -> str:
-    """All that is printed. `name`: what tells the lines apart, `set`, or `observer`: then each kind's whole in full."""
+    """Return all that is printed.
+
+    name: the column that tells the lines apart, `set` or `observer`. By observer, only those that stand for all
+    observers of their kind have a block of their own about cues; the others have a column.
+    """
     lines = _set_table(answers, name)
-    for one in answers:
-        is_whole = one.member is not None or [other.kind for other in answers].count(one.kind) == 1
-        if name == "set" or is_whole:  # of the others it is a column
-            lines += _cue_block(one, getattr(one, name))
+    kinds = [decisions.kind for decisions in answers]
+    for decisions in answers:
+        stands_for_kind = decisions.member is not None or kinds.count(decisions.kind) == 1
+        if name == "set" or stands_for_kind:
+            lines += _cue_block(decisions, getattr(decisions, name))
     if pairs:
-        lines += ["", *(_pairs(pairs) if len({pair.a for pair in pairs}) == 1 else _matrix(pairs))]
-    lines += [f"left out: {reason}" for reason in (left_out or {}).values()]
+        has_one_model = all(pair.a == pairs[0].a for pair in pairs)
+        table = _pairs(pairs) if has_one_model else _matrix(pairs)
+        lines += ["", *table]
+    if left_out:
+        lines += [f"left out: {reason}" for reason in left_out.values()]
     return "\n".join(lines)
 
 
 def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
-    rows = [set_row(one) for one in answers]
-    counts = ("images", "trials") if any(row["trials"] != row["images"] for row in rows) else ("images",)
-    biases = [one.cue_counts() if name == "observer" and one.cues == CUES else None for one in answers]
-    share = ["shape bias"] if any(biases) else []
-    table = [[name, *counts, "classes", "label map", "accuracy", f"{_PERCENT} interval", "ECE", *share]]
-    empty = [""] * (len(counts) + 2)
-    for one, row, bias in zip(answers, rows, biases, strict=True):
-        numbers = [str(row[key]) for key in (*counts, "classes")]
-        interval = _percentages(row["accuracy_low"], row["accuracy_high"])
-        table.append([row[name], *numbers, one.label_map, f"{100 * row['accuracy']:.2f} %", interval])
-        table[-1] += [_number(row["ece"]), *(["" if bias is None else _number(bias.shape_bias)] if share else [])]
-        more = ["" for _ in share]
+    rows = [set_row(decisions) for decisions in answers]
+    counts = _count_columns(rows)
+    biases = []
+    for decisions in answers:
+        takes_column = name == "observer" and decisions.cues == CUES
+        biases.append(decisions.cue_counts() if takes_column else None)
+    has_bias = any(biases)
+    header = [name, *counts, "classes", "label map", "accuracy", f"{_PERCENT} interval", "ECE"]
+    table = [[*header, "shape bias"] if has_bias else header]
+    width = len(table[0])
+    for decisions, row, bias in zip(answers, rows, biases, strict=True):
+        cells = [row[name], *(str(row[key]) for key in (*counts, "classes")), decisions.label_map]
+        cells += [_percentage(row["accuracy"]), _percentages(row["accuracy_low"], row["accuracy_high"])]
+        cells.append(_number(row["ece"]))
+        if has_bias:
+            cells.append("" if bias is None else _number(bias.shape_bias))
+        table.append(cells)
+        accuracy = len(counts) + 3  # its column
         if not math.isnan(row["accuracy_observers_low"]):
             interval = _percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
-            table.append(["  over observers", *empty, "", interval, "", *more])
+            table.append(_sparse_row(width, "  over observers", accuracy + 1, interval))
         if not math.isnan(row["accuracy_full"]):
-            table.append(["  best of all outputs", *empty, f"{100 * row['accuracy_full']:.2f} %", "", "", *more])
+            table.append(_sparse_row(width, "  best of all outputs", accuracy, _percentage(row["accuracy_full"])))
         if "map" in row:
-            table.append(["  mean average precision", *empty, f"{100 * row['map']:.2f} %", "", "", *more])
+            table.append(_sparse_row(width, "  mean average precision", accuracy, _percentage(row["map"])))
     return aligned(table, left=(0, len(counts) + 2))
 
 
+def _sparse_row(width: int, title: str, column: int, cell: str) -> list[str]:
+    """Return a row with a title and one further cell."""
+    cells = [title, *[""] * (width - 1)]
+    cells[column] = cell
+    return cells
+
+
 def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
-    """A table of the values that follow from those of sets; none where none does."""
-    rows = [(own.name, own.measure, _with_unit(metrics[own.metric], own)) for own in declared if own.metric in metrics]
-    return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))] if rows else []
+    """Return a table of the derived values among the metrics; empty if there are none."""
+    rows = []
+    for declaration in declared:
+        if declaration.metric in metrics:
+            value = _with_unit(metrics[declaration.metric], declaration)
+            rows.append((declaration.name, declaration.measure, value))
+    if not rows:
+        return []
+    return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))]
 
 
-def _with_unit(value: float, own: record.Derived) -> str:
-    return f"{100 * value:.2f} %" if own.unit == measures.FRACTION else f"{value:.4f} {own.unit}"
+def _with_unit(value: float, declaration: record.Derived) -> str:
+    if declaration.unit == measures.FRACTION:
+        return _percentage(value)
+    return f"{value:.4f} {declaration.unit}"
+
+
+def _percentage(value: float) -> str:
+    return f"{100 * value:.2f} %"
 
 
 def _percentages(low: float, high: float) -> str:
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
-def _cue_block(one: Decisions, title: str) -> list[str]:
-    rows = cue_rows(one)
+def _cue_block(decisions: Decisions, title: str) -> list[str]:
+    rows = cue_rows(decisions)
     if not rows:
         return []
-    whole, *classes = rows
-    counts = ("images", "trials") if whole["trials"] != whole["images"] else ("images",)
-    (right, wrong), share = one.cues, "shape bias" if one.cues == CUES else f"share of the {one.cues[0]}"
+    total, *classes = rows
+    counts = _count_columns([total])
+    right, wrong = decisions.cues
+    share = "shape bias" if decisions.cues == CUES else f"share of the {right}"
     lines = [
         "",
-        f"{title}: {_conflicts(one, whole)}",
-        f"  {share} {whole['shape_bias']:.4f} ({_shape_bias_intervals(one, whole)}): "
-        f"{whole['shape']} for the {right}, {whole['texture']} for the {wrong}, "
-        f"{100 * whole['cue_coverage']:.2f} % for either",
-        f"  accuracy: {right} {100 * whole['shape_accuracy']:.2f} %, {wrong} {100 * whole['texture_accuracy']:.2f} %",
+        f"{title}: {_conflicts(decisions, total)}",
+        f"  {share} {total['shape_bias']:.4f} ({_shape_bias_intervals(decisions, total)}): "
+        f"{total['shape']} for the {right}, {total['texture']} for the {wrong}, "
+        f"{_percentage(total['cue_coverage'])} for either",
+        f"  accuracy: {right} {_percentage(total['shape_accuracy'])}, {wrong} {_percentage(total['texture_accuracy'])}",
     ]
-    if not math.isnan(whole["shape_mrr"]):
+    if not math.isnan(total["shape_mrr"]):
         lines.append(
-            f"  mean reciprocal rank among all outputs: {right} {whole['shape_mrr']:.4f}, "
-            f"{wrong} {whole['texture_mrr']:.4f}"
+            f"  mean reciprocal rank among all outputs: {right} {total['shape_mrr']:.4f}, "
+            f"{wrong} {total['texture_mrr']:.4f}"
         )
     table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
     for row in classes:
@@ -252,27 +301,36 @@ def _cue_block(one: Decisions, title: str) -> list[str]:
     return lines
 
 
-def _conflicts(one: Decisions, whole: Mapping[str, Any]) -> str:
-    """How many images, and trials where there are more, the shape bias is of."""
-    what = "cues" if one.cues == CUES else " and ".join(one.cues)
-    trials = "" if whole["trials"] == whole["images"] else f"{whole['trials']} trials on "
-    others = one.num_images - whole["images"]
-    return f"{trials}{whole['images']} images whose {what} conflict ({others} others left out here)"
+def _count_columns(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the columns of counts: trials have one only if some images have several."""
+    if any(row["trials"] != row["images"] for row in rows):
+        return ("images", "trials")
+    return ("images",)
 
 
-def _shape_bias_intervals(one: Decisions, whole: Mapping[str, Any]) -> str:
-    found = f"{whole['shape_bias_low']:.3f} to {whole['shape_bias_high']:.3f}"
-    if one.member is None:
-        return f"{_PERCENT} interval {found}"
-    number = int(one.member.max()) + 1
+def _conflicts(decisions: Decisions, total: Mapping[str, Any]) -> str:
+    """Return a phrase about the number of images, and of trials if there are more, that the shape bias is of."""
+    cues = "cues" if decisions.cues == CUES else " and ".join(decisions.cues)
+    others = decisions.num_images - total["images"]
+    phrase = f"{total['images']} images whose {cues} conflict ({others} others left out here)"
+    if total["trials"] == total["images"]:
+        return phrase
+    return f"{total['trials']} trials on {phrase}"
+
+
+def _shape_bias_intervals(decisions: Decisions, total: Mapping[str, Any]) -> str:
+    interval = f"{total['shape_bias_low']:.3f} to {total['shape_bias_high']:.3f}"
+    if decisions.member is None:
+        return f"{_PERCENT} interval {interval}"
+    number = int(decisions.member.max()) + 1
     if number < FEWEST_OBSERVERS:
-        return f"{_PERCENT} interval over images {found}, for these {number} observers alone"
-    over = f"{whole['shape_bias_observers_low']:.3f} to {whole['shape_bias_observers_high']:.3f}"
-    return f"{_PERCENT} interval over images {found}, over the {number} observers {over}"
+        return f"{_PERCENT} interval over images {interval}, for these {number} observers alone"
+    over_observers = f"{total['shape_bias_observers_low']:.3f} to {total['shape_bias_observers_high']:.3f}"
+    return f"{_PERCENT} interval over images {interval}, over the {number} observers {over_observers}"
 
 
 def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
-    columns = ("images", "trials") if any(pair.trials != pair.images for pair in pairs) else ("images",)
+    columns = _count_columns([vars(pair) for pair in pairs])
     table = [["error consistency (kappa)", "", "set", *columns, "both right", "both wrong", "kappa"]]
     for pair in pairs:
         counts = [str(getattr(pair, key)) for key in (*columns, "both_right", "both_wrong")]
@@ -281,13 +339,17 @@ def _pairs(pairs: Sequence[ObserverPair]) -> list[str]:
 
 
 def _matrix(pairs: Sequence[ObserverPair]) -> list[str]:
-    """Kappa of all pairs; columns have the numbers of the rows."""
-    names = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
-    kappa = {frozenset((pair.a, pair.b)): _number(pair.kappa) for pair in pairs}
-    table = [["", "error consistency (kappa)", *(str(n) for n in range(1, len(names)))]]
+    """Return a table of the kappa of all pairs, below the diagonal; columns have the numbers of the rows."""
+    kappa: dict[frozenset[str], str] = {}
+    names: dict[str, None] = {}
+    for pair in pairs:
+        names.update(dict.fromkeys((pair.a, pair.b)))
+        kappa[frozenset((pair.a, pair.b))] = _number(pair.kappa)
+    table = [["", "error consistency (kappa)", *map(str, range(1, len(names)))]]
     for number, name in enumerate(names):
-        below = [kappa.get(frozenset((name, other)), "") if at < number else "" for at, other in enumerate(names[:-1])]
-        table.append([str(number + 1), name, *below])
+        cells = [kappa.get(frozenset((name, earlier)), "") for earlier in list(names)[:number]]
+        empty = [""] * (len(names) - 1 - number)
+        table.append([str(number + 1), name, *cells, *empty])
     return aligned(table, left=(1,))
 
 

@@ -1,4 +1,4 @@
-"""Cue-conflict images: their cues, from the name alone, and how decisions are counted. Standard library only."""
+"""Shape bias: counts of decisions for shape and for texture on cue-conflict images. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ if TYPE_CHECKING:
 
     from biasbed.data.names import Coded
 
+NAN = float("nan")
+
 
 @dataclass(frozen=True)
 class CueCounts:
-    """Decisions on images whose cues conflict; images with shape = texture are not among them.
+    """Counts of decisions on images whose cues conflict, without images whose shape and texture are the same class.
 
     shape_mrr, texture_mrr: mean reciprocal rank of either cue's class among all the model's outputs (Kim et al. 2026,
-    arXiv 2603.10834); NaN where ranks were not recorded.
+    arXiv 2603.10834); NaN if ranks were not recorded.
     """
 
     decisions: int
     shape: int
     texture: int
-    shape_mrr: float = float("nan")
-    texture_mrr: float = float("nan")
+    shape_mrr: float = NAN
+    texture_mrr: float = NAN
 
     @property
     def shape_bias(self) -> float:
@@ -52,16 +54,21 @@ def count(
     rank: np.ndarray | None = None,
     texture_rank: np.ndarray | None = None,
 ) -> CueCounts:
-    """Counts over the conflicting images among [N] classes of the cues and decisions, as names or as numbers.
+    """Count decisions on the conflicting images.
 
-    rank, texture_rank: [N] place of the shape's and the texture's class, 1 for the best.
+    shape, texture, decision: [N] classes of the cues and decisions, as names or as numbers. rank, texture_rank: [N]
+    rank of the shape's and the texture's class among all outputs, 1 for the best.
     """
     conflict = shape != texture
     chosen = decision[conflict]
-    ranks = [float("nan") if of is None else _mean_reciprocal(of[conflict]) for of in (rank, texture_rank)]
-    shapes, textures = int((chosen == shape[conflict]).sum()), int((chosen == texture[conflict]).sum())
-    return CueCounts(int(conflict.sum()), shapes, textures, *ranks)
+    return CueCounts(
+        decisions=int(conflict.sum()),
+        shape=int((chosen == shape[conflict]).sum()),
+        texture=int((chosen == texture[conflict]).sum()),
+        shape_mrr=NAN if rank is None else _mean_reciprocal(rank[conflict]),
+        texture_mrr=NAN if texture_rank is None else _mean_reciprocal(texture_rank[conflict]),
+    )
 
 
 def _mean_reciprocal(rank: np.ndarray) -> float:
-    return float((1 / rank).mean()) if len(rank) else float("nan")
+    return float((1 / rank).mean()) if len(rank) else NAN

@@ -21,7 +21,7 @@ def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]
 
         options, given = read(words)
         takes_given = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
-        run = plan(options, given, load(*((options, given) if takes_given else (options,)))).run
+        run = plan(options, given, load(*((options, given) if takes_given else (options,)))).job
         return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device

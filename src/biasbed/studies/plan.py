@@ -300,8 +300,8 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
     if row not in models:
         models[row] = evaluate_model.load(options, flags)
     plan = evaluate_model.plan(options, flags, models[row])
-    config = launcher.settle(plan.config)
-    run = plan.run
+    run = plan.job
+    config = launcher.settle(run.config)
     return config, PlannedRun(
         algorithm=run.algorithm,
         row=run.row,
@@ -309,7 +309,7 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
         kind="evaluate",
         seed=0,
         overrides={**settings, "device": config.device, "nproc": str(config.nproc), "resume": "once"},
-        study=run.study,
+        study=run.config.study,
         config_hash=run.config_hash,
         run_key=run.run_key,
         base=run.base,
@@ -318,7 +318,7 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
         total=1,
         cadence=1,
         processes=int(config.nproc),
-        tracked=not run.offline,
+        tracked=not run.is_offline,
     )
 
 

@@ -1,1 +1,1 @@
-"""One training: who opens what, and the loop."""
+"""Training: one job from its settings to the end of its loop."""

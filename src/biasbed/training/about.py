@@ -1,4 +1,4 @@
-"""What people read of a training in MLflow's pages: what it is, and the commands to go on with."""
+"""Description of a training in MLflow's pages, and commands to go on with."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from biasbed.tracking.notes import RUN_ID, command, commands, joined, own_comman
 from biasbed.training.job import Job
 
 
-def about(job: Job) -> str:
-    """A paragraph and a list of commands, in Markdown."""
+def describe_training(job: Job) -> str:
+    """Return a paragraph and a list of commands, in Markdown."""
     config, suite = job.config, job.suite
     cell = f", {job.cell}" if job.cell else ""
-    what = " and ".join(f"`{name}`" for name in job.training_data)
+    data = " and ".join(f"`{name}`" for name in job.training_data)
     number = len(suite.testing)
     length = f"{config.steps} steps" if config.epochs is None else f"{config.epochs:g} epochs"
+    normalisation = job.normalisation.line
     return joined(
-        f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {what} for {length} "
+        f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {data} for {length} "
         f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}"
-        f"{limits.clause(config.limit)}. {job.normalisation.line[:1].upper()}{job.normalisation.line[1:]}.",
+        f"{limits.clause(config.limit)}. {normalisation[:1].upper()}{normalisation[1:]}.",
         commands(
             {
                 "goes on, if it was cut off": own_command(),

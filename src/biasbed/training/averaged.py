@@ -1,4 +1,4 @@
-"""The average that a training is asked for, and the validation loss that one of its kinds watches."""
+"""Weight averages of a training, and the validation loss that SWAD watches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from biasbed.training.job import Job
 
 
 class LiveLoss:
-    """The mean over some sets of the mean loss of each, of whatever weights an algorithm has."""
+    """Mean over sets of each set's mean loss, of the weights that the algorithm has at the moment."""
 
     def __init__(self, algorithm: Algorithm, evaluator: Evaluator, sets: Sequence[EvaluationSet]) -> None:
         self.algorithm, self.evaluator, self.sets, self.group = algorithm, evaluator, sets, evaluator.group
@@ -25,49 +25,56 @@ class LiveLoss:
     def loss(self) -> float:
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
-        found = self.evaluator.decide(self.algorithm.predict, sets=self.sets)
+        decisions = self.evaluator.decide(self.algorithm.predict, sets=self.sets)
         self.algorithm.train()
-        mean = None if found is None else fmean(MEASURES["loss"](decisions) for decisions in found.values())
+        mean = None
+        if decisions is not None:
+            mean = fmean(MEASURES["loss"](of_set) for of_set in decisions.values())
         return float(self.group.share_object(mean))
 
 
-def make_average(job: Job, algorithm: Algorithm, tested: Evaluator) -> Average:
-    """As configured. tested: what decides on all sets."""
-    config, group = job.config, tested.group
+def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Average:
+    """Make the average that the settings ask for. evaluator: decides on all sets."""
+    config, group = job.config, evaluator.group
     if config.average == "none":
         return Average(algorithm, group)
     if config.average == "sma":
         return SMA(algorithm, group, config.average_from)
-    return SWAD(algorithm, group, config.swad, LiveLoss(algorithm, tested, watched(job)).loss)
+    return SWAD(algorithm, group, config.swad, LiveLoss(algorithm, evaluator, watched_sets(job)).loss)
 
 
-def watched(job: Job) -> list[EvaluationSet]:
-    """The validation sets that the monitor comes from; UsageError where one of them has no loss."""
-    metrics = map(record.parse_metric, _measured(job, job.suite.monitor))
-    wanted = {metric.set for metric in metrics if metric is not None}
-    found = [entry for entry in job.suite.validating if entry.name in wanted]
-    without = next((entry.name for entry in found if not entry.label_map.is_logits), None)
-    if without is not None or not found:
-        raise UsageError(f"average=swad watches the validation loss, and '{without or job.suite.monitor}' has none")
-    return found
+def watched_sets(job: Job) -> list[EvaluationSet]:
+    """Return the validation sets behind the monitor. Raises UsageError if there are none, or one has no loss."""
+    names = set()
+    for metric in map(record.parse_metric, _measured_inputs(job, job.suite.monitor)):
+        if metric is not None:
+            names.add(metric.set)
+    sets = [evaluation_set for evaluation_set in job.suite.validating if evaluation_set.name in names]
+    without_loss = [evaluation_set.name for evaluation_set in sets if not evaluation_set.label_map.is_logits]
+    if without_loss or not sets:
+        name = without_loss[0] if without_loss else job.suite.monitor
+        raise UsageError(f"average=swad watches the validation loss, and '{name}' has none")
+    return sets
 
 
-def _measured(job: Job, metric: str) -> list[str]:
-    """What a metric is derived of in the end; itself where it is measured."""
-    derived = job.protocol.derivation(metric)
-    if derived is None:
+def _measured_inputs(job: Job, metric: str) -> list[str]:
+    """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
+    derivation = job.protocol.derivation(metric)
+    if derivation is None:
         return [metric]
-    return [name for entry in derived.inputs_without(job.suite.test_domains) for name in _measured(job, entry)]
+    inputs = []
+    for name in derivation.inputs_without(job.suite.test_domains):
+        inputs += _measured_inputs(job, name)
+    return inputs
 
 
 def refuse_too_short(engine: Engine) -> None:
-    """UsageError for a training that ends before anything could be averaged."""
+    """Raise UsageError for a training that ends before anything could be averaged."""
     config = engine.config
-    plan, total = engine.reader.last(engine.phases)
+    evaluations, total = engine.count_evaluations()
+    needed = config.swad.optimum_patience
     if config.average == "sma" and total <= config.average_from:
         raise UsageError(f"average_from={config.average_from}: the training has {total} steps")
-    interval = config.cadence * (plan.steps_per_epoch if config.unit == "epoch" else 1)
-    evaluations, needed = -(-total // interval), config.swad.optimum_patience
     if config.average == "swad" and evaluations < needed:
         raise UsageError(
             f"average=swad finds its start after swad.optimum_patience={needed} evaluations, and there are "

@@ -1,4 +1,4 @@
-"""The command: one training, on as many processes as it takes."""
+"""Command `train`: one training, in as many processes as it takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from biasbed.training.resolve import resolve
 
 
 def train(flags: Mapping[str, str]) -> int:
-    """Train what the flags say, or go on with it; the exit code."""
+    """Train as the flags say, or go on with it; return the exit code."""
     config = resolve(flags)
     from biasbed.compute.device import run_torchrun, settle_device
     from biasbed.system.processes import in_torchrun
@@ -25,8 +25,8 @@ def train(flags: Mapping[str, str]) -> int:
         raise UsageError(str(error)) from None
     if count > 1 and not in_torchrun():
         planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
-        folder = job.find_folder(planned)
+        folder = planned.find_folder()
         code = run_torchrun(count, ["train", *as_flags(flags)])
-        return 0 if job.is_settled(planned, folder) else code  # a signal may come when all is done
+        return 0 if planned.is_settled(folder) else code  # a signal may come when all is done
     train(config)
     return 0

@@ -1,13 +1,15 @@
-"""The training loop: step, log, evaluate when due, checkpoint when due, stop on a non-finite loss."""
+"""Training loop: step, log, evaluate when due, checkpoint when due, stop on a non-finite loss."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,45 +31,63 @@ from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
-from biasbed.training.examples import found_conflicting, write_examples
-from biasbed.training.passes import look
+from biasbed.training.examples import score_conflicting, write_examples
+from biasbed.training.passes import run_pass
 from biasbed.training.reading import Reader, prepare
-from biasbed.training.state import TrainingState, summary, under
+from biasbed.training.state import TrainingState, rename_phase, replaced_weights, summary
 from biasbed.training.step_metrics import StepMetrics
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
 
 
+class Learner(NamedTuple):
+    """Everything that learns, in one process."""
+
+    algorithm: Algorithm
+    average: Average  # of the weights, which is tested
+    precision: Precision
+    group: Group
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Rules that turn decisions into recorded metrics, and metrics into the choice of the best evaluation."""
+
+    phases_of: Mapping[str, Sequence[str]]  # name of a set -> the phases, `val` or `test`, that its metrics belong to
+    derive: Callable[[Mapping[str, float]], Mapping[str, float]]  # measured metrics -> derived metrics
+    monitor: str
+    higher_is_better: bool  # of the monitor
+    best: Mapping[str, str]  # short name -> metric that the best evaluation so far records under this name as well
+
+
+class Output(NamedTuple):
+    """Place and description of the files that a training writes."""
+
+    folder: RunFolder
+    description: dict[str, Any]  # of the weights, in every checkpoint
+
+
+class StageCounts(NamedTuple):
+    """Numbers of a training's last stage."""
+
+    evaluations: int
+    steps: int
+
+
 class Engine:
-    """Trains one algorithm from wherever `state` stands to its end."""
+    """Trains one algorithm from the position of `state` to its end."""
 
     def __init__(
-        self,
-        config: Config,
-        algorithm: Algorithm,
-        reader: Reader,
-        evaluator: Evaluator,
-        phases_of: Mapping[str, Sequence[str]],  # under which of val and test each set's numbers are recorded
-        derive: Callable[[Mapping[str, float]], Mapping[str, float]],  # what follows from measured metrics
-        monitor: str,
-        higher_is_better: bool,  # of the monitor
-        best: Mapping[str, str],  # short name -> metric, of what is recorded a second time when it is the best so far
-        group: Group,
-        precision: Precision,
-        folder: RunFolder,
-        describe: dict[str, Any],
-        average: Average,  # of the weights, which is tested
+        self, config: Config, learner: Learner, reader: Reader, evaluator: Evaluator, scoring: Scoring, output: Output
     ) -> None:
-        self.config, self.algorithm, self.reader, self.evaluator = config, algorithm, reader, evaluator
-        self.phases_of, self.derive, self.best = phases_of, derive, best
-        self.monitor, self.higher_is_better = monitor, higher_is_better
-        self.group, self.precision = group, precision
-        self.folder, self.describe, self.average = folder, describe, average
-        self.on_record: Callable[[Record], None] = lambda entry: None  # rank 0's tracker
+        self.config, self.reader, self.evaluator, self.scoring = config, reader, evaluator, scoring
+        self.algorithm, self.average, self.precision, self.group = learner
+        self.folder, self.description = output
+        self.on_record: Callable[[Record], None] = lambda result: None  # rank 0's tracker
         self.measure_machine: Callable[[], dict[str, float]] = dict  # rank 0's, since the last call
         self.state, self.step_metrics = TrainingState(), StepMetrics()
         self.skipped: set[str] = set()
-        self.phases = algorithm.stages()
+        self.phases = self.algorithm.stages()
         self.steps_per_epoch = 1  # of the stage
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
         self._saved = time.perf_counter()  # when the last checkpoint was written, or training began
@@ -77,16 +97,16 @@ class Engine:
 
     @property
     def is_last(self) -> bool:
-        """Whether it stands in the last stage, the one that is tested."""
+        """True in the last stage, the one that is tested."""
         return self.state.stage == len(self.phases) - 1
 
     def run(self) -> None:
-        """Every stage to its end; the last one is evaluated whenever that is due."""
+        """Run every stage to its end."""
         self._saved = time.perf_counter()
         while True:
             phase = self.phases[self.state.stage]
             if isinstance(phase, Pass):
-                self._look(phase)
+                self._run_pass(phase)
             else:
                 self._run_stage(phase)
             if self.group.is_main:
@@ -96,26 +116,20 @@ class Engine:
             self.state.enter(self.state.stage + 1)
             self.save()
 
-    def _look(self, looking: Pass) -> None:
-        """At every training image once; a pass that is cut begins anew."""
+    def _run_pass(self, request: Pass) -> None:
+        """Look at every training image once. A pass that is cut off begins anew."""
         began = time.perf_counter()
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
-        looking.keep(look(looking, self.reader, self.algorithm, self.precision, self._note_skipped))
+        request.keep(run_pass(request, self.reader, self.algorithm, self.precision, self._note_skipped))
         self.algorithm.train()
         self.state.earlier += time.perf_counter() - began
 
     def _run_stage(self, stage: Stage) -> None:
-        if not self.state.begun:
-            stage.begin()
-            self.state.tables, self.state.begun = self.reader.tables(stage, self.algorithm), True
-        self.algorithm.share_gradients()
-        self.plan = self.reader.plan(stage, 0 if self.is_last else self.state.stage + 1, self.state.tables)
-        self.loader = self.reader.open(self.plan)
-        self.steps_per_epoch = self.plan.steps_per_epoch
-        total = self.reader.steps(stage, self.plan, self.reader.left(self.phases))
-        interval = self._interval() if self.is_last else self.steps_per_epoch
-        every = self.config.checkpoint_every or total
+        """Train to the end of a stage; evaluate and save whenever that is due."""
+        total = self._open_stage(stage)
+        interval = self._interval(self.steps_per_epoch) if self.is_last else self.steps_per_epoch
+        checkpoint_interval = self.config.checkpoint_every or total
         self.algorithm.train()
         with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
             self._since = time.perf_counter()
@@ -124,93 +138,115 @@ class Engine:
             for step, following, batch, skipped in self._batches(total):
                 self._note_skipped(skipped, bar)
                 self._update(stage, step, total, batch)
-                if self.is_last:
-                    self.average.add(step + 1)
-                first, whole = stage.schedule_steps(total)
-                if stage.rate is None and has_restart(self.config.optim, first + step, first + following, whole):
-                    self.algorithm.reset_optimizers()
+                self._after_update(stage, step, following, total)
                 bar.tick(following - step)
                 self.state.step = following
-                if following >= total:
+                self.state.ended = following >= total
+                if self.state.ended:
                     stage.end()
-                    self.state.ended = True
                 # Crossing, not meeting, a multiple: an epoch's unusable last step is passed over.
                 self.state.due = following // interval > step // interval or self.state.ended
                 self._end_if_asked()
                 if self.state.due:
                     self._boundary(bar)
-                elif following // every > step // every:
+                elif following // checkpoint_interval > step // checkpoint_interval:
                     self.save()
         self.loader.close()
         if stage.best:
             self.algorithm.get_submodule(stage.best).load_state_dict(self.state.kept["weights"])
 
+    def _open_stage(self, stage: Stage) -> int:
+        """Begin a stage unless it has begun, and open its batches; return its number of steps."""
+        if not self.state.begun:
+            stage.begin()
+            self.state.tables, self.state.begun = self.reader.tables(stage, self.algorithm), True
+        self.algorithm.share_gradients()
+        self.plan = self.reader.plan(stage, 0 if self.is_last else self.state.stage + 1, self.state.tables)
+        self.loader = self.reader.open(self.plan)
+        self.steps_per_epoch = self.plan.steps_per_epoch
+        return self.reader.steps(stage, self.plan, self.reader.left(self.phases))
+
     def _batches(self, total: int) -> Iterator[tuple[int, int, Batch, tuple[str, ...]]]:
-        """The rest of the stage, with the time that is spent waiting for it added up."""
+        """Yield the rest of the stage, and add up the time that is spent waiting for it."""
         batches = self.loader.from_step(self.state.step, total)
         while True:
             began = time.perf_counter()
-            found = next(batches, None)
+            batch = next(batches, None)
             self._waited += time.perf_counter() - began
-            if found is None:
+            if batch is None:
                 return
-            yield found
+            yield batch
 
     def _end_if_asked(self) -> None:
-        """After a step that any rank was asked to end in: a checkpoint, then the end on all of them."""
-        asked = self._postponed.noted
-        if self.group.any(torch.tensor(asked is not None)):
+        """Save and end, on all ranks, if any rank was sent a signal during the step."""
+        noted = self._postponed.noted
+        if self.group.any(torch.tensor(noted is not None)):
             self.save()
-            raise Interrupted(asked or signal.SIGTERM)
+            raise Interrupted(noted or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         epoch, within = divmod(step, self.steps_per_epoch)
         weight = self.plan.weight(step)
         epochs = max(1, -(-total // self.steps_per_epoch))
-        self.algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
-        first, whole = stage.schedule_steps(total)
-        usual = rate_factor(self.config.optim, first + step, whole, self.steps_per_epoch)
-        self.algorithm.set_rate(usual if stage.rate is None else stage.rate(step / total))
-        batch = prepare(batch, self.algorithm.columns(self.algorithm.hparams), self.group.device)
-        self.step_metrics.add(
-            stage.update(batch), len(batch), self.algorithm.take_correct(), self.algorithm.take_notes()
-        )
+        algorithm = self.algorithm
+        algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
+        first, length = stage.schedule_steps(total)
+        usual_rate = rate_factor(self.config.optim, first + step, length, self.steps_per_epoch)
+        algorithm.set_rate(usual_rate if stage.rate is None else stage.rate(step / total))
+        batch = prepare(batch, algorithm.columns(algorithm.hparams), self.group.device)
+        terms = stage.update(batch)
+        self.step_metrics.add(terms, len(batch), algorithm.take_correct(), algorithm.take_notes())
         if (step + 1) % self.config.log_every == 0:
             self._check_finite()
 
-    def _interval(self) -> int:
-        return self.config.cadence * (self.steps_per_epoch if self.config.unit == "epoch" else 1)
+    def _after_update(self, stage: Stage, step: int, following: int, total: int) -> None:
+        """Add the weights to the average, and reset the optimizers if the schedule begins anew."""
+        if self.is_last:
+            self.average.add(step + 1)
+        first, length = stage.schedule_steps(total)
+        if stage.rate is None and has_restart(self.config.optim, first + step, first + following, length):
+            self.algorithm.reset_optimizers()
+
+    def _interval(self, steps_per_epoch: int) -> int:
+        """Return the number of steps between evaluations of the last stage."""
+        return self.config.cadence * (steps_per_epoch if self.config.unit == "epoch" else 1)
+
+    def count_evaluations(self) -> StageCounts:
+        """Return the number of evaluations and steps of the whole last stage."""
+        last = self.reader.plan_last(self.phases)
+        return StageCounts(-(-last.steps // self._interval(last.plan.steps_per_epoch)), last.steps)
 
     # --- when an evaluation is due -----------------------------------------------------------------------------------
 
     def _boundary(self, bar: ProgressBar) -> None:
-        """Evaluate, then checkpoint with the new record in it, then journal, then server (DESIGN, "Exactly once")."""
+        """Evaluate, then checkpoint with the new record in it, then journal, then server: each record counts once."""
         self._check_finite()
         self._seconds, self._since = self._elapsed(), time.perf_counter()
         if self.is_last:
-            entry = self._tested()
+            result = self._evaluate_last_stage()
         else:
-            entry = self._of_stage()
+            result = self._evaluate_early_stage()
             self.state.earlier += self._seconds + time.perf_counter() - self._since
         self.step_metrics, self._seconds, self._waited, self._since = StepMetrics(), 0.0, 0.0, time.perf_counter()
         self.state.due = False
-        self.note(entry, bar.line)
+        self.note(result, bar.line)
         self._since = time.perf_counter()
 
-    def note(self, entry: Record, tell: Callable[[str], None] | None = None) -> None:
-        """Add a record: to a checkpoint, then to journal and server. tell: prints it."""
-        self.state.history.append(entry)
+    def note(self, result: Record, print_line: Callable[[str], None] | None = None) -> None:
+        """Add a record to a checkpoint, then to journal and server."""
+        self.state.history.append(result)
         self.save(evaluated=self.is_last)
         if self.group.is_main:
-            self.on_record(entry)
-            if tell is not None:
-                tell(summary(entry, self.config.unit, {one.task.measures[0] for one in self.evaluator.sets}))
+            self.on_record(result)
+            if print_line is not None:
+                headlines = {evaluation_set.task.measures[0] for evaluation_set in self.evaluator.sets}
+                print_line(summary(result, self.config.unit, headlines))
 
-    def _tested(self) -> Record:
-        """The record of an evaluation on all sets; the best weights so far are kept."""
+    def _evaluate_last_stage(self) -> Record:
+        """Return the record of an evaluation on all sets that are due, and keep the best weights so far."""
         if self.group.any(torch.tensor(time.perf_counter() - self._saved > LONG)):
             self.save()
-        metrics = self._training_metrics() | found_conflicting(self.algorithm.per_example(), self.reader.sources)
+        metrics = self._training_metrics() | score_conflicting(self.algorithm.per_example(), self.reader.sources)
         if not evaluations(self.state.history) and self.state.earlier:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
@@ -219,38 +255,42 @@ class Engine:
         with self.average.in_place():
             with self._postponed.suspended():
                 for name, predict in self.algorithm.predictors().items():
-                    metrics |= under(name, self.evaluate(predict, only="val"))
+                    metrics |= rename_phase(name, self.evaluate(predict, only="val"))
                 metrics |= self.evaluate()
             metrics["time/evaluation_seconds"] = time.perf_counter() - began
             number = -(-self.state.step // (self.steps_per_epoch if self.config.unit == "epoch" else 1))
-            entry = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
+            result = {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics}
             if self.group.is_main:
-                self._keep(entry)
+                self._keep(result)
                 metrics |= self.measure_machine()
-        return entry
+        return result
 
-    def _of_stage(self) -> Record:
-        """The record of an epoch of a stage before the last, under its name: validated if asked for, never tested."""
+    def _evaluate_early_stage(self) -> Record:
+        """Return the record of an epoch of a stage before the last: validated if the stage says so, never tested."""
         stage = self.phases[self.state.stage]
         assert isinstance(stage, Stage)
-        found = self._training_metrics()
+        metrics = self._training_metrics()
         if stage.validate or stage.best:
             with self._postponed.suspended():
-                found |= self.evaluate(stage.validate if callable(stage.validate) else None, only="val")
+                metrics |= self.evaluate(stage.validate if callable(stage.validate) else None, only="val")
         if stage.best:
-            right = None if self.decisions is None else fmean(map(accuracy, self.decisions.values()))
-            self.state.keep_better(self.group.share_object(right), self.algorithm.get_submodule(stage.best))
-        number, metrics = -(-self.state.step // self.steps_per_epoch), under(stage.name, found)
+            mean = None if self.decisions is None else fmean(map(accuracy, self.decisions.values()))
+            self.state.keep_better(self.group.share_object(mean), self.algorithm.get_submodule(stage.best))
+        number, metrics = -(-self.state.step // self.steps_per_epoch), rename_phase(stage.name, metrics)
         return {"step": number, "timestamp": int(time.time() * 1000), "metrics": metrics, "stage": stage.name}
 
     def _elapsed(self) -> float:
-        """Seconds of training since the last evaluation, also over a cut."""
+        """Return the seconds of training since the last evaluation, across interruptions."""
         return self._seconds + time.perf_counter() - self._since
 
-    def due(self) -> set[str]:
-        """The sets that the coming evaluation is on."""
+    def due_sets(self) -> set[str]:
+        """Return the names of the sets that the coming evaluation is on."""
         number = len(evaluations(self.state.history)) + 1
-        return {entry.name for entry in self.evaluator.sets if entry.cadence != "end" and number % entry.cadence == 0}
+        due = set()
+        for evaluation_set in self.evaluator.sets:
+            if evaluation_set.cadence != "end" and number % evaluation_set.cadence == 0:
+                due.add(evaluation_set.name)
+        return due
 
     def evaluate(
         self,
@@ -258,24 +298,43 @@ class Engine:
         only: str | None = None,
         names: Collection[str] | None = None,
     ) -> dict[str, float]:
-        """Every measure of every set that is due, on rank 0; model and randomness are left as they were.
+        """Return every measure of every set that is due, on rank 0; leaves model and randomness as they were.
 
-        predict: what decides, in place of the method's own. only: `val` or `test`, for the sets of one of them alone.
-        names: of sets, in place of those that are due.
+        predict: decides in place of the method's own. only: `val` or `test`, to evaluate the sets of one of them alone.
+        names: of the sets, in place of those that are due.
         """
-        chosen = [entry for entry in self.evaluator.sets if only in (None, *self.phases_of[entry.name])]
-        chosen = [entry for entry in chosen if entry.name in (self.due() if names is None else names)]
+        names = self.due_sets() if names is None else names
+        phases_of = self.scoring.phases_of
+        sets = [member for member in self.evaluator.sets if member.name in names]
+        if only is not None:
+            sets = [member for member in sets if only in phases_of[member.name]]
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
-        self.decisions = self.evaluator.decide(predict or self.algorithm.predict, sets=chosen)
+        self.decisions = self.evaluator.decide(predict or self.algorithm.predict, sets=sets)
         self.algorithm.train()
         metrics: dict[str, float] = {}
-        if self.decisions is not None:
-            for entry in chosen:
-                for phase in self.phases_of[entry.name]:
-                    if only in (None, phase):
-                        metrics |= measure(entry, self.decisions[entry.name], phase)
-        return {**metrics, **self.derive(metrics)}
+        for evaluation_set in sets:
+            for phase in phases_of[evaluation_set.name]:
+                if self.decisions is not None and only in (None, phase):
+                    metrics |= measure(evaluation_set, self.decisions[evaluation_set.name], phase)
+        return {**metrics, **self.scoring.derive(metrics)}
+
+    @contextlib.contextmanager
+    def weights_of(self, which: str) -> Iterator[None]:
+        """Give the algorithm the weights of the `best` or the `last` evaluation within the block."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.average.in_place())
+            if which == "best":
+                weights = checkpoint.load(self.folder.path / checkpoint.BEST)["algorithm"]
+                stack.enter_context(replaced_weights(self.algorithm, weights))
+            yield
+
+    def decide_again(self, which: str, number: int, names: Collection[str]) -> None:
+        """Decide again on these sets, with the weights of the `best` or the `last` evaluation, and write that."""
+        with self.weights_of(which):
+            self.evaluate(names=names)
+        if self.group.is_main:
+            self.write_decisions(which, number)
 
     def _training_metrics(self) -> dict[str, float]:
         metrics = self.step_metrics.metrics(self.group, self._seconds)
@@ -283,32 +342,34 @@ class Engine:
         metrics["time/waiting_seconds"] = self._waited
         return metrics
 
-    def _keep(self, entry: Record) -> None:
-        """Decisions of the last and, if it is the best so far, of the best evaluation, with its weights."""
-        value, number = entry["metrics"].get(self.monitor, math.nan), entry["step"]
-        kept = ["last"]
-        known = self.state.best
-        if known is None or measures.is_better(value, known["value"], self.higher_is_better):
+    def _keep(self, result: Record) -> None:
+        """Write the decisions as those of the last evaluation and, if it is the best so far, of the best one.
+
+        Writes the weights of the best one as well.
+        """
+        metrics, number, best = result["metrics"], result["step"], self.state.best
+        value = metrics.get(self.scoring.monitor, math.nan)
+        is_best = best is None or measures.is_better(value, best["value"], self.scoring.higher_is_better)
+        if is_best:
             self.state.best = {"value": value, "number": number}
-            metrics = entry["metrics"]
-            entry["metrics"] |= {short: metrics[name] for short, name in self.best.items() if name in metrics}
-            checkpoint.save_whole(self.folder.path / checkpoint.BEST, {**self._description(), "best": self.state.best})
-            kept.append("best")
-        for which in kept:
+            metrics |= {short: metrics[name] for short, name in self.scoring.best.items() if name in metrics}
+            state = {**self._describe_weights(), "best": self.state.best}
+            checkpoint.save_whole(self.folder.path / checkpoint.BEST, state)
+        for which in ("last", "best") if is_best else ("last",):
             self.write_decisions(which, number)
 
     def write_decisions(self, which: str, number: int) -> None:
         """Write the newest decisions on every set as those of the `best` or the `last` evaluation."""
         assert self.decisions is not None
-        for entry in self.evaluator.sets:
-            path = self.folder.path / record.predictions_file(entry.name, which)
-            if entry.name in self.decisions:
-                write_predictions(path, self.decisions[entry.name], number)
-            elif entry.cadence != "end":
+        for evaluation_set in self.evaluator.sets:
+            path = self.folder.path / record.predictions_file(evaluation_set.name, which)
+            if evaluation_set.name in self.decisions:
+                write_predictions(path, self.decisions[evaluation_set.name], number)
+            elif evaluation_set.cadence != "end":
                 path.unlink(missing_ok=True)  # another evaluation's
 
     def _check_finite(self) -> None:
-        """All ranks stop together before anything is evaluated or saved with a spoilt model."""
+        """Stop all ranks together before anything is evaluated or saved with a spoilt model."""
         if not self.evaluator.skip_corrupt:
             refuse_corrupt(self.group, self.skipped)
         flag = self.step_metrics.not_finite
@@ -327,11 +388,15 @@ class Engine:
             refuse_corrupt(self.group, self.skipped)
 
     def gather_skipped(self) -> dict[str, list[str]] | None:
-        """Messages about the images that no process could read, by phase, also before a cut; on rank 0."""
+        """Return messages about unreadable images of all processes by phase, on rank 0; None on other ranks."""
         gathered = self.group.gather_objects({"train": self.skipped, "test": self.evaluator.skipped})
         if gathered is None:
             return None
-        return {phase: sorted(set().union(*(own[phase] for own in gathered))) for phase in ("train", "test")}
+        messages: dict[str, set[str]] = {"train": set(), "test": set()}
+        for of_rank in gathered:
+            for phase, skipped in of_rank.items():
+                messages[phase] |= skipped
+        return {phase: sorted(skipped) for phase, skipped in messages.items()}
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -344,7 +409,7 @@ class Engine:
         with self.average.in_place() as live:
             if self.group.is_main:
                 state = {
-                    **self._description(),
+                    **self._describe_weights(),
                     **self.average.checkpoint(live),
                     "optimizers": self.algorithm.optimizer_states(),
                     "precision": self.precision.state_dict(),
@@ -363,10 +428,10 @@ class Engine:
                 checkpoint.save(self.folder.path, state)
         self._saved = time.perf_counter()
 
-    def _description(self) -> dict[str, Any]:
+    def _describe_weights(self) -> dict[str, Any]:
         marks = self.algorithm.marks()
-        found = {"config": plain(self.config), **self.describe, "algorithm": self.algorithm.state_dict()}
-        return {**found, **({checkpoint.MARKS: marks} if marks else {})}
+        state = {"config": plain(self.config), **self.description, "algorithm": self.algorithm.state_dict()}
+        return {**state, checkpoint.MARKS: marks} if marks else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint; on CPU the numbers are those of a training that was never cut."""
@@ -382,16 +447,19 @@ class Engine:
         self.average.restore(state)
         self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
-        self.group.load_random_states([{n: t.cpu() for n, t in own.items()} for own in state["random"]])
-        own = state["tallies"][self.group.rank]
-        self.step_metrics.load_state_dict(own, self.group.device)
+        self.group.load_random_states(_on_cpu(state["random"]))
+        self.step_metrics.load_state_dict(state["tallies"][self.group.rank], self.group.device)
         self.skipped |= set(state["skipped"]["train"])
         self.evaluator.skipped |= set(state["skipped"]["test"])
         self._seconds, self._waited = state["seconds"], state["waited"]
         self.state = TrainingState(
-            **{"begun": True, **state["position"]},  # of checkpoints from before stages began
-            tables=state.get("tables", {}),
-            kept=state.get("kept", {}),
+            **state["position"],
+            tables=state["tables"],
+            kept=state["kept"],
             history=list(state["history"]),
             best=state["best"],
         )
+
+
+def _on_cpu(random_states: Sequence[Mapping[str, Tensor]]) -> list[dict[str, Tensor]]:
+    return [{name: tensor.cpu() for name, tensor in of_rank.items()} for of_rank in random_states]

@@ -1,4 +1,4 @@
-"""A pass over the training images: what a method finds in each of them, on every process."""
+"""Passes over the training images: values that a method computes of each of them, on every process."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from biasbed.system.terminal import ProgressBar
 from biasbed.training.reading import Reader, prepare
 
 
-def look(
-    looking: Pass,
+def run_pass(
+    request: Pass,
     reader: Reader,
     algorithm: Algorithm,
     precision: Precision,
-    note: Callable[[Sequence[str], ProgressBar], None],
+    note_skipped: Callable[[Sequence[str], ProgressBar], None],
 ) -> dict[str, Tensor]:
-    """What a pass finds [num_examples,...] by name. note: is told of images that can't be read."""
+    """Return the values [num_examples,...] that a pass computes, by name. note_skipped: takes unreadable images."""
     group, size = reader.group, reader.config.eval_batch_size
-    order, loader = reader.look(size, looking.data)
-    found = []
+    order, loader = reader.open_pass(size, request.data)
+    parts = []
     with ProgressBar(len(order), "batch", silent=not group.is_main) as bar, torch.no_grad():
         for _, _, batch, skipped in loader.from_step(0, len(order)):
-            note(skipped, bar)
+            note_skipped(skipped, bar)
             batch = prepare(batch, algorithm.columns(algorithm.hparams), group.device)
             with precision.autocast():
-                found.append({name: value.cpu() for name, value in looking.look(batch).items()})
+                parts.append({name: value.cpu() for name, value in request.look(batch).items()})
             bar.tick()
     loader.close()
-    return together(found, order, group)
+    return gather_by_index(parts, order, group)
 
 
-def together(found: Sequence[Mapping[str, Tensor]], order: InOrder, group: Group) -> dict[str, Tensor]:
-    """What all processes found in a pass [num_examples,...], rows by `index`, on every process."""
-    results = {}
-    for name in found[0]:
-        gathered = group.gather(torch.cat([own[name].detach().cpu() for own in found]))
-        counts = [len(order.positions(rank)) for rank in range(group.world)]
-        whole = gathered.new_empty(gathered.shape)
-        for rank, own in enumerate(gathered.split(counts)):
-            whole[rank :: group.world] = own
-        results[name] = whole
-    return results
+def gather_by_index(parts: Sequence[Mapping[str, Tensor]], order: InOrder, group: Group) -> dict[str, Tensor]:
+    """Return the values [num_examples,...] of all processes, rows by `index`, on every process."""
+    counts = [len(order.positions(rank)) for rank in range(group.world)]
+    values = {}
+    for name in parts[0]:
+        gathered = group.gather(torch.cat([part[name].detach().cpu() for part in parts]))
+        by_index = gathered.new_empty(gathered.shape)
+        for rank, of_rank in enumerate(gathered.split(counts)):
+            by_index[rank :: group.world] = of_rank
+        values[name] = by_index
+    return values

@@ -1,82 +1,90 @@
-"""Recovery of damaged or half-written results of a training."""
+"""Recovery of damaged or half-written results in a training's folder: checkpoints, decisions, journal and settings."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from biasbed import record
 from biasbed.compute import checkpoint
-from biasbed.errors import Failure
-from biasbed.tracking.folder import RunFolder, evaluations
+from biasbed.errors import Failure, UsageError
+from biasbed.system import strict_yaml
+from biasbed.system.files import write_whole
+from biasbed.tracking.folder import JOURNAL, RunFolder, evaluations
+from biasbed.tracking.tracker import Record
 
 if TYPE_CHECKING:
-    from biasbed.algorithms.base import Algorithm
-    from biasbed.training.engine import Engine
+    from biasbed.compute.distributed import Group
 
 # In a folder's state: a training went on though its best weights were lost; which checkpoints were kept in the end.
 WITHOUT_BEST, KEPT = "without_best", "kept"
 
 
-def mend(engine: Engine, evaluated: int | None) -> None:
-    """Make the best weights and all decisions be there, before a training goes on; every rank takes part.
+# --- before a training resumes ----------------------------------------------------------------------------------------
 
-    Weights are taken from a checkpoint that has them still, decisions are made again by the weights that made them.
-    Raises Failure where the best weights are lost, unless `resume=without_best` accepts that. evaluated: the evaluation
-    whose weights the training has at the moment, if any.
+
+@dataclass(frozen=True)
+class Resumed:
+    """Results of a training that resumes, as its newest checkpoint has them."""
+
+    history: Sequence[Record]
+    best: Mapping[str, float] | None  # {"value", "number"} of the best evaluation
+    evaluated: int | None  # number of the evaluation whose weights the training has at the moment, if any
+    sets: Sequence[str]  # names of all evaluation sets
+    unit: str  # in which evaluations are numbered, epoch or step
+    accepts_loss: bool  # of the best weights
+
+
+def mend_results(
+    folder: RunFolder, resumed: Resumed, group: Group, decide_again: Callable[[str, int, Collection[str]], None]
+) -> None:
+    """Restore the best weights and all decisions before a training goes on; every rank takes part.
+
+    Takes lost weights from another checkpoint that has them, and lost decisions from the weights that made them.
+    decide_again: decides with the weights of the `best` or the `last` evaluation, of this number, on these sets, and
+    writes the decisions. Raises Failure if the best weights are lost and the training does not accept that.
     """
-    best, group, path = engine.state.best, engine.group, engine.folder.path
+    best = resumed.best
     if best is None:
         return
-    is_whole = group.share_object(_mended(engine, best) if group.is_main else None)
-    if not is_whole:
-        name = f"{engine.config.unit} {best['number']:.0f}"
-        if engine.config.resume != "without_best":
+    has_best = group.share_object(_mend_best(folder.path, best) if group.is_main else None)
+    if not has_best:
+        name = f"{resumed.unit} {best['number']:.0f}"
+        if not resumed.accepts_loss:
             raise Failure(
-                f"{path / checkpoint.BEST} is lost or damaged, and no other file has the weights of {name}, the best "
-                "one: resume=without_best trains on without them, resume=never starts anew"
+                f"{folder.path / checkpoint.BEST} is lost or damaged, and no other file has the weights of {name}, the "
+                "best one: resume=without_best trains on without them, resume=never starts anew"
             )
         if group.is_main:
             print(f"warning: going on without the weights of {name}, the best one", file=sys.stderr)
-            (path / checkpoint.BEST).unlink(missing_ok=True)
-            engine.folder.write_state({**engine.folder.read_state(), WITHOUT_BEST: True})
-    if is_whole and group.share_object(_lacks(engine, "best", best["number"]) if group.is_main else None):
-        _decide_again(engine, best)
-    if evaluated is not None and group.share_object(_lacks(engine, "last", evaluated) if group.is_main else None):
-        with engine.average.in_place():
-            engine.evaluate(names=tested(engine.state.history, evaluated))
-        if group.is_main:
-            engine.write_decisions("last", evaluated)
+            (folder.path / checkpoint.BEST).unlink(missing_ok=True)
+            folder.write_state({**folder.read_state(), WITHOUT_BEST: True})
+    numbers = {"last": resumed.evaluated}
+    if has_best:
+        numbers = {"best": int(best["number"]), **numbers}
+    for which, number in numbers.items():
+        if number is None:
+            continue
+        sets = decided_sets(resumed.history, number)
+        is_lost = group.is_main and _are_decisions_lost(folder.path, which, number, sets.intersection(resumed.sets))
+        if group.share_object(is_lost):
+            decide_again(which, number, sets)
 
 
-@contextlib.contextmanager
-def in_place(algorithm: Algorithm, kept: Mapping[str, Any]) -> Iterator[None]:
-    """Within the block an algorithm has the weights of a checkpoint."""
-    current = {name: tensor.clone() for name, tensor in algorithm.state_dict().items()}
-    algorithm.load_state_dict(kept["algorithm"])
-    try:
-        yield
-    finally:
-        algorithm.load_state_dict(current)
-
-
-def is_lost(engine: Engine) -> bool:
-    """Whether the best weights are not there, and should be."""
-    return engine.config.keep != "none" and not (engine.folder.path / checkpoint.BEST).exists()
-
-
-def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
-    """Whether the best weights are whole, after they were taken from another checkpoint if need be."""
-    folder = engine.folder.path
-    kept = whole(folder / checkpoint.BEST)
+def _mend_best(folder: Path, best: Mapping[str, float]) -> bool:
+    """Take lost best weights from another checkpoint if one has them; return False if the weights are lost."""
+    kept = _read_best(folder / checkpoint.BEST)
     # A later one was written just before a kill: its evaluation comes again.
     if kept is not None and kept["best"]["number"] >= best["number"]:
         return True
     for name in (checkpoint.LAST, checkpoint.PREVIOUS):
-        state = whole(folder / name)
+        state = _read_best(folder / name)
         if state is not None and state.get("evaluated") == best["number"]:
             checkpoint.save_whole(folder / checkpoint.BEST, {**checkpoint.described(state), "best": dict(best)})
             print(f"warning: {checkpoint.BEST} was lost or damaged; {name} has its weights", file=sys.stderr)
@@ -84,96 +92,155 @@ def _mended(engine: Engine, best: Mapping[str, float]) -> bool:
     return False
 
 
-def _lacks(engine: Engine, which: str, number: float) -> bool:
-    """Whether the decisions on some set, of the weights of an evaluation, are not there, or cut off."""
-    names = tested(engine.state.history, int(number))
-    return lacking(engine.folder.path, [e.name for e in engine.evaluator.sets if e.name in names], which) is not None
+def _are_decisions_lost(folder: Path, which: str, number: int, sets: Iterable[str]) -> bool:
+    if find_lost_decisions(folder, sets, which) is None:
+        return False
+    if which == "last":
+        return True
+    kept = _read_best(folder / checkpoint.BEST)
+    # The evaluation of later weights comes again, and writes its decisions.
+    return kept is not None and bool(kept["best"]["number"] == number)
 
 
-def _decide_again(engine: Engine, best: Mapping[str, float]) -> None:
-    """Write the decisions of the best weights once more; those of training are put back."""
-    kept = checkpoint.load(engine.folder.path / checkpoint.BEST)
-    if kept["best"]["number"] != best["number"]:
-        return  # its evaluation, which comes again, writes them
-    with in_place(engine.algorithm, kept):
-        engine.evaluate(names=tested(engine.state.history, int(best["number"])))
-    if engine.group.is_main:
-        engine.write_decisions("best", int(best["number"]))
+# --- after a training has ended ---------------------------------------------------------------------------------------
 
 
 def trim(folder: RunFolder, keep: str) -> None:
-    """Leave those checkpoints of a training that has ended that the setting `keep` asks for, of weights alone."""
+    """Keep only the checkpoints of an ended training that the setting `keep` names, with weights alone."""
     if keep == "all":
         return
     folder.write_state({**folder.read_state(), KEPT: keep})  # before anything is missing
     path = folder.path
-    for name, wanted in {checkpoint.BEST: keep != "none", checkpoint.LAST: keep == "best_last"}.items():
-        if not wanted:
-            (path / name).unlink(missing_ok=True)
+    if keep == "none":
+        (path / checkpoint.BEST).unlink(missing_ok=True)
+    if keep != "best_last":
+        (path / checkpoint.LAST).unlink(missing_ok=True)
     (path / checkpoint.PREVIOUS).unlink(missing_ok=True)
     if (path / checkpoint.LAST).exists():
         checkpoint.save_whole(path / checkpoint.LAST, checkpoint.described(checkpoint.load(path / checkpoint.LAST)))
 
 
-def reopen_if_lost(folder: RunFolder) -> str | None:
-    """Which result of a finished training the folder no longer has, if any: then the training counts as unfinished.
+def is_best_lost(folder: RunFolder, keep: str) -> bool:
+    """Return True if the best weights are missing though the setting `keep` asks for them."""
+    return keep != "none" and not (folder.path / checkpoint.BEST).exists()
 
-    The command that made it goes on at its end, and mends what is lost or says that nothing can.
+
+def reopen_if_lost(folder: RunFolder) -> str | None:
+    """Mark a finished training as unfinished if the folder has lost a result; return the name of that file, or None.
+
+    The command that trained it then goes on at its end, and restores the result or says that it can't.
     """
-    lost = _lost(folder)
+    lost = _find_lost_result(folder)
     if lost is not None:
         folder.unmark_done()
     return lost
 
 
-def _lost(folder: RunFolder) -> str | None:
-    """The first of the results that is not there, or not whole."""
+def _find_lost_result(folder: RunFolder) -> str | None:
+    """Return the first result that is missing or damaged."""
     try:
         protocol = record.Protocol.from_json((folder.path / record.PROTOCOL_FILE).read_text())
-    except Exception:  # of a damaged text, json and what is made of it raise nearly anything
+    except Exception:  # json and Protocol raise nearly anything on a damaged text
         return record.PROTOCOL_FILE
-    kept = _kept_epochs(folder)
-    if kept is None:
+    numbers = _kept_numbers(folder)
+    if numbers is None:
         return checkpoint.BEST
-    known = {*(entry.name for entry in protocol.sets), *protocol.validation_sets}
+    # Of the protocol, whose sets may be those of other trainings too, only sets with metrics have decisions.
+    in_protocol = {*(recorded.name for recorded in protocol.sets), *protocol.validation_sets}
     records = folder.read_journal()
-    for which, number in kept.items():
-        # A protocol names what other trainings are tested on too.
-        lost = lacking(folder.path, sorted(tested(records, number) & known), which)
+    for which, number in numbers.items():
+        lost = find_lost_decisions(folder.path, sorted(decided_sets(records, number) & in_protocol), which)
         if lost is not None:
             return lost
     return None
 
 
-def _kept_epochs(folder: RunFolder) -> dict[str, int] | None:
-    """Of which evaluations it should have the decisions, by number; None where its best weights are lost."""
+def _kept_numbers(folder: RunFolder) -> dict[str, int] | None:
+    """Return the evaluations whose decisions the folder should have, by number; None if its best weights are lost."""
     state, best = folder.read_state(), folder.path / checkpoint.BEST
     records = evaluations(folder.read_journal())
     last = {"last": int(records[-1]["step"])} if records else {}
-    if state.get("tags", {}).get(record.KIND) == "evaluate":  # of somebody else's weights, or recorded decisions
-        return last if (folder.path / "predictions").exists() else {}
-    state_of_best = whole(best)
+    if state.get("tags", {}).get(record.KIND) == "evaluate":  # it has no weights of its own
+        if not (folder.path / "predictions").exists():
+            return {}
+        return last
+    state_of_best = _read_best(best)
     if state_of_best is not None:
         return {"best": int(state_of_best["best"]["number"]), **last}
     is_meant = state.get(WITHOUT_BEST) or state.get(KEPT) == "none"
-    return last if is_meant and not best.exists() else None
+    if is_meant and not best.exists():
+        return last
+    return None
 
 
-def tested(records: Iterable[Mapping[str, Any]], number: int) -> set[str]:
-    """The sets that were decided on with the weights of an evaluation, then or at the end."""
-    own = (name for entry in records if entry["step"] == number and "stage" not in entry for name in entry["metrics"])
-    return {str(metric.set) for name in own if (metric := record.parse_metric(name)) is not None}
+# --- before a finished training is sent -------------------------------------------------------------------------------
 
 
-def whole(path: Path) -> dict[str, Any] | None:
-    """What a file of best weights holds; None where it is not there, or damaged."""
+def mend_description(folder: RunFolder) -> None:
+    """Rewrite a damaged or lost journal and config from a checkpoint. Raises Failure if no checkpoint has them."""
+    newest = None
+    with contextlib.suppress(Failure):  # checkpoints of weights alone have no records
+        newest, _ = checkpoint.load_newest(folder.path)
+    if newest is None:
+        newest = {"history": [], "config": _settings_of_weights(folder)}
+    _mend_journal(folder, newest["history"])
+    settings = newest["config"]
+    path = folder.path / record.CONFIG_FILE
+    if settings and not _has_settings(path, settings):
+        write_whole(path, yaml.safe_dump(settings, sort_keys=False))
+
+
+def _settings_of_weights(folder: RunFolder) -> Mapping[str, Any]:
+    """Return the settings of a checkpoint of weights alone; empty if there is none."""
+    for name in (checkpoint.LAST, checkpoint.BEST):
+        with contextlib.suppress(Failure):
+            settings: Mapping[str, Any] = checkpoint.load(folder.path / name, parts={"config": dict})["config"]
+            return settings
+    return {}
+
+
+def _mend_journal(folder: RunFolder, history: Sequence[Record]) -> None:
+    records = folder.read_journal()
+    if len(history) > len(records):
+        folder.write_journal(history)
+    elif not records or not folder.has_whole_journal:
+        raise Failure(f"its {JOURNAL} is damaged, and no checkpoint has the records")
+
+
+def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:
+    """Return True if a file has all of these settings, with any values, and is as it was written."""
+    try:
+        text = path.read_text()
+        values = strict_yaml.parse(text, str(path))
+        return list(values) == list(settings) and yaml.safe_dump(values, sort_keys=False) == text
+    except (OSError, ValueError, TypeError, UsageError):
+        return False
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def decided_sets(records: Iterable[Mapping[str, Any]], number: int) -> set[str]:
+    """Return the sets that were decided on with the weights of an evaluation, at once or at the end."""
+    sets = set()
+    for result in records:
+        if result["step"] != number or "stage" in result:
+            continue
+        for metric in map(record.parse_metric, result["metrics"]):
+            if metric is not None:
+                sets.add(str(metric.set))
+    return sets
+
+
+def _read_best(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint of best weights; None if it is missing or damaged."""
     with contextlib.suppress(Failure):
         return checkpoint.load(path, parts={**checkpoint.DESCRIPTION, "best": dict})
     return None
 
 
-def lacking(folder: Path, sets: Iterable[str], which: str) -> str | None:
-    """The first file of decisions that is not there, or cut off."""
+def find_lost_decisions(folder: Path, sets: Iterable[str], which: str) -> str | None:
+    """Return the first file of decisions that is missing or cut off, None if all are there."""
     from pyarrow import ArrowException, parquet
 
     for name in sets:

@@ -1,4 +1,4 @@
-"""Suite, method, preset and command line become the config of one training, and its identity."""
+"""Config of one training from suite, method, presets and command line, and its identity."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
-    """The config of one run from the command line's flags (dotted names to words or values).
+    """Return the config of one run from the command line's flags (dotted names to text or values).
 
-    Later layers win: defaults, suite, algorithm, what the suite says for this data set and algorithm, presets in their
+    Later layers win: defaults, suite, algorithm, the suite's defaults for this data set and algorithm, presets in their
     order, flags. `auto` leaves a setting to the layers below. Raises UsageError for anything unknown, of a wrong type
     or out of range.
     """
     from biasbed import algorithms, suites
 
-    given = {name: value for name, value in flags.items() if value != "auto"}
-    _refuse_wrong_general(given)
-    given["suite"], suite = suites.choose_suite(given)
-    _refuse_unknown(given, suite.Settings)
-    name = registry.settled(str(given.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
-    given["algorithm"] = name
+    chosen = {name: value for name, value in flags.items() if value != "auto"}
+    _refuse_wrong_general(chosen)
+    chosen["suite"], suite = suites.choose_suite(chosen)
+    _refuse_unknown(chosen, suite.Settings)
+    name = registry.settled(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
+    chosen["algorithm"] = name
     algorithm = algorithms.load(name)
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (suite.presets, algorithm.presets)
-    fixed = load_presets(preset_names(given), owners, specs(cls), name)
-    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(given), *fixed])
-    config = build(cls, layered([usual, given]))
+    fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
+    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(chosen), *fixed])
+    config = build(cls, layered([usual, chosen]))
     _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
     return config
 
 
 def _refuse_endless_warmup(config: Config, usual: float) -> None:
-    """One that is asked for; the usual one is also there where a training is only tried out, and repeated."""
+    """Raise UsageError for a warm-up longer than the training, unless it is the default: short trials keep that one."""
     warmup = config.optim.warmup
     if warmup not in (0, usual) and config.epochs is not None and warmup >= config.epochs:
         raise UsageError(
@@ -50,45 +50,46 @@ def _refuse_endless_warmup(config: Config, usual: float) -> None:
         )
 
 
-def _refuse_wrong_general(given: Mapping[str, Any]) -> None:
-    """Wrong values are refused before a suite or an algorithm, and with it torch, is imported."""
+def _refuse_wrong_general(chosen: Mapping[str, Any]) -> None:
+    """Refuse wrong values before a suite or an algorithm, and with it torch, is imported."""
     from biasbed import algorithms, suites
 
-    known = specs(Config)
-    for name in given:
-        if name in known:
-            check(known[name], given[name])
+    general = specs(Config)
+    for name in chosen:
+        if name in general:
+            check(general[name], chosen[name])
     for room, name in ((suites, "suite"), (algorithms, "algorithm")):
-        if name in given:
-            room.REGISTRY.refuse_unknown(str(given[name]))
+        if name in chosen:
+            room.REGISTRY.refuse_unknown(str(chosen[name]))
 
 
-def _refuse_unknown(given: Mapping[str, Any], settings: type[Config]) -> None:
-    """Wrong names are refused before an algorithm is imported."""
-    known = specs(settings)
-    for name in given:
-        if name not in known and not name.startswith("hparams."):
-            raise UsageError(f"unknown setting '{name}'{nearest(name, known)}")
+def _refuse_unknown(chosen: Mapping[str, Any], settings: type[Config]) -> None:
+    """Refuse unknown names before an algorithm is imported."""
+    available = specs(settings)
+    for name in chosen:
+        if name not in available and not name.startswith("hparams."):
+            raise UsageError(f"unknown setting '{name}'{nearest(name, available)}")
 
 
 def config_hash(
-    config: Config, protocol: record.Protocol, data_fingerprint: str, how: Normalisation | None = None
+    config: Config, protocol: record.Protocol, data_fingerprint: str, normalisation: Normalisation | None = None
 ) -> str:
-    """Return the hash of what was computed, seed aside: settings, protocol, data and the normalisation of images.
+    """Return the hash of what is computed, seed aside: settings, protocol, data and the normalisation of images.
 
-    how: counts where it does not follow from the settings, because the weights have brought it.
+    normalisation: counts if the weights have brought it, since it does not follow from the settings then.
     """
     from biasbed import algorithms, networks, suites
 
-    what = as_json(config.what())
-    what["suite"] = suites.identifier(config.suite)  # wherever a user's file lies
-    what["algorithm"] = algorithms.identifier(config.algorithm)
-    what["init"] = protocol.start  # what counts is the weights' content, not where they lie
-    if how is not None and how.kind in ("tag", "checkpoint") and how.values != networks.usual_mean_std(config.backbone):
-        what["normalisation"] = [list(values) for values in how.values]
-    return record.digest({"config": what, "protocol": protocol.hash, "data": data_fingerprint})
+    computed = as_json(config.what())
+    computed["suite"] = suites.identifier(config.suite)  # independent of the path of a user's file
+    computed["algorithm"] = algorithms.identifier(config.algorithm)
+    computed["init"] = protocol.start  # the weights' content counts, not their path
+    usual = networks.usual_mean_std(config.backbone)
+    if normalisation is not None and normalisation.kind in ("tag", "checkpoint") and normalisation.values != usual:
+        computed["normalisation"] = [list(values) for values in normalisation.values]
+    return record.digest({"config": computed, "protocol": protocol.hash, "data": data_fingerprint})
 
 
 def run_key(config: Config, config_hash: str) -> str:
-    """What was computed, seed included, and whatever else tells the runs of one configuration apart."""
+    """Return the hash of what is computed, seed included, and of whatever else tells runs of one config apart."""
     return record.digest({"config": config_hash, "cell": as_json(config.variant())})

@@ -1,4 +1,4 @@
-"""Sums of what updates return, between two evaluations."""
+"""Step metrics: means of losses, notes and accuracy of training steps between two evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NONE: Mapping[str, Tensor] = {}
 
 
 class StepMetrics:
-    """Sums of what updates return, on the device: reading them costs one wait per evaluation, not one per step."""
+    """Sums over steps, on the device: reading them costs one wait per evaluation, not one per step."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -31,11 +31,11 @@ class StepMetrics:
         correct: Tensor | None = None,
         notes: Mapping[str, Tensor] = NONE,
     ) -> None:
-        """What a step returned, on how many images, how many decisions were right, and what is no part of the loss."""
+        """Add a step's terms of the loss, number of images, number of right decisions, and notes beside the loss."""
         values = {name: value.detach().double() for name, value in terms.items()}
         total = torch.stack(list(values.values())).sum()
-        noted = {name: value.double() for name, value in notes.items()}
-        sums = {name: value * images for name, value in {**noted, **values, "loss": total}.items()}
+        means = {**{name: value.double() for name, value in notes.items()}, **values, "loss": total}
+        sums = {name: value * images for name, value in means.items()}
         if correct is not None:
             sums["accuracy"] = correct.double()
         for name, value in sums.items():
@@ -46,27 +46,31 @@ class StepMetrics:
         self.images += images
 
     def means(self, group: Group) -> dict[str, float]:
-        """Each term's mean over the images of all processes that it was taken on."""
+        """Return each term's mean over the images of all processes that contributed to it."""
         names = sorted(self.sums)
         counts = torch.tensor([self.counts[name] for name in names], dtype=torch.float64, device=group.device)
-        sums, counts = group.sum(torch.stack([torch.stack([self.sums[name] for name in names]), counts])).tolist()
-        return {name: total / count for name, total, count in zip(names, sums, counts, strict=True)}
+        local = torch.stack([torch.stack([self.sums[name] for name in names]), counts])
+        sums, totals = group.sum(local).tolist()
+        means = {}
+        for name, value, count in zip(names, sums, totals, strict=True):
+            means[name] = value / count
+        return means
 
     def metrics(self, group: Group, seconds: float) -> dict[str, float]:
-        """The means by their metrics' names, how long they took, and the memory that it took."""
+        """Return the means under their metrics' names, with time and memory. seconds: that the steps took."""
         images = group.sum(torch.tensor(float(self.images), device=group.device)).item()
-        found = {f"train/{name}": value for name, value in self.means(group).items()}
-        found["time/epoch_seconds"] = seconds
-        found["time/images_per_second"] = images / max(seconds, 1e-9)
-        found["memory/peak_mb"] = _peak_mb(group.device)
-        return found
+        metrics = {f"train/{name}": value for name, value in self.means(group).items()}
+        metrics["time/epoch_seconds"] = seconds
+        metrics["time/images_per_second"] = images / max(seconds, 1e-9)
+        metrics["memory/peak_mb"] = _peak_mb(group.device)
+        return metrics
 
     def failure(self, step: int) -> Failure:
-        """What is said where a loss was not finite before a step (from 1)."""
-        terms = [name for name, value in self.sums.items() if not value.isfinite()]
-        named = ", ".join(name for name in terms if name not in ("loss", "accuracy"))
+        """Return the Failure for a loss that was not finite before a step (from 1)."""
+        names = [name for name, value in self.sums.items() if not value.isfinite()]
+        terms = ", ".join(name for name in names if name not in ("loss", "accuracy"))
         return Failure(
-            f"the loss is not finite ({named or 'on another process, or its gradient'}) before step {step}; the last "
+            f"the loss is not finite ({terms or 'on another process, or its gradient'}) before step {step}; the last "
             "good checkpoint is kept. Lower optim.lr, add optim.warmup, or use precision=fp32"
         )
 

@@ -1,4 +1,4 @@
-"""One training carried out: everything is opened in order and handed to the engine."""
+"""Training from its settings to its end: opens everything in order, runs the engine, finishes the run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from biasbed import limits, measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
@@ -20,134 +18,154 @@ from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import settle_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
-from biasbed.config import Config, plain
+from biasbed.config import Config
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import auto_workers
-from biasbed.errors import Failure
 from biasbed.evaluation.evaluator import Evaluator
+from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.networks import frozen
 from biasbed.suites import derived
+from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
 from biasbed.system.files import write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking import study_row
-from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.system_metrics import SystemMetrics
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import averaged, final_evaluation, recovery
-from biasbed.training.about import about
-from biasbed.training.engine import Engine
-from biasbed.training.job import Job, plan, take_place
+from biasbed.training.about import describe_training
+from biasbed.training.engine import Engine, Learner, Output, Scoring
+from biasbed.training.job import Job, plan
 from biasbed.training.reading import Reader
 from biasbed.training.sync import model_logger, send_unless_sent
 
 
 def train(config: Config) -> RunFolder:
-    """Train as configured; in this process, or as one of torchrun's.
+    """Train as configured, in this process or as one of torchrun's.
 
     Raises UsageError before anything is created, Failure when the training breaks down.
     """
     job = plan(config)
     with interruptible(), distributed.process_group(config.device) as group:
-        folder = RunFolder(Path(group.share_object(str(take_place(job).path) if group.is_main else None)))
+        folder = share_folder(job, group)
         if folder.is_done:
             if group.is_main:
-                recovery.trim(folder, config.keep)
-                print(f"{folder.path.name} is finished already; resume=never trains it anew")
-                if config.tracking == "on":
-                    send_unless_sent(folder, take_run_id(folder.marks), config.algorithm)
-                folder.end_command()
+                _finish_again(job, folder)
             return folder
         engine = _engine(job, folder, group)
-        with folder.locked() if group.is_main else contextlib.nullcontext():
-            if group.is_main and folder.is_done:  # by the holder before us
-                raise Failure(f"{folder.path} has been finished in the meantime")
-            with folder.commanded() if group.is_main else contextlib.nullcontext():
-                _train(job, engine, folder, group)
+        with working_in(folder, group.is_main):
+            _train(job, engine, folder, group)
     return folder
 
 
+def _finish_again(job: Job, folder: RunFolder) -> None:
+    """Do what an earlier command may have left undone after the end of its training."""
+    recovery.trim(folder, job.config.keep)
+    print(f"{folder.path.name} is finished already; resume=never trains it anew")
+    if not job.is_offline:
+        send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm)
+    folder.end_command()
+
+
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
-    offline = job.config.tracking == "offline"
-    given = take_run_id(folder.marks, offline) if group.is_main else None
-    if group.is_main:
-        folder.unmark_done()  # one whose state was lost: it is whole again before the training has come to its end
-    tracker = Tracker(folder, given, offline) if group.is_main else None
     state, problems = checkpoint.load_newest(folder.path)
-    with ends_run(tracker), convert_errors(), contextlib.ExitStack() as at_end:
+    with tracking(job, folder, group.is_main) as tracker, convert_errors(), contextlib.ExitStack() as at_end:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
-            print(job.normalisation.line, file=sys.stderr)
-            for line in (*(f"left out: {reason}" for reason in job.suite.left_out.values()), *job.suite.remarks):
-                print(line, file=sys.stderr)
-            parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
-            _open_run(job, folder, tracker, state, {record.PARAMETERS: str(parameters)})
+            _print_data(job)
+            _open_run(job, folder, tracker, engine, state)
             engine.on_record = tracker.log
             machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
             engine.measure_machine = machine.taken
         if state is not None:
             engine.restore(state)
-            recovery.mend(engine, state["evaluated"])
+            recovery.mend_results(folder, _resumed(engine, state["evaluated"]), group, engine.decide_again)
         engine.run()
-        final_evaluation.test_at_end(engine)
+        final_evaluation.evaluate_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
         if tracker is not None:
-            folder.mark_done()  # before anything goes that an unfinished training would go on from
-            recovery.trim(folder, job.config.keep)
-            log_model = model_logger(folder, tracker, job.config.algorithm)
-            tracker.finish(log_model if job.config.log_model else None)
-            if not tracker.offline:
-                study_row.refresh(tracker.uri, job.config.study)
-            print(_farewell(tracker, engine, measures.described(job.protocol, engine.monitor).unit), file=sys.stderr)
+            _finish(job, engine, folder, tracker)
+
+
+def _print_data(job: Job) -> None:
+    print(job.normalisation.line, file=sys.stderr)
+    for reason in job.suite.left_out.values():
+        print(f"left out: {reason}", file=sys.stderr)
+    for line in job.suite.remarks:
+        print(line, file=sys.stderr)
+
+
+def _resumed(engine: Engine, evaluated: int | None) -> recovery.Resumed:
+    return recovery.Resumed(
+        history=engine.state.history,
+        best=engine.state.best,
+        evaluated=evaluated,
+        sets=[evaluation_set.name for evaluation_set in engine.evaluator.sets],
+        unit=engine.config.unit,
+        accepts_loss=engine.config.resume == "without_best",
+    )
+
+
+def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> None:
+    folder.mark_done()  # before anything goes that an unfinished training would go on from
+    recovery.trim(folder, job.config.keep)
+    log_model = model_logger(folder, tracker, job.config.algorithm)
+    tracker.finish(log_model if job.config.log_model else None)
+    if not tracker.offline:
+        study_row.refresh(tracker.uri, job.config.study)
+    print(_farewell(tracker, engine, measures.described(job.protocol, engine.scoring.monitor).unit), file=sys.stderr)
 
 
 def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
-    """With corrupt=skip: which images were not read, on the terminal, and how many, as a tag."""
-    found = engine.gather_skipped()
-    if tracker is None or found is None:
+    """With corrupt=skip, print the images that were not read, and tag the run with their number."""
+    messages = engine.gather_skipped()
+    if tracker is None or messages is None:
         return
-    if any(found.values()):
-        tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json({phase: len(m) for phase, m in found.items()})})
-        for message in found["test"]:
+    if any(messages.values()):
+        counts = {phase: len(of_phase) for phase, of_phase in messages.items()}
+        tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json(counts)})
+        for message in messages["test"]:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
 
 
-def _open_run(
-    job: Job, folder: RunFolder, tracker: Tracker, state: Mapping[str, Any] | None, more: Mapping[str, str]
-) -> None:
-    """Write what describes the run, and open it on the server. more: tags besides the job's."""
-    config, path = job.config, folder.path
-    write_whole(path / record.CONFIG_FILE, yaml.safe_dump(plain(config), sort_keys=False))
-    write_whole(path / record.PROTOCOL_FILE, job.protocol.to_json())
-    write_whole(path / record.ENVIRONMENT_FILE, code.environment())
+def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, state: Mapping[str, Any] | None) -> None:
+    """Write the files that describe the run, and open it on the server."""
+    job.write_description(folder)
+    write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
     for name, text in job.suite.kept.items():
-        (path / name).parent.mkdir(exist_ok=True)
-        write_whole(path / name, text)
-    if not (path / record.PICTURES_FOLDER).exists():
-        for entry in job.suite.tested:
-            save_examples(path / record.PICTURES_FOLDER / f"{entry.name}.png", entry.source, entry.transform)
-        for name, request in job.read.items():
-            source = job.suite.source(name)
-            picture, views = path / record.PICTURES_FOLDER / f"training_{name}.png", job.suite.views(request, source)
-            save_examples(picture, source, job.suite.train_transform, views=views, shared=request.shared)
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        write_whole(folder.path / name, text)
+    if not (folder.path / record.PICTURES_FOLDER).exists():
+        _save_pictures(job, folder)
     tracker.restore(state["history"] if state is not None else [])
-    experiment = f"biasbed-{job.suite.name}" if config.experiment == "auto" else config.experiment
     contexts = [("training", name) for name in job.training_data]
-    contexts += [("validation", entry.name) for entry in job.suite.validating]
-    contexts += [("testing", entry.name) for entry in job.suite.testing]
+    contexts += [("validation", evaluation_set.name) for evaluation_set in job.suite.validating]
+    contexts += [("testing", evaluation_set.name) for evaluation_set in job.suite.testing]
     inputs = [(context, name, job.fingerprint) for context, name in contexts]
-    tracker.start(job.name, experiment, {**job.tags(), **more}, plain(config), inputs, about(job))
+    parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
+    job.open_run(tracker, describe_training(job), inputs, {record.PARAMETERS: str(parameters)})
     if state is not None:
-        print(f"continuing {path} at step {state['position']['step']}", file=sys.stderr)
+        print(f"continuing {folder.path} at step {state['position']['step']}", file=sys.stderr)
+
+
+def _save_pictures(job: Job, folder: RunFolder) -> None:
+    """Save examples of the images of every set, and of the views of the training data."""
+    pictures = folder.path / record.PICTURES_FOLDER
+    for tested in job.suite.tested:
+        save_examples(pictures / f"{tested.name}.png", tested.source, tested.transform)
+    for name, request in job.read.items():
+        source = job.suite.source(name)
+        path, views = pictures / f"training_{name}.png", job.suite.views(request, source)
+        save_examples(path, source, job.suite.train_transform, views=views, shared=request.shared)
 
 
 def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
-    """Everything that trains, built before anything is created; UsageError where the parts don't fit."""
+    """Build everything that trains, before anything is created. Raises UsageError if the parts don't fit."""
     config, suite = job.config, job.suite
     settle_arithmetic(group.device)
     precision = Precision(config.precision, group.device)
@@ -155,45 +173,53 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     reader = Reader(job, group, workers)
     algorithm = _algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
-    sets, skip = suite.tested, config.corrupt == "skip"
-    evaluator = Evaluator(sets, group, precision, config.eval_batch_size, workers, skip)
-    members = {"val": suite.validating, "test": suite.testing}
+    evaluator = Evaluator(suite.tested, group, precision, config.eval_batch_size, workers, config.corrupt == "skip")
+    average = averaged.make_average(job, algorithm, evaluator)
+    description = _describe_weights(job, reader.train_data)
     engine = Engine(
-        config=config,
-        algorithm=algorithm,
-        reader=reader,
-        evaluator=evaluator,
-        phases_of={entry.name: [phase for phase, of in members.items() if entry in of] for entry in sets},
-        derive=functools.partial(
-            derived.values, job.protocol.derived, test_domains=suite.test_domains, counts=suite.counts
-        ),
-        monitor=suite.monitor,
-        higher_is_better=job.protocol.monitor_higher_is_better,
-        best=job.protocol.best,
-        group=group,
-        precision=precision,
-        folder=folder,
-        describe={
-            "classes": list(suite.classes),
-            "train_data": dataclasses.asdict(reader.train_data),
-            **_kept_normalisation(job),
-            **({} if suite.task.name == MULTI_CLASS.name else {checkpoint.TASK: suite.task.name}),
-        },
-        average=averaged.make_average(job, algorithm, evaluator),
+        config,
+        Learner(algorithm, average, precision, group),
+        reader,
+        evaluator,
+        _scoring(suite, job.protocol),
+        Output(folder, description),
     )
     averaged.refuse_too_short(engine)
     final_evaluation.refuse_unmet(engine)
     return engine
 
 
-def _kept_normalisation(job: Job) -> dict[str, Any]:
-    """Return the mean and std for the checkpoints if they don't follow from the settings: the weights brought them."""
-    how = job.normalisation
-    return {checkpoint.NORMALISATION: how.as_json()} if how.kind in ("tag", "checkpoint") else {}
+def _scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
+    phases_of = {}
+    for tested in suite.tested:
+        members = {"val": suite.validating, "test": suite.testing}
+        phases_of[tested.name] = [phase for phase, sets in members.items() if tested in sets]
+    return Scoring(
+        phases_of=phases_of,
+        derive=functools.partial(
+            derived.values, protocol.derived, test_domains=suite.test_domains, counts=suite.counts
+        ),
+        monitor=suite.monitor,
+        higher_is_better=protocol.monitor_higher_is_better,
+        best=protocol.best,
+    )
+
+
+def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
+    """Return what a checkpoint says of its weights, beside the settings."""
+    description: dict[str, Any] = {
+        "classes": list(job.suite.classes),
+        "train_data": dataclasses.asdict(train_data),
+    }
+    if job.normalisation.kind in ("tag", "checkpoint"):  # the weights brought it; else it follows from the settings
+        description[checkpoint.NORMALISATION] = job.normalisation.as_json()
+    if job.suite.task.name != MULTI_CLASS.name:
+        description[checkpoint.TASK] = job.suite.task.name
+    return description
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
-    """The algorithm, equal on all ranks, then generators that differ between them."""
+    """Make the algorithm, equal on all ranks, then seed generators that differ between them."""
     torch.manual_seed(job.config.seed)
     algorithm = make_algorithm(
         job.config,
@@ -210,11 +236,11 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:
-    """unit: of the monitor."""
-    found = engine.state.best or {}
-    epoch = f"{engine.config.unit} {found['number']:.0f}"
-    if recovery.is_lost(engine):
-        epoch += ", whose weights are lost"
-    value = measures.shown(found["value"], unit)
-    part = limits.clause(engine.config.limit)
-    return f"done: best {engine.monitor} {value} at {epoch}{part}\n{tracker.ending()}"
+    """Return the last lines that a training prints. unit: of the monitor."""
+    best = engine.state.best or {}
+    number = f"{engine.config.unit} {best['number']:.0f}"
+    if recovery.is_best_lost(engine.folder, engine.config.keep):
+        number += ", whose weights are lost"
+    value = measures.shown(best["value"], unit)
+    clause = limits.clause(engine.config.limit)
+    return f"done: best {engine.scoring.monitor} {value} at {number}{clause}\n{tracker.ending()}"

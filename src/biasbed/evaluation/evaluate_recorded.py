@@ -1,0 +1,158 @@
+"""Evaluation of recorded decisions: scores of each observer, of all people of a set, and of all models."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biasbed import record
+from biasbed.config import Config
+from biasbed.errors import UsageError
+from biasbed.evaluation import cue_figure, decisions, recorded, report
+from biasbed.evaluation.answer_names import check_answers
+from biasbed.evaluation.consistency import ObserverPair, consistency
+from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
+from biasbed.evaluation.tracked_job import tracking, working_in
+from biasbed.options import EvaluateOptions
+from biasbed.published import shape_bias_figure
+from biasbed.settings import build, flatten
+from biasbed.system.files import sha256
+
+RECORDED_SUITE = "decisions"  # named as the suite of these runs
+
+
+def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
+    """Score the decisions in files, track and print the result, and return its metrics."""
+    config = build(Config, {**flags, "resume": options.resume})
+    _refuse_model_settings(options, config, files[0].name)
+    answers_by_set = _group_by_set(recorded.read(files))
+    pairs: list[ObserverPair] = []
+    metrics: dict[str, float] = {}
+    pooled_by_set, shown_by_set = {}, {}
+    for name, answers in answers_by_set.items():
+        check_answers(answers)
+        pairs += consistency(answers)
+        pooled_by_set[name] = _pool_kinds(answers)
+        shown_by_set[name] = [*answers, *(pooled for pooled in pooled_by_set[name] if pooled not in answers)]
+        metrics |= _measure_set(name, pooled_by_set[name])
+    job = _make_job(options, config, files, answers_by_set)
+    folder = job.take_folder()
+    if folder.is_done:
+        return read_finished(folder)
+    with working_in(folder), tracking(job, folder) as tracker:
+        assert tracker is not None
+        report.write(folder.path, list(itertools.chain.from_iterable(shown_by_set.values())), pairs)
+        for name, answers in shown_by_set.items():
+            conflicting = list(filter(cue_figure.has_bias, answers))
+            drawn = conflicting if len(conflicting) <= shape_bias_figure.MOST else pooled_by_set[name]
+            named = {observer.observer: observer for observer in drawn}
+            cue_figure.draw(named, folder.path / cue_figure.FILE.format(name))
+        job.write_description(folder)
+        job.open_run(tracker, job.describe())
+        finish(tracker, metrics)
+        for name, answers in shown_by_set.items():
+            print(f"{name}:")
+            print(report.text(answers, [pair for pair in pairs if pair.set == name], "observer"))
+        print(tracker.ending())
+    return metrics
+
+
+def _refuse_model_settings(options: EvaluateOptions, config: Config, file: str) -> None:
+    names = [name for name in ("weights", "label_map", "compare", "algorithm") if _is_set(getattr(options, name))]
+    if config.limit is not None:
+        names.append("limit")
+    if names:
+        raise UsageError(f"{names[0]}= is for a model that is tested here, and {file} holds decisions already")
+
+
+def _is_set(value: str) -> bool:
+    return value not in ("none", "auto")
+
+
+def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
+    """Return the observers of each set, with numbers for its images."""
+    by_set: dict[str, list[Decisions]] = {}
+    for observer in answers:
+        by_set.setdefault(observer.set, []).append(observer)
+    return {name: decisions.identified(observers) for name, observers in by_set.items()}
+
+
+def _make_job(
+    options: EvaluateOptions, config: Config, files: Sequence[Path], answers_by_set: Mapping[str, Sequence[Decisions]]
+) -> EvaluationJob:
+    name, protocol = record.slug(files[0].stem)[:40], _protocol(answers_by_set)
+    fingerprint = record.digest([sha256(path) for path in files])
+    identity = identify({}, protocol, fingerprint)
+    return EvaluationJob(
+        config=config,
+        protocol=protocol,
+        fingerprint=fingerprint,
+        tested=protocol.tested,
+        config_hash=identity.config_hash,
+        run_key=identity.run_key,
+        usual_name=name,
+        algorithm=name,
+        suite_name=RECORDED_SUITE,
+        given_settings=flatten(options),
+        cell="" if config.cell == "auto" else config.cell,
+    )
+
+
+def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
+    """Pool the people among the observers of a set, and the models: never one number for both."""
+    by_kind: dict[str, list[Decisions]] = {}
+    for observer in answers:
+        by_kind.setdefault(observer.kind, []).append(observer)
+    pooled = []
+    for observers in by_kind.values():
+        pooled.append(observers[0] if len(observers) == 1 else decisions.pooled(observers))
+    return pooled
+
+
+def _measure_set(name: str, pooled: Sequence[Decisions]) -> dict[str, float]:
+    """Return the metrics of a set. People and models have groups of their own if there are both."""
+    metrics = {}
+    for observers in pooled:
+        kind = observers.kind if len(pooled) > 1 else None
+        for measure, value in _measure(observers).items():
+            metrics[str(record.MetricName("test", measure, name, kind))] = value
+    return metrics
+
+
+def _measure(observers: Decisions) -> dict[str, float]:
+    """Return the measures that these decisions allow, by name."""
+    values = {}
+    for name, measure in decisions.MEASURES.items():
+        value = measure(observers)
+        if not math.isnan(value):
+            values[name] = value
+    return values
+
+
+def _protocol(answers_by_set: Mapping[str, Sequence[Decisions]]) -> record.Protocol:
+    sets = []
+    for name, answers in answers_by_set.items():
+        classes: set[str] = set()
+        measures: dict[str, float] = {}
+        for observer in answers:
+            classes.update(observer.classes)
+        for pooled in _pool_kinds(answers):
+            measures |= _measure(pooled)
+        sets.append(
+            record.SetRecord(
+                name=name,
+                headline="accuracy",
+                images=report.count_distinct(np.concatenate([observer.image_of_trial for observer in answers])),
+                classes=len(classes),
+                chance=1 / len(classes),
+                measures=tuple(measures),
+                label_map=answers[0].label_map if len(answers) == 1 else "recorded",
+            )
+        )
+    return record.Protocol(RECORDED_SUITE, tuple(sets), (), (), monitor="")
