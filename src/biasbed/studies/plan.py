@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.algorithms import presets
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from biasbed.evaluation.models import TestedModel
     from biasbed.training.job import Job
 
+T = TypeVar("T")
 MOST_RUNS = 100_000  # per study: each is checked before the first starts
 Records = Sequence[Mapping[str, Any]]  # of a journal: {"step", "timestamp", "metrics"}
+Lacking = Mapping[str, Mapping[str, Sequence[str]]]  # row -> cell -> what the method needs and the data lack
 
 
 def group_name(row: str, cell: str) -> str:
@@ -95,7 +98,7 @@ class StudyPlan:
     config: Config  # of one of its runs
     workers: int
     left_out: tuple[str, ...] = ()  # sentences: which row has no run in which cell, and why
-    lacking: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)  # row -> cell -> what data lack
+    lacking: Lacking = field(default_factory=dict)
 
     @property
     def suite(self) -> str:
@@ -108,31 +111,46 @@ class StudyPlan:
         return home(self.config) / "studies" / record.slug(self.table.study)
 
 
+class CellPlans(NamedTuple, Generic[T]):
+    """Plans of a row in its cells."""
+
+    plans: dict[int, T]  # by index of the cell
+    refusals: list[str]  # sentences: cells to which the row's method does not apply, and why
+    lacking: dict[int, Sequence[str]]  # index of such a cell -> what its data lack
+
+
+def plan_cells(row: str, cells: Sequence[StudyCell], plan: Callable[[StudyCell], T]) -> CellPlans[T]:
+    """Plan a row in each cell. Raises UsageError if `plan` does, or if the row's method applies to no cell."""
+    planned: CellPlans[T] = CellPlans({}, [], {})
+    for index, cell in enumerate(cells):
+        where = " in ".join(filter(None, (row, cell.name)))
+        try:
+            planned.plans[index] = plan(cell)
+        except NotApplicable as error:
+            planned.refusals.append(f"{where}: {error}")
+            planned.lacking[index] = error.lacking
+        except UsageError as error:
+            raise type(error)(f"{where}: {error}") from None
+    if not planned.plans:
+        raise UsageError(planned.refusals[0])
+    return planned
+
+
+def name_cells(lacking: Mapping[str, Mapping[int, Sequence[str]]], names: Mapping[int, str]) -> Lacking:
+    """Key what data lack by the names of cells in runs. A cell without any run has no name, and no column either."""
+    named: dict[str, dict[str, Sequence[str]]] = {}
+    for row, needs in lacking.items():
+        if needs:
+            named[row] = {names[index]: need for index, need in needs.items() if index in names}
+    return named
+
+
 class GridRun(NamedTuple):
-    """A planned run and its indices in the grid, by which runs are ordered."""
+    """Planned run and its indices in the grid, by which runs are ordered."""
 
     seed_index: int
     cell_index: int
     run: PlannedRun
-
-
-@dataclass
-class Grid:
-    """Runs of a table as they are planned, row by row."""
-
-    runs: list[GridRun] = field(default_factory=list)
-    configs: list[Config] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    lacking: dict[str, dict[int, Sequence[str]]] = field(default_factory=dict)  # row -> index of the cell -> needs
-    tests: list[TestedCell] = field(default_factory=list)  # what trained rows are tested on
-
-    def lacking_by_name(self) -> dict[str, dict[str, Sequence[str]]]:
-        """Return `lacking` with the names that cells have in runs. A cell without any run has no column either."""
-        names = {run.cell_index: run.run.cell for run in self.runs}
-        by_name: dict[str, dict[str, Sequence[str]]] = {}
-        for row, needs in self.lacking.items():
-            by_name[row] = {names[index]: need for index, need in needs.items() if index in names}
-        return by_name
 
 
 def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> StudyPlan:
@@ -146,50 +164,45 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
         raise UsageError("the study is empty: give algorithms and seeds")
     cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
     _refuse_many(table, cells)
-    grid = Grid()
+    grid: list[GridRun] = []
+    configs: list[Config] = []
+    left_out: list[str] = []
+    lacking: dict[str, dict[int, Sequence[str]]] = {}
+    tests: list[TestedCell] = []  # what trained rows are tested on
     with opened_once():
         for row in table.rows:
-            _plan_row(grid, table, row, cells, launcher)
-    grid.runs.sort(key=lambda run: (run.seed_index, run.cell_index))
-    runs = tuple(run.run for run in grid.runs)
-    _refuse_equal(runs)
-    reason = find_name_conflict(grid.tests)
+            models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
+            planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests))
+            for index, (config, runs) in planned.plans.items():
+                configs.append(config)
+                grid += [GridRun(seed_index, index, run) for seed_index, run in enumerate(runs)]
+            left_out += planned.refusals
+            lacking[row] = planned.lacking
+    grid.sort(key=lambda planned: (planned.seed_index, planned.cell_index))
+    ordered = tuple(planned.run for planned in grid)
+    _refuse_equal(ordered)
+    reason = find_name_conflict(tests)
     if reason:
         raise UsageError(reason)
-    homes = {str(home(config)) for config in grid.configs}
-    if len(homes) > 1 or len({config.tracking for config in grid.configs}) > 1:
+    homes = {str(home(config)) for config in configs}
+    if len(homes) > 1 or len({config.tracking for config in configs}) > 1:
         raise UsageError("output_dir and tracking apply to the whole study: give them in its general settings")
     if workers == "auto":
-        workers = min(launcher.capacity(config) for config in grid.configs)
-    workers = min(int(workers), len(runs))
-    return StudyPlan(table, runs, grid.configs[0], workers, tuple(grid.left_out), grid.lacking_by_name())
-
-
-def _plan_row(grid: Grid, table: StudyTable, row: str, cells: Sequence[StudyCell], launcher: Launcher) -> None:
-    """Add a row's runs to the grid. Raises UsageError if the row has no run in any cell."""
-    refusals: list[str] = []
-    models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
-    for index, cell in enumerate(cells):
-        where = " in ".join(filter(None, (row, cell.name)))
-        try:
-            config, runs = _plan_cell(grid, table, row, cell, launcher, models)
-        except NotApplicable as error:
-            refusals.append(f"{where}: {error}")
-            grid.lacking.setdefault(row, {})[index] = error.lacking
-            continue
-        except UsageError as error:
-            raise type(error)(f"{where}: {error}") from None
-        grid.configs.append(config)
-        grid.runs += [GridRun(seed_index, index, run) for seed_index, run in enumerate(runs)]
-    if len(refusals) == len(cells):
-        raise UsageError(refusals[0])
-    grid.left_out += refusals
+        workers = min(map(launcher.capacity, configs))
+    workers = min(int(workers), len(ordered))
+    names = {index: run.cell for _, index, run in grid}
+    return StudyPlan(table, ordered, configs[0], workers, tuple(left_out), name_cells(lacking, names))
 
 
 def _plan_cell(
-    grid: Grid, table: StudyTable, row: str, cell: StudyCell, launcher: Launcher, models: dict[str, TestedModel]
+    table: StudyTable,
+    row: str,
+    launcher: Launcher,
+    models: dict[str, TestedModel],
+    tests: list[TestedCell],
+    cell: StudyCell,
 ) -> tuple[Config, Sequence[PlannedRun]]:
-    """Return the config and the runs of a row in a cell; adds to `grid.tests` and `models`.
+    """Return the config and the runs of a row in a cell; adds to `models` and `tests`.
 
     Raises UsageError, or NotApplicable, if there can be none.
     """
@@ -198,7 +211,7 @@ def _plan_cell(
         config, run = plan_test(settings, launcher, models)
         return config, [run]
     job, runs = plan_trainings(settings, table.seeds, launcher)
-    grid.tests.append(TestedCell(runs[0].group, job.cell, job.protocol, job.tested))
+    tests.append(TestedCell(runs[0].group, job.cell, job.protocol, job.tested))
     chosen = table.chosen.get(row, {})
     if table.chosen_by and chosen and cell.name not in chosen:
         raise UsageError(

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from biasbed import record
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.studies.plan import PlannedRun, group_name
+from biasbed.studies.plan import Lacking, PlannedRun, group_name
 from biasbed.studies.status import Finished
 from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
@@ -255,8 +255,8 @@ def open_study(folder: Path, study: str, suite: str, config: Config, tags: Mappi
                 opened.run.publish()
 
 
-def write_lacking(folder: Path, lacking: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
-    """Write, for analysis, what rows' methods need and the data lack. lacking: row -> cell -> needs."""
+def write_lacking(folder: Path, lacking: Lacking) -> None:
+    """Write, for analysis, what the rows' methods need and the data lack."""
     if lacking:
         write_whole(folder / record.NOT_APPLICABLE_FILE, record.canonical_json(lacking))
 

@@ -36,7 +36,7 @@ def write_plots(folder: Path, states: Sequence[SearchState]) -> list[Path]:
         if complete < AT_LEAST:
             continue
         for name, draw in {"history": _history, "importance": _importance, "parallel": _parallel}.items():
-            with plt.rc_context():  # Optuna changes matplotlib's style
+            with plt.rc_context({"figure.figsize": (7.5, 4.2)}):  # which also undoes Optuna's change of the style
                 draw(repeats)
                 paths.append(folder / f"{group}_{name}.png")
                 plt.savefig(paths[-1], dpi=120, bbox_inches="tight")
@@ -129,7 +129,7 @@ def _history(repeats: Sequence[SearchState]) -> None:
 def _importance(repeats: Sequence[SearchState]) -> None:
     """Plot the share of the best trials' spread that each setting explains (PED-ANOVA, Watanabe et al. 2023).
 
-    Of a search in stages in the last: before, the others had their defaults.
+    In a search with stages, only the last counts: before it, its settings had their defaults.
     """
     import matplotlib.pyplot as plt
     from optuna.importance import PedAnovaImportanceEvaluator
@@ -152,6 +152,7 @@ def _importance(repeats: Sequence[SearchState]) -> None:
         plt.close("all")
         axes = plt.subplots()[1]
         axes.text(0.5, 0.5, "these trials show no importances", ha="center", transform=axes.transAxes)
+    axes.set_title("", loc="left")  # Optuna's
     axes.set_xlabel("importance (PED-ANOVA; sums to 1)")
     few = ": too few to rely on" if len(added) < 10 * max(1, len(names)) else ""
     axes.set_title(f"{search.subject}: importance of each setting ({len(added)} trials{few})")

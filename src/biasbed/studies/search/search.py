@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed import algorithms, measures, record, registry, suites
 from biasbed.config import Config, plain
-from biasbed.errors import NotApplicable, UsageError
+from biasbed.errors import UsageError
 from biasbed.options import SEARCHES, SweepOptions
 from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.plan import PlannedRun, plan_trainings
+from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
 from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.table import Overrides, check_methods
@@ -134,7 +135,7 @@ class Sweep:
     config: Config  # of one of its trainings
     workers: int
     messages: tuple[str, ...]
-    lacking: Mapping[str, Mapping[str, Sequence[str]]]  # method -> cell -> what the data lack
+    lacking: Lacking
 
     @property
     def folder(self) -> Path:
@@ -152,24 +153,6 @@ class Sweep:
         return next((search.metric for search in self.searches if search.is_oracle), "")
 
 
-@dataclass
-class _Planned:
-    """Searches of a sweep as they are planned, method by method."""
-
-    searches: list[Search] = field(default_factory=list)
-    configs: list[Config] = field(default_factory=list)
-    messages: list[str] = field(default_factory=list)
-    lacking: dict[str, dict[str, Sequence[str]]] = field(default_factory=dict)  # method -> cell name -> needs
-
-    def lacking_by_name(self) -> dict[str, dict[str, Sequence[str]]]:
-        """Return `lacking` with the names that cells have in runs. A cell without any search has no column either."""
-        names = {search.cell_name: search.cell for search in self.searches}
-        by_name: dict[str, dict[str, Sequence[str]]] = {}
-        for method, needs in self.lacking.items():
-            by_name[method] = {names[cell]: need for cell, need in needs.items() if cell in names}
-        return by_name
-
-
 def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -> Sweep:
     """Plan the searches that the options ask for. Raises UsageError if one could not start."""
     from biasbed.data.folders import opened_once
@@ -177,50 +160,31 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     general = {**SEARCHES[options.search].settings, **settings}
     general |= {"suite": registry.settled(options.suite), "study": options.study}
     cells = expand(general, {})
-    planned = _Planned()
+    searches: list[Search] = []
+    configs: list[Config] = []
+    messages: list[str] = []
+    lacking: dict[str, dict[int, Sequence[str]]] = {}
+    names: dict[int, str] = {}  # index of a cell -> its name in runs
     with opened_once():
-        for algorithm in check_methods(options.algorithms):
-            _plan_method(planned, options, algorithm, general, cells, launcher)
-    workers = _count_workers(options, launcher, planned.configs)
+        for method in check_methods(options.algorithms):
+            planned = plan_cells(method, cells, functools.partial(_plan_searches, options, method, general, launcher))
+            for index, plan in planned.plans.items():
+                searches += plan.searches
+                configs.append(plan.config)
+                messages += [f"{plan.searches[0].subject}: {message}" for message in plan.messages]
+                names[index] = plan.searches[0].cell
+            messages += [f"not applicable: {reason}" for reason in planned.refusals]
+            lacking[algorithms.identifier(method)] = planned.lacking
     return Sweep(
         study=options.study,
         suite=suites.identifier(options.suite),
-        searches=tuple(planned.searches),
+        searches=tuple(searches),
         settings=settings,
-        config=planned.configs[0],
-        workers=min(workers, sum(search.trials for search in planned.searches)),
-        messages=tuple(planned.messages),
-        lacking=planned.lacking_by_name(),
+        config=configs[0],
+        workers=min(_count_workers(options, launcher, configs), sum(search.trials for search in searches)),
+        messages=tuple(messages),
+        lacking=name_cells(lacking, names),
     )
-
-
-def _plan_method(
-    planned: _Planned,
-    options: SweepOptions,
-    algorithm: str,
-    general: Overrides,
-    cells: Sequence[StudyCell],
-    launcher: Launcher,
-) -> None:
-    """Add a method's searches. Raises UsageError if there is none in any cell."""
-    refusals: list[str] = []
-    for cell in cells:
-        where = " in ".join(filter(None, (algorithm, cell.name)))
-        overrides = {**general, **cell.overrides, "algorithm": registry.settled(algorithm)}
-        try:
-            config, searches, messages = _plan_searches(options, overrides, cell.name, launcher)
-        except NotApplicable as error:
-            refusals.append(f"{where}: {error}")
-            planned.lacking.setdefault(algorithms.identifier(algorithm), {})[cell.name] = error.lacking
-            continue
-        except UsageError as error:
-            raise type(error)(f"{where}: {error}") from None
-        planned.searches += searches
-        planned.configs.append(config)
-        planned.messages += [f"{searches[0].subject}: {message}" for message in messages]
-    if len(refusals) == len(cells):
-        raise UsageError(refusals[0])
-    planned.messages += [f"not applicable: {reason}" for reason in refusals]
 
 
 def _count_workers(options: SweepOptions, launcher: Launcher, configs: Sequence[Config]) -> int:
@@ -242,7 +206,11 @@ class PlannedSearches(NamedTuple):
     messages: list[str]
 
 
-def _plan_searches(options: SweepOptions, overrides: Overrides, cell_name: str, launcher: Launcher) -> PlannedSearches:
+def _plan_searches(
+    options: SweepOptions, method: str, general: Overrides, launcher: Launcher, cell: StudyCell
+) -> PlannedSearches:
+    """Plan the searches of a method in a cell. Raises UsageError, or NotApplicable, if there can be none."""
+    overrides = {**general, **cell.overrides, "algorithm": registry.settled(method)}
     space = read_space(options.space, {name: value for name, value in overrides.items() if value != "auto"})
     repeats = int(options.settled("repeats"))
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
@@ -264,7 +232,7 @@ def _plan_searches(options: SweepOptions, overrides: Overrides, cell_name: str, 
             overrides={**run.overrides, "seed": str(run.seed)},
             space=space,
             run=run,
-            cell_name=cell_name,
+            cell_name=cell.name,
             repeat=repeat if repeats > 1 else None,
             metric=objective.metric,
             unit=measures.described(job.protocol, objective.metric).unit,
