@@ -272,7 +272,7 @@ def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
     return parsed
 
 
-class Objective(NamedTuple):
+class SearchObjective(NamedTuple):
     """Metric that a search optimizes, and whether more is better."""
 
     metric: str
@@ -293,7 +293,7 @@ def objectives(job: Job) -> dict[str, bool]:
     return {**metrics, protocol.monitor: protocol.monitor_higher_is_better}
 
 
-def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, oracle: bool) -> Objective:
+def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, oracle: bool) -> SearchObjective:
     """Choose the objective; `auto` is the monitor. metrics: from `objectives`.
 
     Raises UsageError for an unknown metric, and for a metric of test sets without `oracle`.
@@ -306,4 +306,4 @@ def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, 
             f"objective={objective} would choose parameters on the test images, which no practice can: "
             f"{monitor} is the suite's own; oracle=yes does it, and marks every number"
         )
-    return Objective(metric, metrics[metric])
+    return SearchObjective(metric, metrics[metric])

@@ -82,7 +82,7 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
 
 
 class SweepRun:
-    """Call of `sweep`: trains the trials of its searches, and writes the results."""
+    """One call of `sweep`: trains the trials of its searches, and writes the results."""
 
     def __init__(self, plan: Sweep, url: str, options: SweepOptions, launcher: Launcher) -> None:
         self.plan, self.url, self.options, self.launcher = plan, url, options, launcher
