@@ -105,7 +105,7 @@ class TrialFeed:
     def __init__(
         self, plan: Sweep, storage: RDBStorage, options: SweepOptions, launcher: Launcher, display: Display
     ) -> None:
-        """Join the searches, and queue interrupted trials again. Raises UsageError if a name belongs to a different search."""
+        """Join the searches, and queue interrupted trials again. UsageError if a name is of a different search."""
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.plan, self.url, self.options, self.launcher, self.display = plan, storage.url, options, launcher, display
