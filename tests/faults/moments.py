@@ -35,7 +35,7 @@ POINTS = {
     "evaluation": "biasbed.evaluation.evaluator:Evaluator._decide",
     "write_predictions": "biasbed.training.engine:write_predictions",
     "stage": "biasbed.training.state:TrainingState.enter",
-    "pass": "biasbed.training.passes:gather_by_index",
+    "pass": "biasbed.training.per_example:gather_by_index",
     "piece": "biasbed.evaluation.prediction_store:PredictionStore.write_piece",
     "set": "biasbed.evaluation.prediction_store:PredictionStore.write_set",
     "trim": "biasbed.training.recovery:trim",

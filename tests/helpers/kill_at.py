@@ -19,7 +19,7 @@ from typing import Any
 from biasbed import cli
 from biasbed.evaluation import evaluator, prediction_store
 from biasbed.tracking import tracker
-from biasbed.training import engine, passes, state
+from biasbed.training import engine, per_example, state
 
 
 def main() -> int:
@@ -36,7 +36,7 @@ def arm(moment: str, count: int, number: str) -> None:
         "evaluation": (evaluator.Evaluator, "_decide"),
         "evaluation of much": (evaluator.Evaluator, "_decide"),
         "saved": (tracker.Tracker, "log"),
-        "pass": (passes, "gather_by_index"),
+        "pass": (per_example, "gather_by_index"),
         "stage": (state.TrainingState, "enter"),
         "piece": (prediction_store.PredictionStore, "write_piece"),
     }

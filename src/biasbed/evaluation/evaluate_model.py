@@ -285,7 +285,7 @@ def _make_job(options: EvaluateOptions, config: Config, model: models.TestedMode
         tested=suite.tested_hash(protocol),
         config_hash=identity.config_hash,
         run_key=identity.run_key,
-        cell=suite.cell if config.cell == "auto" else config.cell,
+        suite_cell=suite.cell,
         test_domains=suite.test_domains,
         overlaps=() if options.overlaps == "none" else options.overlaps,
         model_class=type(model.module),

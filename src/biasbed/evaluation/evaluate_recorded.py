@@ -100,7 +100,6 @@ def _make_job(
         algorithm=name,
         suite_name=RECORDED_SUITE,
         given_settings=flatten(options),
-        cell="" if config.cell == "auto" else config.cell,
     )
 
 

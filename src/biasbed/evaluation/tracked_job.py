@@ -44,7 +44,7 @@ class TrackedJob(abc.ABC):
     tested: str  # hash of all that it is tested on
     config_hash: str  # of what is computed, seed aside
     run_key: str  # of what is computed, seed included
-    cell: str = ""  # name of the training data, if several are told apart
+    suite_cell: str = ""  # name of the training data by the suite, if it tells several apart
     test_domains: tuple[str, ...] = ()  # that are held out, and tested on; empty: all
     overlaps: Sequence[str] = ()  # kinds of condition that the training of the model resembles
     model_class: type | None = None  # of the method or network
@@ -79,6 +79,13 @@ class TrackedJob(abc.ABC):
         if self.config.row != "auto":
             return self.config.row
         return record.slug(self.algorithm)
+
+    @property
+    def cell(self) -> str:
+        """Name of the training data, if several are told apart; else empty."""
+        if self.config.cell != "auto":
+            return self.config.cell
+        return self.suite_cell
 
     @property
     def is_offline(self) -> bool:

@@ -31,8 +31,7 @@ from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
-from biasbed.training.examples import score_conflicting, write_examples
-from biasbed.training.passes import run_pass
+from biasbed.training.per_example import run_pass, score_conflicting, write_examples
 from biasbed.training.reading import Reader, prepare
 from biasbed.training.state import TrainingState, rename_phase, replaced_weights, summary
 from biasbed.training.step_metrics import StepMetrics

@@ -126,7 +126,7 @@ def plan(config: Config) -> Job:
         tested=suite.tested_hash(protocol),
         config_hash=key,
         run_key=run_key(config, key),
-        cell=suite.cell if config.cell == "auto" else config.cell,
+        suite_cell=suite.cell,
         test_domains=suite.test_domains,
         overlaps=_find_overlaps(config, algorithm),
         model_class=algorithm,

@@ -82,7 +82,7 @@ class Trial:
         return last
 
     def look(self, algorithm: Algorithm, looking: Pass, batch: Batch) -> dict[str, Tensor]:
-        """Return what a pass sees, as `training/passes.py` hands it over."""
+        """Return what a pass sees, as `training/per_example.py` hands it over."""
         algorithm.eval()
         with torch.no_grad(), algorithm.setup.precision.autocast():
             found = {name: value.cpu() for name, value in looking.look(self.send(algorithm, batch)).items()}
