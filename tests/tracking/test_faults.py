@@ -21,12 +21,13 @@ import torch
 from biasbed import cli, record
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
+from biasbed.evaluation import tracked_job
 from biasbed.system import files
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
-from biasbed.training import engine, job, train
+from biasbed.training import engine, train
 from helpers.children import Command, one_line
 from helpers.runs import all_runs, history, run_folders, stored
 
@@ -95,7 +96,7 @@ def test_a_folder_of_somebody_else_s(
     def refused(*_: Any) -> Any:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/somebody/else")
 
-    monkeypatch.setattr(job, "folder_for", refused)
+    monkeypatch.setattr(tracked_job, "folder_for", refused)
     assert cli.main(words(train_flags)) == 1
     assert one_line(capsys.readouterr().err) == "biasbed: Permission denied: /somebody/else"
 
