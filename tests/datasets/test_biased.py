@@ -15,7 +15,7 @@ from PIL import Image
 from biasbed import cli, suites
 from biasbed.data.source import Source
 from biasbed.datasets import biased, tables, textures
-from biasbed.datasets.biased import Division, Wanted
+from biasbed.datasets.biased import Division, DivisionRequest
 from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
 from biasbed.datasets.figures import Figures
 from biasbed.datasets.mnist import Digits
@@ -46,12 +46,12 @@ def test_small_figures_have_textures_of_numbers() -> None:
 
 
 def test_figures() -> None:
-    parts = Figures().parts(Path(), Wanted(2, 0, 16))
+    parts = Figures().parts(Path(), DivisionRequest(2, 0, 16))
     assert [len(source) for source in (parts.train, parts.validation, parts.test)] == [2200, 560, 720]
     assert conflicts(parts) == [50, 20, 640]  # 5 of 220 and 2 of 56 of each class
     numbers = [{identifier.split("/")[1][:4] for identifier in s.ids} for s in (parts.train, parts.test)]
     assert not numbers[0] & numbers[1]
-    assert Figures().parts(Path(), Wanted(20, 0, 16)).test is parts.test
+    assert Figures().parts(Path(), DivisionRequest(20, 0, 16)).test is parts.test
 
 
 # --- Colored MNIST ----------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_colored_mnist_of_files(tmp_path: Path) -> None:
         open_suite(resolve({"suite": "debiasing", "data.colour_noise": "0"}))
     make_mnist(tmp_path / "few", train=50)
     with pytest.raises(UsageError, match="at least 10 are needed"):
-        ColoredMNIST10().parts(tmp_path / "few", Wanted(None, 0, 28))
+        ColoredMNIST10().parts(tmp_path / "few", DivisionRequest(None, 0, 28))
 
 
 def test_a_colour_is_never_brighter_than_can_be_shown() -> None:
@@ -224,13 +224,13 @@ def test_a_link_to_an_image_of_another_part_is_refused(is_hard: bool, tmp_path: 
 
 def test_less_than_half_an_image_of_a_class_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data.severity=0.2: 'figures' has 220 .* one of which is 0.45 %"):
-        biased.DATA_SETS.make("figures", Path).parts(Path(), Wanted(0.2, 0, 16))
-    assert conflicts(biased.DATA_SETS.make("figures", Path).parts(Path(), Wanted(0.3, 0, 16)))[0] == 10
+        biased.DATA_SETS.make("figures", Path).parts(Path(), DivisionRequest(0.2, 0, 16))
+    assert conflicts(biased.DATA_SETS.make("figures", Path).parts(Path(), DivisionRequest(0.3, 0, 16)))[0] == 10
 
 
 def test_validation_images_are_halved_by_group() -> None:
     """One more selects; the seed of the data draws, and nothing else changes."""
-    wanted = Wanted(20.0, 0, 16)
+    wanted = DivisionRequest(20.0, 0, 16)
     whole = biased.DATA_SETS.make("figures", Path).parts(Path(), wanted)
     one, again, other = (biased.halved(whole, seed) for seed in (0, 0, 1))
     assert one.lent is not None

@@ -17,7 +17,7 @@ from biasbed.data import corruptions
 from biasbed.data.corruptions import find
 from biasbed.data.source import MemorySource
 from biasbed.datasets import biased
-from biasbed.datasets.biased import Division, Wanted
+from biasbed.datasets.biased import Division, DivisionRequest
 from biasbed.datasets.corrupted_cifar10 import ORIGINAL, CorruptedCIFAR10, CorruptedCIFAR10Type1, drawn
 from biasbed.errors import UsageError
 from biasbed.suites import open_suite
@@ -43,7 +43,7 @@ def frost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parts(root: Path, name: str = TYPE1, severity: float = 20, seed: int = 0, corruption: int = 5) -> Division:
-    return biased.DATA_SETS.make(name, Path).parts(root, Wanted(severity, seed, 32, corruption=corruption))
+    return biased.DATA_SETS.make(name, Path).parts(root, DivisionRequest(severity, seed, 32, corruption=corruption))
 
 
 def by_name(source: Any) -> dict[str, tuple[int, np.ndarray]]:

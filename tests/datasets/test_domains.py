@@ -62,7 +62,7 @@ def test_counts_are_those_of_the_papers() -> None:
         "domainnet": [586_575, 596_010],
     }
     for cls in domainbed.PublishedDomains.__subclasses__():
-        assert all(len(release.images) == len(cls.known) for release in cls.releases)
+        assert all(len(release.images) == len(cls.official_domains) for release in cls.releases)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_class_without_images(pacs: Path) -> None:
 
 def test_a_division_inside_domains(tmp_path: Path) -> None:
     """The release with `full`, `train`, `crossval` and `test` has all images in the first."""
-    domains = [domain.name for domain in domainbed.VLCS.known]
+    domains = [domain.name for domain in domainbed.VLCS.official_domains]
     for domain in domains:
         make_domains(tmp_path / "VLCS" / domain, ("full",), images=3, size=4)
         make_domains(tmp_path / "VLCS" / domain, ("train", "crossval", "test"), images=1, size=4)

@@ -20,7 +20,7 @@ from hypothesis.strategies import DrawFn
 from biasbed.analysis import display_names
 from biasbed.analysis.comparisons import layout_file
 from biasbed.data.prepared import ImagesManifest
-from biasbed.datasets.biased import Wanted
+from biasbed.datasets.biased import DivisionRequest
 from biasbed.datasets.deepfashion import _garments_in
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.tables import OwnTable
@@ -136,7 +136,7 @@ def _read_archive(part: str) -> Callable[[Path], object]:
 def _read_metadata(path: Path) -> object:
     for name in ("train", "val", "test"):
         (path.parent / f"{name}.png").touch()
-    return OwnTable(path.parent).parts(path.parent.parent, Wanted(None, 0, 8))
+    return OwnTable(path.parent).parts(path.parent.parent, DivisionRequest(None, 0, 8))
 
 
 def _read_sweep(path: Path) -> object:

@@ -37,8 +37,8 @@ MUTANTS: list[Mutant] = [
         "datasets/test_mnist.py",
         (
             "coloured: agreement for disagreement",
-            "colored(digits.images[own], digits.labels[own], flips, colours, DISAGREEMENT[domain])",
-            "colored(digits.images[own], digits.labels[own], flips, colours, 1 - DISAGREEMENT[domain])",
+            "colored(digits.images[rows], digits.labels[rows], flips, colours, DISAGREEMENT[domain])",
+            "colored(digits.images[rows], digits.labels[rows], flips, colours, 1 - DISAGREEMENT[domain])",
             "the domains would change their names",
             "::test_shares_are_those_that_the_domains_are_called_after",
         ),

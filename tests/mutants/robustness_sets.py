@@ -41,8 +41,8 @@ MUTANTS: list[Mutant] = [
         SUITE,
         (
             "corrupted: conditions may have other images",
-            "            if own != names:\n",
-            "            if len(own) != len(names):\n",
+            "            if condition_names != names:\n",
+            "            if len(condition_names) != len(names):\n",
             "labels of one condition would be taken for those of another",
             "::test_what_is_not_whole_is_refused_in_a_line",
         ),
@@ -84,8 +84,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "imagenet real: numbers from zero",
-            "return int(found[1]) - 1",
-            "return int(found[1]) % count",
+            "return int(match[1]) - 1",
+            "return int(match[1]) % count",
             "every image would have its neighbour's labels",
             "::test_real_labels_are_by_the_number_in_the_image_s_name",
         ),
@@ -124,7 +124,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "generated: files of another seed",
-            "manifest.settings != wanted or ",
+            "manifest.settings != settings or ",
             "",
             "images would depend on what happens to lie on the disk",
             "::test_files_count_where_they_are_of_these_images_and_this_seed",

@@ -24,7 +24,7 @@ VAGUE_NAMES = {
 NOT_YET: tuple[str, ...] = (
     *("__main__", "cli", "usage", "catalogue", "options", "config", "registry", "settings", "record", "holding_out"),
     *("limits", "measures", "batch", "tasks", "errors"),
-    *("algorithms", "analysis", "compute", "datasets", "networks", "prepare", "published"),
+    *("algorithms", "analysis", "compute", "networks", "prepare", "published"),
     *("reproduce", "suites", "system", "tracking"),
 )
 DENSEST_FILE, DENSEST_WHOLE = 15.0, 6.0  # comprehensions, conditional expressions and lambdas per 100 lines

@@ -1,1 +1,1 @@
-"""Which images there are: one class a data set."""
+"""Data sets: a class each, which finds, checks and opens its images."""

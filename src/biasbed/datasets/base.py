@@ -1,7 +1,7 @@
-"""Data sets that find, check and load themselves under `data_dir`, in the layouts in which people keep them.
+"""Contract of data sets: how they are found below `data_dir`, checked, opened and chosen by name.
 
-A data set is a subclass of `DataSet` with a few lines: its name, how many images and which classes its release has, and
-the folders where it may be. How to read a layout other than class folders is one method, `listing`.
+A data set is a subclass of `DataSet` with a few lines: its name, the number of images and the classes of its release,
+and the folders in which it may be. A layout other than class folders needs one method, `listing`.
 """
 
 from __future__ import annotations
@@ -25,55 +25,58 @@ from biasbed.settings import nearest
 
 # Folders with ImageNet's class folders in `train` or `val` that are not ImageNet.
 NOT_IMAGENET = frozenset({"stylizedimagenet", "imagenetstylized", "sin", "deepaugcae", "deepaugedsr", "cae", "edsr"})
-SPLITS = frozenset({"train", "val", "validation", "test"})  # folders that hold another data set's images than asked
+SPLITS = frozenset({"train", "val", "validation", "test"})  # folders that hold another split's images
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What is there of a data set, for who checks whether it is whole."""
+    """Files and counts of a data set on disk, for the data doctor."""
 
     folder: Path
     files: Sequence[str]  # relative to the folder
     images: int
-    labels: int  # how many of the classes some image has
-    fingerprint: Callable[[], str]  # as runs record it; UsageError where a file is not to be had
-    are_images: bool = True  # whether each of the files is one
-    differences: tuple[str, ...] = ()  # from the release, in words
-    remarks: tuple[str, ...] = ()  # what else is to be said
-    side: int | None = None  # pixels that every image has per side, where they are all alike
+    labels: int  # number of classes that occur
+    fingerprint: Callable[[], str]  # as runs record it; raises UsageError if a file can't be read
+    are_images: bool = True  # True if each file is one image
+    differences: tuple[str, ...] = ()  # descriptions of differences from the release
+    remarks: tuple[str, ...] = ()  # further descriptions
+    side: int | None = None  # side of all images in pixels, if they must have one size
 
 
 class OnDisk:
-    """A named collection of images in files, as it is looked for and checked."""
+    """Named collection of images in files, which can be found and checked."""
 
     name: str  # identifier
-    images: int  # of the published release; 0 where there is none to compare with
-    places: tuple[str, ...]  # folders under data_dir: the first that is there counts, case and punctuation don't
-    archives: tuple[str, ...] = ()  # files of the release, as they are called before they are unpacked
+    images: int  # number of images in the published release; 0 if there is no release
+    places: tuple[str, ...]  # folders below data_dir, the first existing one is used; case and punctuation are ignored
+    archives: tuple[str, ...] = ()  # names of the release's archives
     licence: str
-    source: str  # where to get it, or how to make it
+    source: str  # address, or the way to make it
     kind = "class folders"
 
     @property
     def num_classes(self) -> int:
-        """Of the published release; 0 where there is none to compare with."""
+        """Number of classes in the published release; 0 if there is no release."""
         return 0
 
     def find(self, data_dir: Path) -> Path | None:
-        """The first of `places` that has something of the data set in it; None where there is none."""
+        """Return the first of `places` that contains some of the data set; None if there is none."""
         with reading():
-            found = (resolve(data_dir, place) for place in self.places if not self._is_anothers(data_dir, place))
-            return next((folder for folder in found if folder is not None and self._is_in(folder)), None)
+            for location in self.places:
+                folder = None if self._is_anothers(data_dir, location) else resolve(data_dir, location)
+                if folder is not None and self._is_in(folder):
+                    return folder
+        return None
 
     def folder(self, data_dir: Path) -> Path:
-        """Where it is; UsageError where it is not."""
-        found = self.find(data_dir)
-        if found is None:
+        """Return the data set's folder. Raises MissingData if there is none."""
+        folder = self.find(data_dir)
+        if folder is None:
             raise MissingData(self.missing(data_dir))
-        return found
+        return folder
 
     def missing(self, data_dir: Path) -> str:
-        """One line about a data set that is not there: where it was looked for, and an archive that waits unpacked."""
+        """Describe in a line why the data set is missing: the expected folders, and archives that are not unpacked."""
         if not data_dir.is_dir():
             return f"data_dir={data_dir}: there is no such folder"
         others = f" (or {some(self.places[1:], 3)})" if self.places[1:] else ""
@@ -82,40 +85,43 @@ class OnDisk:
         return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.source}"
 
     def packed(self, data_dir: Path) -> str:
-        """In words the archives of the release that lie there; empty where none does."""
+        """Describe the archives of the release that are not unpacked; empty if there are none."""
+        archives: set[Path] = set()
         with reading():
-            found = sorted({archive for folder in self._around(data_dir) for archive in self._archives_in(folder)})
-        return f"{some(found)} {'is' if len(found) == 1 else 'are'} there but not unpacked" if found else ""
+            for folder in self._around(data_dir):
+                archives.update(self._archives_in(folder))
+        verb = "is" if len(archives) == 1 else "are"
+        return f"{some(sorted(archives))} {verb} there but not unpacked" if archives else ""
 
     def contents(self, data_dir: Path) -> Contents:
-        """What is there; UsageError as in opening it."""
+        """Return the data set's contents on disk. Raises UsageError as opening it does."""
         raise NotImplementedError
 
     def layout(self, folder: Path) -> str:
-        """The layout that the folder is taken for, in words."""
+        """Describe the layout of the folder."""
         return self.kind
 
     def listed(self, folder: Path) -> Iterable[Path]:
-        """The folders of which it is remembered what lay below (`data.listing_cache`)."""
+        """Return the folders whose listings are cached (`data.listing_cache`)."""
         return (folder,)
 
     def refuse(self, folder: Path, reason: str) -> NoReturn:
-        """Raises the UsageError for a folder that is not this data set."""
+        """Raise the UsageError for a folder that does not fit the data set."""
         raise UsageError(f"{folder} doesn't fit '{self.name}': {reason}")
 
     def _is_in(self, folder: Path) -> bool:
-        """Whether something of the data set is in a folder."""
+        """Return True if the folder contains some of the data set."""
         return _holds_images(folder)
 
-    def _is_anothers(self, data_dir: Path, place: str) -> bool:
-        """Whether a split right under data_dir is that of the data set after which data_dir is called."""
-        return place in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
+    def _is_anothers(self, data_dir: Path, location: str) -> bool:
+        """Return True for a split directly below data_dir if data_dir is named after another data set."""
+        return location in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
 
     def _around(self, data_dir: Path) -> Iterator[Path]:
-        """Folders in which an archive may wait: data_dir and, as far as they are there, the places."""
+        """Yield the folders in which an archive may be: data_dir, and existing `places` and their parents."""
         yield data_dir
-        for place in self.places:
-            parts = place.split("/")
+        for location in self.places:
+            parts = location.split("/")
             for end in range(1, len(parts) + 1):
                 folder = resolve(data_dir, "/".join(parts[:end]))
                 if folder is not None:
@@ -126,7 +132,7 @@ class OnDisk:
 
 
 class DataSet(OnDisk):
-    """One in class folders, or in another layout that its `listing` reads."""
+    """Data set in class folders, or in another layout that its `listing` reads."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -138,10 +144,10 @@ class DataSet(OnDisk):
         return len(self.classes)
 
     def open(self, data_dir: Path) -> FolderSource:
-        """The images with their labels, in an order that depends on their names alone.
+        """Open the images with their labels, in an order that depends only on their names.
 
-        Raises UsageError where the data set is not there, and with the reason where its folders or file names are not
-        those of this data set. A number of images other than the release's is no error here.
+        Raises UsageError if the data set is missing, or if its folders or file names are not those of this data set. It
+        is no error here if the number of images differs from the release.
         """
         folder = self.folder(data_dir)
         with reading():
@@ -151,40 +157,47 @@ class DataSet(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        known = self.images in (0, len(source))
-        differences = () if known else (f"{len(source):,} images; the release has {self.images:,}",)
+        differences = count_differences(len(source), self.images)
         return Contents(
             source.root, source.ids, len(source), source.num_labels, source.fingerprint, differences=differences
         )
 
-    # --- what a data set with a layout of its own overrides ---
+    # --- to override for another layout ---
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
-        """Paths relative to the folder and labels [N] int64; UsageError where they don't fit."""
-        found = set(scan(folder)[0])
-        if found != set(self.classes):
-            self.refuse(folder, self._other_folders(folder, found))
+        """Return paths relative to the folder and labels [N] int64. Raises UsageError if they don't fit."""
+        folders = set(scan(folder)[0])
+        if folders != set(self.classes):
+            self.refuse(folder, self._other_folders(folder, folders))
         ids, labels, empty = labelled(folder, self.classes)
         if empty:
             self.refuse(folder, f"no images in {some(empty)}")
         return ids, labels
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray | None:
-        """The class that each image's shortcut suggests [N] int64; UsageError where a name doesn't tell."""
+        """Return the class that each image's shortcut suggests [N] int64. Raises UsageError for an unclear name."""
         return None
 
     def flat_hint(self) -> str:
-        """What to do about images that are in no class folders."""
+        """Describe what to do about images outside class folders."""
         return f"expected one folder per class: {some(self.classes, 3)}"
 
-    def _other_folders(self, folder: Path, found: Collection[str]) -> str:
-        """Why the folder's class folders are not this data set's."""
-        if not found:
+    def _other_folders(self, folder: Path, folders: Collection[str]) -> str:
+        """Describe how the class folders differ from this data set's."""
+        if not folders:
             return f"{len(scan(folder)[1])} images and no class folders; {self.flat_hint()}"
-        unknown, lacking = sorted(set(found) - set(self.classes)), sorted(set(self.classes) - set(found))
-        parts = [f"unknown class folders {some(unknown)}"] if unknown else []
-        parts += [f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}"] if lacking else []
-        return "; ".join([*parts, *likely_cause(set(found), set(self.classes))])
+        unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
+        parts = []
+        if unknown:
+            parts.append(f"unknown class folders {some(unknown)}")
+        if lacking:
+            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}")
+        return "; ".join([*parts, *likely_cause(set(folders), set(self.classes))])
+
+
+def count_differences(images: int, released: int) -> tuple[str, ...]:
+    """Describe the difference between a number of images and the release's; empty if there is none."""
+    return () if released in (0, images) else (f"{images:,} images; the release has {released:,}",)
 
 
 # --- data sets by name ------------------------------------------------------------------------------------------------
@@ -223,19 +236,19 @@ class DataSetRegistry(Registry):
 # --- class lists ------------------------------------------------------------------------------------------------------
 
 
-def likely_cause(found: Collection[str], expected: Collection[str]) -> list[str]:
-    """A guess at why class folders are not the expected ones, as a list of one or none."""
-    known = {"ImageNet-1k": "", "ImageNet-A": "a", "ImageNet-R": "r"}
-    same = [name for name, subset in known.items() if set(found) == set(imagenet_classes(subset))]
+def likely_cause(folders: Collection[str], expected: Collection[str]) -> list[str]:
+    """Guess why class folders are not the expected ones; return a list of one guess or none."""
+    subsets = {"ImageNet-1k": "", "ImageNet-A": "a", "ImageNet-R": "r"}
+    same = [name for name, subset in subsets.items() if set(folders) == set(imagenet_classes(subset))]
     if same:
-        return [f"{len(found)} folders: is this {same[0]}?"]
-    if all(name.isdigit() for name in found):
+        return [f"{len(folders)} folders: is this {same[0]}?"]
+    if all(name.isdigit() for name in folders):
         return ["its folders are numbered; expected are their classes' names"]
-    return ["was it unpacked to the end?"] if set(found) < set(expected) else []
+    return ["was it unpacked to the end?"] if set(folders) < set(expected) else []
 
 
 def some(names: Sequence[object], count: int = 5) -> str:
-    """`a, b, c and 12 more`."""
+    """List the first names, as in `a, b, c and 12 more`."""
     return listed(names, count)
 
 
@@ -243,17 +256,17 @@ def some(names: Sequence[object], count: int = 5) -> str:
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether there is an image, or a folder that is neither another split nor an archive unpacked into its name."""
+    """Return True for an image, or a folder that is neither another split nor named like the folder itself."""
     try:
         folders, images = scan(folder)
     except PermissionError:
-        return True  # `open` says that it can't be read, which is more than that nothing is there
+        return True  # `open` then reports the unreadable folder instead of a missing one
     return bool(images) or any(name.lower() not in {*SPLITS, folder.name.lower()} for name in folders)
 
 
-def resolve(root: Path, place: str) -> Path | None:
-    """The folder `place` below `root`, where case and punctuation don't count: `imagenet-a` is also `ImageNet_A`."""
-    for part in place.split("/"):
+def resolve(root: Path, location: str) -> Path | None:
+    """Find a folder below `root`, ignoring case and punctuation: `imagenet-a` also matches `ImageNet_A`."""
+    for part in location.split("/"):
         if not (root / part).is_dir():
             similar = [name for name in scan(root)[0] if letters(name) == letters(part)] if root.is_dir() else []
             if not similar:
@@ -264,5 +277,5 @@ def resolve(root: Path, place: str) -> Path | None:
 
 
 def letters(name: str) -> str:
-    """What of a folder's name counts."""
+    """Reduce a name to the lower-case letters and digits by which names are compared."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,14 +1,15 @@
-"""Data sets whose training images have a bias: a second attribute that nearly always goes with the class.
+"""Biased data sets: training images with a second attribute, the bias, that nearly always agrees with the class.
 
-An image is *aligned* where its bias value is the one that goes with its class, else *conflicting*. Bias values are
-numbered as the classes that they suggest, so that aligned images are those with `bias == y`. The *severity* is the
-percentage of conflicting images among those that train.
+An image is *aligned* if its bias value is that of its class, and *conflicting* otherwise. A bias value has the number
+of the class that it suggests, so that aligned images have `bias == y`. The *severity* is the percentage of conflicting
+images among the training images.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -43,21 +44,21 @@ DATA_SETS = DataSetRegistry(
     },
 )
 ALIGNED, CONFLICTING = "aligned", "conflicting"
-HALF = "validation_half"  # what was taken of the validation images, as training data are called
+HALF = "validation_half"  # name of validation images that were moved to training
 COLOUR_NOISE = 0.05
-CORRUPTION = 5  # severity of corruptions: what Nam et al. 2020 count as 4
-HELD_OUT = 10  # one of so many images is for validation, where files have none
+CORRUPTION = 5  # severity of corruptions, which Nam et al. 2020 count from 0 as 4
+HELD_OUT = 10  # one image in so many validates, if the files have no validation images
 S = TypeVar("S", bound=Source)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which images are asked for.
+class DivisionRequest:
+    """Settings of a division into training, validation and test images.
 
-    severity: percent of conflicting images in training and validation; None: the usual one. seed: of all that is drawn.
-    image_size: of images that are made. colour_noise: deviation of the colours of images that are coloured here.
-    corruption: severity of corruptions that go with a class. frost: the folder of frost's photographs, there or not.
-    prepare: the command that prepares something of this name for these images.
+    severity: percentage of conflicting images in training and validation; None for the default. seed: of all draws.
+    image_size: of computed images. colour_noise: standard deviation of the colours of images that are coloured here.
+    corruption: severity of the corruptions that go with classes. frost: folder of frost's photographs, which may be
+    missing. prepare: returns the command that prepares what it names for these images.
     """
 
     severity: float | None
@@ -69,16 +70,17 @@ class Wanted:
     prepare: Callable[[str], str] = "biasbed prepare --what {}".format
 
     def severity_or(self, usual: float) -> float:
-        """The severity in percent, which is the usual one where none is asked for."""
+        """Return the severity in percent, by default `usual`."""
         return usual if self.severity is None else self.severity
 
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """The images of a data set, with their bias where it is known. severity: what it came to, in percent.
+    """Training, validation and test images of a data set, with their bias labels if these are known.
 
-    Validation and test have bias labels both or neither. is_drawn: whether files are divided by the seed, so that it is
-    to be kept which are where. remarks: what a user should know. lent: validation images that were taken to train on.
+    Validation and test either both have bias labels or both have none. severity: that of the training images, in
+    percent. is_drawn: True if the seed divides the files, so that the division is recorded. remarks: messages to the
+    user. lent: validation images that were moved to training.
     """
 
     train: Source
@@ -90,27 +92,29 @@ class Division:
     lent: Source | None = None
 
     def listing(self) -> str:
-        """A CSV table of all images: image, class, split and, where it is known, whether it is aligned."""
+        """Return a CSV table of all images: image, class, split and, if it is known, alignment."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["image", "class", "split", "alignment"])
         parts = {"train": self.train, "val": self.validation, "test": self.test, HALF: self.lent}
-        for split, source in ((name, part) for name, part in parts.items() if part is not None):
-            words = [""] * len(source)
+        for split, source in parts.items():
+            if source is None:
+                continue
+            alignments = [""] * len(source)
             if source.bias is not None:
-                words = np.where(source.bias == source.y, ALIGNED, CONFLICTING).tolist()
+                alignments = np.where(source.bias == source.y, ALIGNED, CONFLICTING).tolist()
             labels = [source.classes[label] for label in source.y]
-            table.writerows(zip(source.ids, labels, [split] * len(source), words, strict=True))
+            table.writerows(zip(source.ids, labels, [split] * len(source), alignments, strict=True))
         return text.getvalue()
 
 
 class BiasedData:
-    """A data set with a bias, as a suite opens it; one that is in files is an `OnDisk` besides.
+    """Contract of a data set with a bias; a data set in files is a subclass of `OnDisk` too.
 
-    defaults: settings that go with its images, by dotted name. bias_type: what kind of thing its bias is.
-    is_coloured: whether its images are given their colours here, with noise. is_corrupted: whether they are corrupted
-    here. tested_by_severity: whether the severity says how many images are left to test on. version_of: of which images
-    there are several such data sets.
+    defaults: settings that go with its images, by dotted name. bias_type: kind of the bias, e.g. background.
+    is_coloured: True if its images are coloured here, with noise. is_corrupted: True if they are corrupted here.
+    tested_by_severity: True if the number of test images depends on the severity. version_of: common name of data sets
+    that are made of the same images.
     """
 
     name: str
@@ -121,34 +125,35 @@ class BiasedData:
     version_of: ClassVar[str] = ""
     defaults: ClassVar[Mapping[str, Any]] = {}
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        """The three parts; UsageError where images are missing, or can't be had as wanted."""
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        """Divide the images into the three parts. Raises UsageError if images are missing or don't fit the request."""
         raise NotImplementedError
 
 
 def halved(parts: Division, seed: int) -> Division:
-    """The same with half of the validation images taken to train on, of each class and bias value; one more selects."""
+    """Move half of the validation images of each class and bias value to training; the odd one stays."""
     source = parts.validation
     order = np.random.default_rng([seed, *HALF.encode()]).permutation(len(source))
-    known = source.y[order] if source.bias is None else np.stack([source.y, source.bias], axis=1)[order]
-    group = np.unique(known, axis=0, return_inverse=True)[1]
+    labels = source.y[order] if source.bias is None else np.stack([source.y, source.bias], axis=1)[order]
+    group = np.unique(labels, axis=0, return_inverse=True)[1]
     is_lent = np.zeros(len(order), dtype=bool)
     for number in np.unique(group):
         is_lent[order[group == number][1::2]] = True
-    selects, lent = source.subset(np.flatnonzero(~is_lent), source.name), source.subset(np.flatnonzero(is_lent), HALF)
-    return replace(parts, validation=selects, lent=lent, is_drawn=True)
+    validation = source.subset(np.flatnonzero(~is_lent), source.name)
+    lent = source.subset(np.flatnonzero(is_lent), HALF)
+    return replace(parts, validation=validation, lent=lent, is_drawn=True)
 
 
-# --- which images conflict --------------------------------------------------------------------------------------------
+# --- choice of conflicting images -------------------------------------------------------------------------------------
 
 
 def number_of_conflicting(severity: float, images: int) -> int:
-    """Of so many images of one class, rounded up: 23 of 4500 at 0.5 %. severity: in percent."""
-    return math.ceil(round(severity * images / 100, 9))  # what is whole but for the last digits is whole
+    """Return the number of conflicting images of one class, rounded up: 23 of 4500 at 0.5 %. severity: in percent."""
+    return math.ceil(round(severity * images / 100, 9))  # rounding errors must not add an image
 
 
 def refuse_tiny(name: str, severity: float, images: int) -> None:
-    """UsageError for a severity of less than half an image of a class: one is drawn, much more than is said."""
+    """Raise UsageError if the severity is less than half an image of a class: one image would be far more."""
     if severity * images < 50:
         raise UsageError(
             f"data.severity={severity:g}: '{name}' has {images} training images of a class, one of which is "
@@ -157,23 +162,24 @@ def refuse_tiny(name: str, severity: float, images: int) -> None:
 
 
 def drawn_biases(y: np.ndarray, severity: float, classes: int, generator: np.random.Generator) -> np.ndarray:
-    """The bias value [N] of images with the labels `y` [N]; of conflicting ones each other value is as likely.
+    """Draw the bias value [N] of images with the labels `y` [N]; conflicting images get each other value equally often.
 
-    With the same generator, an image that conflicts at one severity does so at every larger one, with the same value.
+    With the same generator, an image that conflicts at one severity also conflicts at every larger one, with the same
+    value.
     """
     order, shift = generator.permutation(len(y)), generator.integers(1, classes, len(y))
-    found = y.astype(np.int64)
+    bias = y.astype(np.int64)
     for label in range(classes):
-        own = order[y[order] == label]
-        rows = own[: number_of_conflicting(severity, len(own))]
-        found[rows] = (label + shift[rows]) % classes
-    return found
+        members = order[y[order] == label]
+        rows = members[: number_of_conflicting(severity, len(members))]
+        bias[rows] = (label + shift[rows]) % classes
+    return bias
 
 
 def held_out(y: np.ndarray, classes: int, most: int, name: str, generator: np.random.Generator) -> list[np.ndarray]:
-    """The rows that train and those that validate, of as many images of each class as the rarest has, or `most`.
+    """Draw the rows that train and those that validate: equally many images of each class, at most `most`.
 
-    y: labels [N]; name: of the images. UsageError where a class has too few.
+    y: labels [N]. name: of the images, for the message. Raises UsageError if a class has too few images.
     """
     per_class = min(most, int(np.bincount(y, minlength=classes).min()))
     held = per_class // HELD_OUT
@@ -184,73 +190,74 @@ def held_out(y: np.ndarray, classes: int, most: int, name: str, generator: np.ra
 
 
 def in_turn(y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The rows [n] in an order of which every beginning has the classes' shares of all, and first one of each class.
+    """Interleave the rows [n] by class: every leading part has the classes' overall shares, one of each class first.
 
-    Within a class they stay as they are. y: labels [N] of all images.
+    The order within a class stays. y: labels [N] of all images.
     """
     labels = y[rows]
     turn = np.empty(len(rows))
     for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        turn[own] = np.arange(len(own)) / len(own)
+        members = np.flatnonzero(labels == label)
+        turn[members] = np.arange(len(members)) / len(members)
     return rows[np.argsort(turn, kind="stable")]
 
 
-def short(what: str, images: Mapping[str, tuple[int, int]]) -> None:
-    """UsageError where there are too few images. images: what they are -> (how many there are, are needed)."""
-    lacking = [
-        f"{there:,} {name} images where {needed:,} are needed, {needed - there:,} short"
-        for name, (there, needed) in images.items()
-        if there < needed
-    ]
+def refuse_too_few(name: str, images: Mapping[str, tuple[int, int]]) -> None:
+    """Raise UsageError if there are too few images of a kind. images: kind -> (available, needed)."""
+    lacking = []
+    for kind, (available, needed) in images.items():
+        if available < needed:
+            missing = needed - available
+            lacking.append(f"{available:,} {kind} images where {needed:,} are needed, {missing:,} short")
     if lacking:
-        raise UsageError(f"too few images for '{what}': {'; '.join(lacking)}")
+        raise UsageError(f"too few images for '{name}': {'; '.join(lacking)}")
 
 
 def counted(source: Source) -> str:
-    """In words how many images of each class are aligned, and how many conflict; of those with bias labels."""
+    """Describe how many images of each class are aligned and how many conflict."""
     assert source.bias is not None
     is_aligned = source.bias == source.y
-    return ", ".join(
-        f"{int(((source.y == y) & (is_aligned == (kind == ALIGNED))).sum()):,} {name} {kind}"
-        for y, name in enumerate(source.classes)
-        for kind in (ALIGNED, CONFLICTING)
-    )
+    counts = []
+    for y, name in enumerate(source.classes):
+        aligned = is_aligned[source.y == y]
+        counts += [f"{int(aligned.sum()):,} {name} {ALIGNED}", f"{int((~aligned).sum()):,} {name} {CONFLICTING}"]
+    return ", ".join(counts)
 
 
-def one_sided(source: Source, so: str = "scores of both kinds rest on other classes") -> str:
-    """What a user should know of classes that have aligned or conflicting images only; empty where there are none.
-
-    so: what follows.
-    """
+def one_sided(source: Source, consequence: str = "scores of both kinds rest on other classes") -> str:
+    """Describe the classes with only aligned or only conflicting images, and the consequence; empty if none is."""
     if source.bias is None:
         return ""
     kinds = {ALIGNED: source.bias == source.y, CONFLICTING: source.bias != source.y}
-    lacking = [
-        f"no {word} image of {', '.join(own)}"
-        for word, images in kinds.items()
-        if (own := [name for label, name in enumerate(source.classes) if not images[source.y == label].any()])
-    ]
-    return f"'{source.name}' has {' and '.join(lacking)}: {so}" if lacking else ""
+    lacking = []
+    for kind, is_of_kind in kinds.items():
+        labels = np.unique(source.y[is_of_kind])
+        classes = [name for label, name in enumerate(source.classes) if label not in labels]
+        if classes:
+            lacking.append(f"no {kind} image of {', '.join(classes)}")
+    return f"'{source.name}' has {' and '.join(lacking)}: {consequence}" if lacking else ""
 
 
 def grouped(source: S) -> S:
-    """The images in groups by class and alignment, which say what they are.
+    """Group the images by class and alignment, with these as the groups' roles.
 
-    Raises UsageError where there is no aligned or no conflicting image: then no score of both is defined.
+    Raises UsageError if there is no aligned or no conflicting image, because no AC score is defined then.
     """
     assert source.bias is not None
     is_aligned = source.bias == source.y
-    for word, images in ((ALIGNED, is_aligned.sum()), (CONFLICTING, (~is_aligned).sum())):
+    for kind, images in ((ALIGNED, is_aligned.sum()), (CONFLICTING, (~is_aligned).sum())):
         if not images:
             raise UsageError(
-                f"none of the {len(source)} images of '{source.name}' is {word}: there is no AC score, which takes "
+                f"none of the {len(source)} images of '{source.name}' is {kind}: there is no AC score, which takes "
                 "both kinds to validate and to test"
             )
     try:
         slugs = list(record.slugs(source.classes).values())
     except ValueError as error:
         raise UsageError(f"'{source.name}': {error}") from None
-    roles = {f"{c}-{word}": {"class": c, "alignment": word} for c in slugs for word in (ALIGNED, CONFLICTING)}
+    roles: dict[str, Mapping[str, str]] = {}
+    for label, kind in itertools.product(slugs, (ALIGNED, CONFLICTING)):
+        roles[f"{label}-{kind}"] = {"class": label, "alignment": kind}
     group = np.array(list(roles), dtype=object)[2 * source.y + ~is_aligned]
-    return replace(source, group=group, roles={name: roles[name] for name in roles if name in set(group.tolist())})
+    occurring = set(group.tolist())
+    return replace(source, group=group, roles={name: role for name, role in roles.items() if name in occurring})

@@ -1,6 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky 2009), and their test images under corruptions (Hendrycks & Dietterich 2019).
 
-The former are Python's batches, the latter arrays: `<corruption>.npy` has the images of severity 1, then of 2, up to 5.
+CIFAR is read from Python's batches. The corrupted images are arrays: `<corruption>.npy` has the images of severity 1,
+then of severity 2, up to 5.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from torch import Tensor
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk, count_differences, some
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
 from biasbed.errors import UsageError
 
 SIDE = 32  # pixels
-SAMPLED = 997  # every so many-th image of an array enters its fingerprint
+SAMPLED = 997  # step between the images of an array that enter its fingerprint
 _FINE = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
 caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
@@ -45,11 +46,11 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 
 
 class Batches(OnDisk):
-    """Images of CIFAR, in Python's batches."""
+    """Images of CIFAR in Python's batches."""
 
-    classes_of: str  # of `CLASSES`
-    batches: tuple[str, ...]  # files
-    key: str  # of the labels in a file
+    classes_of: str  # key of `CLASSES`
+    batches: tuple[str, ...]  # file names
+    key: str  # key of the labels in a file
     kind = "Python batches"
     licence = "unclear: images from the web"
     source = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -59,15 +60,16 @@ class Batches(OnDisk):
         return len(CLASSES[self.classes_of])
 
     def open(self, data_dir: Path) -> MemorySource:
-        """The images; UsageError where a file is missing or is no such batch."""
+        """Open the images. Raises UsageError if a file is missing or is no batch of CIFAR."""
         folder = self.folder(data_dir)
         missing = [name for name in self.batches if not (folder / name).is_file()]
         if missing:
             self.refuse(folder, f"{some(missing)} missing")
         with reading():
             states = [(folder / name).stat() for name in self.batches]
-        known = tuple((state.st_size, state.st_mtime_ns) for state in states)
-        return _batches(self.name, self.classes_of, self.key, tuple(folder / name for name in self.batches), known)
+        versions = tuple((state.st_size, state.st_mtime_ns) for state in states)
+        files = tuple(folder / name for name in self.batches)
+        return _batches(self.name, self.classes_of, self.key, files, versions)
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
@@ -78,7 +80,7 @@ class Batches(OnDisk):
             source.num_labels,
             source.fingerprint,
             are_images=False,
-            differences=_differences(source, self.images),
+            differences=count_differences(len(source), self.images),
         )
 
     def _is_in(self, folder: Path) -> bool:
@@ -87,26 +89,26 @@ class Batches(OnDisk):
 
 @functools.lru_cache(maxsize=2)
 def _batches(
-    name: str, classes_of: str, key: str, files: tuple[Path, ...], states: tuple[tuple[int, int], ...]
+    name: str, classes_of: str, key: str, files: tuple[Path, ...], versions: tuple[tuple[int, int], ...]
 ) -> MemorySource:
-    """All files, one after the other; read once as long as they are so."""
+    """Read all files, in order. versions: (size, time) of each file, so that unchanged files are read once."""
     classes = CLASSES[classes_of]
     images, labels, ids = [], [], []
     for path in files:
-        own, y = _batch(path, key, len(classes))
-        images.append(own)
+        pixels, y = _batch(path, key, len(classes))
+        images.append(pixels)
         labels.append(y)
         ids += [f"{path.name}/{row:05}" for row in range(len(y))]
     return MemorySource(name=name, classes=classes, y=np.concatenate(labels), ids=ids, images=np.concatenate(images))
 
 
 def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """(images [n,3,32,32] uint8, labels [n] int64) of a file; UsageError where it is no such batch."""
+    """Read (images [n,3,32,32] uint8, labels [n] int64) from a file. Raises UsageError if it is no batch of CIFAR."""
     try:
         with reading_file(path) as file:
-            found = _Batch(file, encoding="latin1").load()
-        images, labels = np.asarray(found["data"]), np.asarray(found[key], dtype=np.int64)
-    except Exception as error:  # of what is no pickle, nearly anything is raised
+            batch = _Batch(file, encoding="latin1").load()
+        images, labels = np.asarray(batch["data"]), np.asarray(batch[key], dtype=np.int64)
+    except Exception as error:  # a damaged pickle may raise nearly anything
         raise UsageError(f"{path} is no batch of CIFAR, or is cut off: {type(error).__name__}; get it again") from None
     fits = images.dtype == np.uint8 and images.shape == (len(labels), 3 * SIDE * SIDE) and len(labels)
     if not fits or not 0 <= labels.min() <= labels.max() < classes:
@@ -115,7 +117,7 @@ def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Batch(pickle.Unpickler):
-    """Reads arrays, numbers and words, and nothing that could run: a pickle from the web is a program."""
+    """Unpickler that accepts only arrays, numbers and strings, because a pickle from the web may run any program."""
 
     def find_class(self, module: str, name: str) -> Any:
         is_numpy = re.fullmatch(r"numpy(\._?core\.multiarray)?", module) and name in (
@@ -129,7 +131,7 @@ class _Batch(pickle.Unpickler):
 
 
 class CIFAR10(Batches):
-    """The 10,000 test images of CIFAR-10."""
+    """CIFAR-10's 10,000 test images."""
 
     name = "cifar10"
     classes_of = "cifar10"
@@ -141,7 +143,7 @@ class CIFAR10(Batches):
 
 
 class CIFAR10Train(CIFAR10):
-    """The 50,000 training images of CIFAR-10."""
+    """CIFAR-10's 50,000 training images."""
 
     name = "cifar10_train"
     images = 50_000
@@ -149,7 +151,7 @@ class CIFAR10Train(CIFAR10):
 
 
 class CIFAR100(Batches):
-    """The 10,000 test images of CIFAR-100, by their fine labels."""
+    """CIFAR-100's 10,000 test images, with the fine labels."""
 
     name = "cifar100"
     classes_of = "cifar100"
@@ -161,7 +163,7 @@ class CIFAR100(Batches):
 
 
 class CIFAR100Train(CIFAR100):
-    """The 50,000 training images of CIFAR-100."""
+    """CIFAR-100's 50,000 training images."""
 
     name = "cifar100_train"
     images = 50_000
@@ -173,43 +175,40 @@ class CIFAR100Train(CIFAR100):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ArraySource(Source):
-    """Images in .npy files [n,32,32,3] that are all of one length, of which a row is read when it is asked for.
-
-    `place` [N] int64: of each image its number, counted through all files.
-    """
+    """Images in .npy files [n,32,32,3] of equal length, of which rows are read on demand."""
 
     files: tuple[Path, ...]
-    each: int  # images of a file
-    place: np.ndarray
+    each: int  # images per file
+    position: np.ndarray  # number [N] int64 of each image, counted through all files
 
     @property
     def shape(self) -> tuple[int, ...]:
         return 3, SIDE, SIDE
 
     def load_all(self, rows: np.ndarray) -> Tensor:
-        places = self.place[rows]
-        found = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
-        for number in np.unique(places // self.each).tolist():
-            own = places // self.each == number
-            found[own] = _array(self.files[number])[places[own] % self.each]
-        return torch.from_numpy(found).permute(0, 3, 1, 2).contiguous()
+        files, rows_in_file = np.divmod(self.position[rows], self.each)
+        images = np.empty((len(rows), SIDE, SIDE, 3), np.uint8)
+        for number in np.unique(files).tolist():
+            at = files == number
+            images[at] = _array(self.files[number])[rows_in_file[at]]
+        return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
     def open(self, row: int) -> Picture:
         return Decoded(self.load_all(np.array([row]))[0])
 
     def fingerprint(self) -> str:
-        """Of names, labels and some images of each file: all would be gigabytes to read for every run."""
+        """Hash names, labels and a sample of each file's images, because all images are gigabytes."""
         return self._digest(*(np.ascontiguousarray(_array(path)[::SAMPLED]).tobytes() for path in self.files))
 
     def _columns(self) -> tuple[str, ...]:
-        return *super()._columns(), "place"
+        return *super()._columns(), "position"
 
 
 @functools.lru_cache(maxsize=64)
 def _array(path: Path) -> np.ndarray:
-    """A file's array, of which what is asked for is read."""
-    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    return found
+    """Map a file's array into memory."""
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
 
 
 class CorruptedArrays(OnDisk):
@@ -226,7 +225,7 @@ class CorruptedArrays(OnDisk):
         return len(CLASSES[self.classes_of])
 
     def open(self, data_dir: Path) -> ArraySource:
-        """All images, condition by condition; UsageError where a file is missing, damaged or not of these images."""
+        """Open all images, condition by condition. Raises UsageError if a file is missing, damaged or does not fit."""
         folder = self.folder(data_dir)
         names = [*(f"{name}.npy" for name in self.corruptions), "labels.npy"]
         missing = [name for name in names if not (folder / name).is_file()]
@@ -238,7 +237,10 @@ class CorruptedArrays(OnDisk):
         for path in files:
             self._refuse_shape(path, len(y))
         each = len(y) // len(SEVERITIES)
-        ids = [f"{name}/{row:05}" for name in (c.replace("-", "/") for c in self._conditions) for row in range(each)]
+        ids: list[str] = []
+        for condition in self._conditions:
+            folder_name = condition.replace("-", "/")
+            ids += [f"{folder_name}/{row:05}" for row in range(each)]
         return ArraySource(
             name=self.name,
             classes=CLASSES[self.classes_of],
@@ -248,7 +250,7 @@ class CorruptedArrays(OnDisk):
             conditions=self._conditions,
             files=files,
             each=len(y),
-            place=np.arange(len(ids)),
+            position=np.arange(len(ids)),
         )
 
     def contents(self, data_dir: Path) -> Contents:
@@ -261,7 +263,7 @@ class CorruptedArrays(OnDisk):
             source.num_labels,
             source.fingerprint,
             are_images=False,
-            differences=_differences(source, self.images),
+            differences=count_differences(len(source), self.images),
         )
 
     @property
@@ -272,7 +274,7 @@ class CorruptedArrays(OnDisk):
         return any((folder / f"{name}.npy").is_file() for name in self.corruptions)
 
     def _labels(self, folder: Path) -> np.ndarray:
-        """[5 n] int64, the same for every severity."""
+        """Read the labels [5 n] int64, which must be the same for every severity."""
         path = folder / "labels.npy"
         labels = _opened(path)
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels) or len(labels) % len(SEVERITIES):
@@ -285,24 +287,24 @@ class CorruptedArrays(OnDisk):
         return np.asarray(labels, dtype=np.int64)
 
     def _refuse_shape(self, path: Path, images: int) -> None:
-        array, wanted = _opened(path), (images, SIDE, SIDE, 3)
-        if array.shape != wanted or array.dtype != np.uint8:
-            here, there = (" x ".join(map(str, shape)) for shape in (array.shape, wanted))
+        array, expected = _opened(path), (images, SIDE, SIDE, 3)
+        if array.shape != expected or array.dtype != np.uint8:
+            here, there = (" x ".join(map(str, shape)) for shape in (array.shape, expected))
             raise UsageError(f"{path} is {array.dtype} {here}, and by labels.npy it should be uint8 {there}")
 
 
 def _opened(path: Path) -> np.ndarray:
-    """As `_array`, afresh; UsageError where it is no such file."""
+    """Map a file's array into memory, without a cache. Raises UsageError if it is no array."""
     try:
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or "it is no array, or is cut off"
         raise UsageError(f"can't read {path}: {reason}; get it again") from None
-    return found
+    return array
 
 
 class CIFAR10C(CorruptedArrays):
-    """CIFAR-10-C."""
+    """CIFAR-10-C: the 15 corruptions of the benchmark."""
 
     name = "cifar10_c"
     classes_of = "cifar10"
@@ -312,15 +314,10 @@ class CIFAR10C(CorruptedArrays):
 
 
 class CIFAR100C(CorruptedArrays):
-    """CIFAR-100-C."""
+    """CIFAR-100-C: the 15 corruptions of the benchmark."""
 
     name = "cifar100_c"
     classes_of = "cifar100"
     places = ("CIFAR-100-C", "cifar100/CIFAR-100-C", "cifar-100/CIFAR-100-C")
     archives = ("CIFAR-100-C.tar",)
     source = "https://zenodo.org/records/3555552"
-
-
-def _differences(source: Source, released: int) -> tuple[str, ...]:
-    known = len(source) == released
-    return () if known else (f"{len(source):,} images; the release has {released:,}",)

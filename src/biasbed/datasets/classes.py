@@ -1,4 +1,4 @@
-"""Names of classes, and of stimuli that tell theirs."""
+"""Class lists of ImageNet and of its 16 categories, and classes in the file names of stimuli."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 @functools.cache
 def imagenet_classes(subset: str = "") -> tuple[str, ...]:
-    """WordNet ids of ImageNet-1k, or of its 200-class subset `a` or `r`, sorted: an id's position is its label.
+    """Return the WordNet ids of ImageNet-1k, or of its 200-class subset `a` or `r`; an id's position is its label.
 
-    From the lists in timm's package, read without importing it. Hendrycks et al. 2021 have the subsets.
+    Reads the lists in timm's package without importing it. The subsets are those of Hendrycks et al. 2021.
     """
     spec = find_spec("timm")
     assert spec is not None
@@ -52,17 +52,17 @@ _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
 
 
 def image_name(name: str) -> str:
-    """The bare name of a stimulus: without folders, without the six fields that an experiment puts in front.
+    """Return the name of a stimulus without folders and without the six fields that an experiment puts before it.
 
     `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
     the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
     """
     base = name.replace("\\", "/").rpartition("/")[2]
-    found = _TRIAL.fullmatch(base)
-    return found["image"] if found else base
+    match = _TRIAL.fullmatch(base)
+    return match["image"] if match else base
 
 
 def cue_classes(name: str) -> tuple[str, str] | None:
-    """(shape's class, texture's class) of `.../airplane1-bicycle2.png`, prefixed or not; None for any other name."""
-    found = _CUES.fullmatch(image_name(name))
-    return (found["shape"], found["texture"]) if found else None
+    """Parse (shape's class, texture's class) from `.../airplane1-bicycle2.png`, prefixed or not, or return None."""
+    match = _CUES.fullmatch(image_name(name))
+    return (match["shape"], match["texture"]) if match else None

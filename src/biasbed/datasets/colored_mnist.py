@@ -1,9 +1,9 @@
-"""Colored MNIST of ten classes: digits in a colour that nearly always goes with the digit.
+"""Colored MNIST of ten classes: digits in a colour that agrees with the digit in most images.
 
 The images follow Nam, Cha, Ahn, Lee and Shin, Learning from Failure, NeurIPS 2020: the digit is coloured on black, in
-its colour's mean and some noise, one draw per image. The parts are of the sizes in the Align-Conflict paper: 4,500
-images of each class train, 500 are for validation with as many conflicting ones in proportion, and the 10,000 test
-digits have every colour alike. Another data set is called Colored MNIST in `datasets/mnist.py`: of two classes.
+the mean of its colour plus noise that is drawn once per image. The sizes are those of the Align-Conflict paper: of each
+class 4,500 images train and 500 validate, with the same share of conflicting ones; the 10,000 test digits have random
+colours. The Colored MNIST of `datasets/mnist.py` is another data set, of two classes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from biasbed import record
 from biasbed.data.source import MemorySource
 from biasbed.datasets.base import Contents
-from biasbed.datasets.biased import BiasedData, Division, Wanted, counted, drawn_biases, held_out, refuse_tiny
+from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted, drawn_biases, held_out, refuse_tiny
 from biasbed.datasets.mnist import SIZE, Digits, MNISTFiles, pooled
 
 CLASSES = tuple(map(str, range(10)))
-SEVERITY = 5.0  # percent, unless told otherwise
+SEVERITY = 5.0  # default, in percent
 PER_CLASS = 5000  # digits of each class in training and validation together
-# Mean red, green and blue of each bias value, where full intensity is 1. The usual deviation of the noise around them
+# Mean red, green and blue of each bias value, with full intensity 1. The default deviation of the noise around them
 # (biased.COLOUR_NOISE) is the largest of those that they have.
 MEANS = np.array(
     [
@@ -44,7 +44,7 @@ MEANS = np.array(
 
 
 class ColoredMNIST10(MNISTFiles, BiasedData):
-    """45,000 images to train on, 5,000 for validation, 10,000 for the test."""
+    """Colored MNIST: 45,000 images train, 5,000 validate, 10,000 test."""
 
     name = "colored_mnist_10"
     bias_type = "colour"
@@ -59,50 +59,51 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = wanted.severity_or(SEVERITY)
-        size = SIZE if SIZE % wanted.image_size else wanted.image_size
-        made = functools.partial(_images, self.digits(data_dir), wanted.seed, size, wanted.colour_noise)
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        share = request.severity_or(SEVERITY)
+        size = SIZE if SIZE % request.image_size else request.image_size
+        made = functools.partial(_images, self.digits(data_dir), request.seed, size, request.colour_noise)
         train = made("train", share)
         refuse_tiny(self.name, share, len(train) // len(CLASSES))
         return Division(train, made("val", share), made("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
-        found = self.of_files(data_dir, lambda digits: record.digest(digits.sha256))
-        made = self.parts(data_dir, Wanted(SEVERITY, 0, SIZE))
-        return dataclasses.replace(found, remarks=(*found.remarks, f"at {SEVERITY:g} % trains {counted(made.train)}"))
+        contents = self.file_contents(data_dir, lambda digits: record.digest(digits.sha256))
+        parts = self.parts(data_dir, DivisionRequest(SEVERITY, 0, SIZE))
+        remark = f"at {SEVERITY:g} % trains {counted(parts.train)}"
+        return dataclasses.replace(contents, remarks=(*contents.remarks, remark))
 
 
 @functools.lru_cache(maxsize=8)
 def _images(digits: Digits, seed: int, size: int, noise: float, part: str, severity: float | None) -> MemorySource:
-    """One part, ordered by class; without a severity, with each colour on each class alike."""
-    own = _divided(digits, seed)[part]
-    y, generator = digits.labels[own], np.random.default_rng([seed, *f"colored_mnist_10 {part}".encode()])
+    """Make one part, ordered by class; without a severity, colours are independent of the class."""
+    rows = _divided(digits, seed)[part]
+    y, generator = digits.labels[rows], np.random.default_rng([seed, *f"colored_mnist_10 {part}".encode()])
     if severity is None:
-        bias = generator.integers(0, len(CLASSES), len(own))
+        bias = generator.integers(0, len(CLASSES), len(rows))
     else:
         bias = drawn_biases(y, severity, len(CLASSES), generator)
-    images = colored(digits.images[own], bias, noise * generator.standard_normal((len(own), 3)))
-    ids = [digits.name(number) for number in own]
+    images = colored(digits.images[rows], bias, noise * generator.standard_normal((len(rows), 3)))
+    ids = [digits.name(number) for number in rows]
     name = {"train": "colored_mnist_10", "val": "colored_mnist_10_val", "test": "colored_mnist_10_test"}[part]
     return MemorySource(name=name, classes=CLASSES, y=y, ids=ids, bias=bias, images=pooled(images, size))
 
 
 def _divided(digits: Digits, seed: int) -> dict[str, np.ndarray]:
-    """Numbers of the digits of each part, of which the seed draws two; UsageError where a class has too few."""
+    """Return the numbers of the digits in each part; the seed draws train and val. Raises UsageError for too few."""
     first, generator = digits.parts[0], np.random.default_rng([seed, *b"colored_mnist_10 parts"])
     train, validation = held_out(digits.labels[:first], len(CLASSES), PER_CLASS, "MNIST", generator)
     return {"train": train, "val": validation, "test": np.arange(first, len(digits.labels))}
 
 
 def colored(images: np.ndarray, bias: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Grey images [n,28,28] in the colours of their bias values [n], uint8 [n,3,28,28].
+    """Colour grey images [n,28,28] by their bias values [n]: uint8 [n,3,28,28].
 
-    noise: [n,3] by which red, green and blue are off the colour's mean, where full intensity is 1.
+    noise: deviation [n,3] of red, green and blue from the colour's mean, with full intensity 1.
     """
     colour = np.clip(MEANS[bias] + noise, 0, 1)[:, :, None, None]
-    found = np.empty((len(images), 3, *images.shape[1:]), np.uint8)
-    for start in range(0, len(images), 1024):  # in blocks, which stay in the cache; what is cut off rounds down
+    coloured = np.empty((len(images), 3, *images.shape[1:]), np.uint8)
+    for start in range(0, len(images), 1024):  # in blocks that fit the cache; the assignment rounds down
         at = slice(start, start + 1024)
-        found[at] = colour[at] * images[at, None]
-    return found
+        coloured[at] = colour[at] * images[at, None]
+    return coloured

@@ -1,10 +1,10 @@
-"""Corrupted CIFAR-10: photographs under a corruption that nearly always goes with their class.
+"""Corrupted CIFAR-10: a biased data set whose images have a corruption that agrees with the class in most images.
 
 Nam, Cha, Ahn, Lee and Shin, Learning from Failure, NeurIPS 2020, section 4: CIFAR-10's images with the corruptions of
-CIFAR-10-C (Hendrycks & Dietterich 2019), class k with the k-th of ten; two such lists. The parts are those of Colored
-MNIST in this suite: 4,500 images of each class train, 500 validate with as many conflicting ones in proportion, and the
-10,000 test images have every corruption on every class equally often. An image that has the same corruption in two
-settings of the severity is the same there.
+CIFAR-10-C (Hendrycks & Dietterich 2019), class k with the k-th of ten; there are two such lists. The parts are those of
+the ten-class Colored MNIST: of each class 4,500 images train and 500 validate, with the same share of conflicting ones;
+in the 10,000 test images each class has each corruption equally often. An image with the same corruption at two
+settings of the severity has the same pixels.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from biasbed.datasets.biased import (
     CORRUPTION,
     BiasedData,
     Division,
-    Wanted,
+    DivisionRequest,
     counted,
     drawn_biases,
     held_out,
@@ -34,39 +34,39 @@ from biasbed.datasets.biased import (
 from biasbed.datasets.cifar import CIFAR10, SIDE, CIFAR10Train
 from biasbed.errors import UsageError
 
-SEVERITY = 5.0  # percent, unless told otherwise
+SEVERITY = 5.0  # default, in percent
 PER_CLASS = 5000  # images of each class in training and validation together
-ORIGINAL = "original"  # in place of a corruption: the image as it is
+ORIGINAL = "original"  # stands for no corruption
 
 
 @dataclass(frozen=True)
 class ByBias:
-    """What is done to images: `corruptions` by bias value, how strong they are, and what their draws follow from."""
+    """Corruption of images by their bias value: a corruption per value, the severity and the seed of the draws."""
 
     corruptions: tuple[str, ...]
     severity: int
     seed: int
-    frost: Path  # where its photographs are, if that is one of them
+    frost: Path  # folder of frost's photographs, if frost is one of the corruptions
 
-    def shown(self, source: MemorySource, rows: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        """uint8 [n,3,32,32]: these rows [n] of a source, each under the corruption of its bias value [n].
+    def corrupt(self, source: MemorySource, rows: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """Corrupt the rows [n] of a source by the corruptions of their bias values [n]: uint8 [n,3,32,32].
 
-        UsageError where a corruption lacks what it needs.
+        Raises UsageError if a corruption lacks its files or packages.
         """
-        found = source.images[rows]
+        images = source.images[rows]
         for value in np.unique(bias).tolist():
             name = self.corruptions[value]
             if name == ORIGINAL:
                 continue
             corruption = find(name, self.frost)
             for at in np.flatnonzero(bias == value).tolist():
-                image = np.ascontiguousarray(found[at].transpose(1, 2, 0))
-                made = corrupt(image, corruption, self.severity, self.seed, source.ids[int(rows[at])])
-                found[at] = made.transpose(2, 0, 1)
-        return found
+                image = np.ascontiguousarray(images[at].transpose(1, 2, 0))
+                corrupted = corrupt(image, corruption, self.severity, self.seed, source.ids[int(rows[at])])
+                images[at] = corrupted.transpose(2, 0, 1)
+        return images
 
     def try_out(self) -> None:
-        """UsageError where a corruption lacks what it needs, before thousands of images are made."""
+        """Raise UsageError if a corruption lacks its files or packages, before thousands of images are made."""
         grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
         for name in self.corruptions:
             if name != ORIGINAL:
@@ -74,7 +74,7 @@ class ByBias:
 
 
 class CorruptedCIFAR10(CIFAR10, BiasedData):
-    """45,000 images to train on, 5,000 for validation, 10,000 for the test; the authors' type 0."""
+    """Corrupted CIFAR-10, the authors' type 0: 45,000 images train, 5,000 validate, 10,000 test."""
 
     name = "corrupted_cifar10"
     images = 60_000
@@ -92,16 +92,16 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
         "data.severity": SEVERITY,
     }
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share, source = wanted.severity_or(SEVERITY), self.open(data_dir)
-        recipe = ByBias(self.corruptions, wanted.corruption, wanted.seed, wanted.frost)
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        share, source = request.severity_or(SEVERITY), self.open(data_dir)
+        recipe = ByBias(self.corruptions, request.corruption, request.seed, request.frost)
         recipe.try_out()
-        refuse_tiny(self.name, share, len(drawn(source, wanted.seed, "train", share)[0]) // self.num_classes)
-        made = functools.partial(_images, self.name, source, recipe)
-        return Division(made("train", share), made("val", share), made("test", None), share)
+        refuse_tiny(self.name, share, len(drawn(source, request.seed, "train", share)[0]) // self.num_classes)
+        make = functools.partial(_images, self.name, source, recipe)
+        return Division(make("train", share), make("val", share), make("test", None), share)
 
     def contents(self, data_dir: Path) -> Contents:
-        found, source = super().contents(data_dir), self.open(data_dir)
+        contents, source = super().contents(data_dir), self.open(data_dir)
         rows, bias = drawn(source, 0, "train", SEVERITY)
         train = replace(source.subset(rows, self.name), bias=bias)
         remarks = [f"at {SEVERITY:g} % trains {counted(train)}"]
@@ -109,11 +109,11 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
             ByBias(self.corruptions, CORRUPTION, 0, data_dir / "frost").try_out()
         except UsageError as error:
             remarks.append(f"training on it needs more than there is in {data_dir}: {error}")
-        return dataclasses.replace(found, remarks=(*found.remarks, *remarks))
+        return dataclasses.replace(contents, remarks=(*contents.remarks, *remarks))
 
 
 class CorruptedCIFAR10Type1(CorruptedCIFAR10):
-    """The same images with noise and blur, and one class as it is: the authors' type 1."""
+    """Corrupted CIFAR-10, the authors' type 1: noise and blur, and one class without a corruption."""
 
     name = "corrupted_cifar10_type1"
     corruptions = (
@@ -122,48 +122,49 @@ class CorruptedCIFAR10Type1(CorruptedCIFAR10):
     )
 
 
-# --- what is drawn, and made ------------------------------------------------------------------------------------------
+# --- draws and images -------------------------------------------------------------------------------------------------
 
 
 def drawn(source: MemorySource, seed: int, part: str, severity: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """(rows [n] of a part, in order of class to train and to validate; the bias value of each [n]).
+    """Draw (rows [n], bias values [n]) of a part; training and validation rows are in the order of the classes.
 
-    Without a severity every class has every bias value as often, up to one. The two types draw alike. UsageError where
-    a class has too few images.
+    Without a severity each class has each bias value equally often, up to one. Both types of the data set have the same
+    draws. Raises UsageError if a class has too few images.
     """
     generator = np.random.default_rng([seed, *b"corrupted_cifar10 parts"])
     is_test = np.array([name.startswith(CIFAR10.batches) for name in source.ids])
     tested, others = np.flatnonzero(is_test), np.flatnonzero(~is_test)
     classes = len(source.classes)
-    train, validation = (others[own] for own in held_out(source.y[others], classes, PER_CLASS, "CIFAR-10", generator))
-    rows = {"train": train, "val": validation, "test": tested}[part]
+    train, validation = held_out(source.y[others], classes, PER_CLASS, "CIFAR-10", generator)
+    rows = {"train": others[train], "val": others[validation], "test": tested}[part]
     generator = np.random.default_rng([seed, *f"corrupted_cifar10 {part}".encode()])
     if severity is not None:
         return rows, drawn_biases(source.y[rows], severity, classes, generator)
     bias = np.empty(len(rows), dtype=np.int64)
     for label in range(classes):
-        own = generator.permutation(np.flatnonzero(source.y[rows] == label))
-        bias[own] = (label + np.arange(len(own))) % classes
+        members = generator.permutation(np.flatnonzero(source.y[rows] == label))
+        bias[members] = (label + np.arange(len(members))) % classes
     return rows, bias
 
 
 @functools.lru_cache(maxsize=3)
 def _images(name: str, source: MemorySource, recipe: ByBias, part: str, severity: float | None) -> MemorySource:
-    """One part; without a severity the test."""
+    """Make one part; without a severity, the test."""
     rows, bias = drawn(source, recipe.seed, part, severity)
     y = source.y[rows]
     if severity is None:
-        images = recipe.shown(source, rows, bias)
-    else:  # most are the same at every severity: less than a second, where all take ten
+        images = recipe.corrupt(source, rows, bias)
+    else:  # aligned images are the same at every severity: reusing them takes a second instead of ten
         images = _aligned(source, recipe, part).copy()
         conflicting = np.flatnonzero(bias != y)
-        images[conflicting] = recipe.shown(source, rows[conflicting], bias[conflicting])
-    called = {"train": name, "val": f"{name}_val", "test": f"{name}_test"}[part]
-    return MemorySource(name=called, classes=source.classes, y=y, ids=source.names.at(rows), bias=bias, images=images)
+        images[conflicting] = recipe.corrupt(source, rows[conflicting], bias[conflicting])
+    part_name = {"train": name, "val": f"{name}_val", "test": f"{name}_test"}[part]
+    ids = source.names.at(rows)
+    return MemorySource(name=part_name, classes=source.classes, y=y, ids=ids, bias=bias, images=images)
 
 
 @functools.lru_cache(maxsize=2)
 def _aligned(source: MemorySource, recipe: ByBias, part: str) -> np.ndarray:
-    """uint8 [n,3,32,32]: the images of a part, as if none were conflicting."""
+    """Make the images of a part with all of them aligned: uint8 [n,3,32,32]."""
     rows, _ = drawn(source, recipe.seed, part, 0.0)
-    return recipe.shown(source, rows, source.y[rows])
+    return recipe.corrupt(source, rows, source.y[rows])

@@ -1,11 +1,12 @@
-"""Names of corruptions as releases call them, and the errors of AlexNet on them by which ImageNet-C is normalised.
+"""Corruption benchmarks: names in the releases, and AlexNet's errors that normalise ImageNet-C's mCE.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019:
-15 corruptions in four groups, four extra ones to validate on, five severities each; `data.corruptions` makes them.
+15 corruptions in four groups, four extra ones for validation, five severities each; `data.corruptions` makes them.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 from biasbed.data import corruptions
@@ -13,14 +14,14 @@ from biasbed.data.corruptions import BENCHMARK, EXTRAS
 
 __all__ = ["ALEXNET", "ALEXNET_CLEAN", "BAR", "BENCHMARK", "EXTRAS", "GROUPS", "IN_3D", "SEVERITIES", "conditions"]
 
-SEVERITIES = tuple(map(str, corruptions.SEVERITIES))  # as folders are named
+SEVERITIES = tuple(map(str, corruptions.SEVERITIES))  # names of folders
 GROUPS: Mapping[str, tuple[str, ...]] = {
     group: tuple(name for name in BENCHMARK if corruptions.CORRUPTIONS[name].group == group)
     for group in corruptions.GROUPS
 }
 
-# Top-1 errors of torchvision's AlexNet (weights V1) on the released files, means of five severities: the constants of
-# AugMix's evaluation code, which are also the means of those that the authors posted by severity.
+# Top-1 errors of torchvision's AlexNet (weights V1) on the released files, averaged over the severities: the constants
+# of AugMix's evaluation code, which equal the means of the authors' errors by severity.
 ALEXNET: Mapping[str, float] = {
     **{"gaussian_noise": 0.886428, "shot_noise": 0.894468, "impulse_noise": 0.922640},
     **{"defocus_blur": 0.819880, "glass_blur": 0.826268, "motion_blur": 0.785948, "zoom_blur": 0.798360},
@@ -30,7 +31,7 @@ ALEXNET: Mapping[str, float] = {
 ALEXNET_CLEAN = 0.43478  # its error on ImageNet's validation images
 
 # Mintun, Kirillov & Xie, On Interaction Between Augmentations and Corruptions in Natural Corruption Robustness, 2021.
-# Of each corruption the strengths of its five severities, as which the folders are named.
+# Corruption -> strengths of its five severities, which are the names of the folders.
 BAR: Mapping[str, tuple[str, ...]] = {
     "blue_noise_sample": ("0.80", "1.60", "2.40", "4.00", "5.60"),
     "brownish_noise": ("1.00", "2.00", "3.00", "4.00", "5.00"),
@@ -51,5 +52,5 @@ IN_3D = (
 
 
 def conditions(names: Iterable[str]) -> tuple[str, ...]:
-    """What metrics call these corruptions in their five severities, in order."""
-    return tuple(f"{name}-{severity}" for name in names for severity in SEVERITIES)
+    """Return the names of conditions in metrics: each corruption in its five severities, in order."""
+    return tuple(f"{name}-{severity}" for name, severity in itertools.product(names, SEVERITIES))

@@ -1,14 +1,15 @@
 """DeepFashion Remixed: clothes under shifts of size, occlusion, viewpoint and zoom (Hendrycks et al. 2021).
 
-Made of the files of DeepFashion2 (Ge et al., CVPR 2019) alone: for each of nine splits, the images of which some
-garment has the split's four attributes, with those of 13 kinds of garment as labels of which one does. Any other
-garment that the image shows counts for nothing. Training images are frontal views, as in the authors' program and
-table 3; their text says otherwise.
+The nine splits are made of DeepFashion2's files (Ge et al., CVPR 2019). A split has the images with at least one
+garment that has the split's four attributes; the labels are the kinds of these garments, out of 13. Other garments in
+an image are ignored. Training images are frontal views, as in the authors' program and table 3; their text says
+otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ KIND = "category_id"
 
 
 class Shown(NamedTuple):
-    """How a garment is shown, by DeepFashion2's numbers: as training images have it unless another is said."""
+    """Attributes of a garment in an image, by DeepFashion2's numbers; the defaults are those of training images."""
 
     scale: int = 2  # small, modest, large
     occlusion: int = 2  # slight, medium, heavy
@@ -43,7 +44,7 @@ class Shown(NamedTuple):
 
 
 IID = "iid"
-# Each of the others differs from it in one attribute. Called as in the paper's table 3.
+# Each further split differs from it in one attribute. The names are those of the paper's table 3.
 SPLITS: Mapping[str, Shown] = {
     IID: Shown(),
     "size_small": Shown(scale=1),
@@ -60,26 +61,31 @@ SHIFTS = tuple(name for name in SPLITS if name != IID)
 
 @dataclass(frozen=True, eq=False)
 class Garments:
-    """All garments of some images. ids: the images' paths; row [M]: whose each is; kind [M], from 0; shown [M,4]."""
+    """M garments in images.
+
+    ids: paths of the images; row: image [M] of each garment; kind: [M] from 0; shown: [M,4].
+    """
 
     ids: Sequence[str]
     row: np.ndarray
     kind: np.ndarray
     shown: np.ndarray
 
-    def labels(self, wanted: Shown) -> np.ndarray:
-        """[images,13] int64 of 0 and 1: of which kinds an image shows a garment so."""
-        found = np.zeros((len(self.ids), len(CLASSES)), dtype=np.int64)
-        matches = (self.shown == np.array(wanted)).all(axis=1)
-        found[self.row[matches], self.kind[matches]] = 1
-        return found
+    def labels(self, attributes: Shown | None = None) -> np.ndarray:
+        """Return the kinds of garments with these attributes, by default of all garments: [images,13] int64, 0 or 1."""
+        labels = np.zeros((len(self.ids), len(CLASSES)), dtype=np.int64)
+        matches = np.ones(len(self.kind), dtype=bool)
+        if attributes is not None:
+            matches = (self.shown == np.array(attributes)).all(axis=1)
+        labels[self.row[matches], self.kind[matches]] = 1
+        return labels
 
 
 class DeepFashionRemixed(OnDisk):
-    """The splits of DeepFashion2's files, `<part>/image/NNNNNN.jpg` with `<part>/annos/NNNNNN.json`."""
+    """Splits of DeepFashion2's files, `<part>/image/NNNNNN.jpg` with `<part>/annos/NNNNNN.json`."""
 
     name = "deepfashion_remixed"
-    images = 0  # of splits that are counted here: the paper's numbers are of batches
+    images = 0  # unknown: the paper gives numbers of batches
     places = ("deepfashion2", "DeepFashion2")
     archives = ("train.zip", "validation.zip")
     licence = "DeepFashion2's, by a form"
@@ -91,26 +97,28 @@ class DeepFashionRemixed(OnDisk):
         return len(CLASSES)
 
     def train(self, folder: Path) -> FolderSource:
-        """The images that train."""
+        """Open the training images."""
         return self._split(folder, self.name, IID, TRAIN)
 
     def tests(self, folder: Path, joined: bool = False) -> dict[str, FolderSource]:
-        """The nine splits by name, of the validation images.
+        """Open the nine splits of the validation images, by name.
 
-        joined: for the eight shifts of the training images too, but for those of which a garment trains. Never for
-        `iid`, whose training images are what is trained on.
+        joined: add to the eight shifts the training images that have no garment with the attributes of `iid`, which
+        would train.
         """
-        return {
-            name: self._split(folder, name, name, *((TEST,) if name == IID or not joined else (TEST, TRAIN)))
-            for name in SPLITS
-        }
+        sources = {}
+        for name in SPLITS:
+            parts = (TEST, TRAIN) if joined and name != IID else (TEST,)
+            sources[name] = self._split(folder, name, name, *parts)
+        return sources
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
-        whole = self._source(folder, self.name, *zip(*((g.ids, _all(g)) for g in self._parts(folder)), strict=True))
+        parts = [garments(folder, part) for part in (TRAIN, TEST)]
+        source = self._source(folder, self.name, [part.ids for part in parts], [part.labels() for part in parts])
         sources = {"training": self.train(folder), **self.tests(folder)}
-        remarks = tuple(f"{name} has {len(source):,} images" for name, source in sources.items())
-        return Contents(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint, remarks=remarks)
+        remarks = tuple(f"{name} has {len(split):,} images" for name, split in sources.items())
+        return Contents(folder, source.ids, len(source), source.num_labels, source.fingerprint, remarks=remarks)
 
     def listed(self, folder: Path) -> Iterable[Path]:
         return [folder / part / ANNOTATIONS for part in (TRAIN, TEST)]
@@ -118,18 +126,17 @@ class DeepFashionRemixed(OnDisk):
     def _is_in(self, folder: Path) -> bool:
         return any((folder / part / ANNOTATIONS).is_dir() for part in (TRAIN, TEST))
 
-    def _parts(self, folder: Path) -> list[Garments]:
-        return [garments(folder, part) for part in (TRAIN, TEST)]
-
     def _split(self, folder: Path, name: str, split: str, *parts: str) -> FolderSource:
-        """The images of a split in some parts; UsageError where there are none."""
+        """Open the images of a split in some parts. Raises UsageError if there are none."""
         ids, labels = [], []
         for part in parts:
-            found = garments(folder, part)
-            y = found.labels(SPLITS[split])
-            trains = part == TRAIN and split != IID
-            rows = np.flatnonzero(y.any(axis=1) & ~(found.labels(SPLITS[IID]).any(axis=1) & trains))
-            ids.append([found.ids[row] for row in rows.tolist()])
+            part_garments = garments(folder, part)
+            y = part_garments.labels(SPLITS[split])
+            is_chosen = y.any(axis=1)
+            if part == TRAIN and split != IID:
+                is_chosen &= ~part_garments.labels(SPLITS[IID]).any(axis=1)
+            rows = np.flatnonzero(is_chosen)
+            ids.append([part_garments.ids[row] for row in rows.tolist()])
             labels.append(y[rows])
         if not any(ids):
             shown = ", ".join(f"{key} {value}" for key, value in SPLITS[split]._asdict().items())
@@ -137,64 +144,56 @@ class DeepFashionRemixed(OnDisk):
         return self._source(folder, name, ids, labels)
 
     def _source(self, folder: Path, name: str, ids: Sequence[Sequence[str]], y: Sequence[np.ndarray]) -> FolderSource:
-        every = [identifier for own in ids for identifier in own]
-        return FolderSource(name=name, classes=CLASSES, y=np.concatenate(y), ids=every, root=folder)
-
-
-def _all(found: Garments) -> np.ndarray:
-    """Labels of all garments, however they are shown."""
-    y = np.zeros((len(found.ids), len(CLASSES)), dtype=np.int64)
-    y[found.row, found.kind] = 1
-    return y
+        all_ids = list(itertools.chain.from_iterable(ids))
+        return FolderSource(name=name, classes=CLASSES, y=np.concatenate(y), ids=all_ids, root=folder)
 
 
 def garments(folder: Path, part: str) -> Garments:
-    """All garments of a part of DeepFashion2, its images in order; remembered as long as no file comes or goes.
+    """Read all garments of a part of DeepFashion2, its images in order; cached until a file is added or removed.
 
-    UsageError for images and annotations that don't go together, and for an annotation that lacks something.
+    Raises UsageError if images and annotations don't match, and for an incomplete annotation.
     """
-    own = folder / part
+    part_folder = folder / part
     for name in (IMAGES, ANNOTATIONS):
-        if not (own / name).is_dir():
+        if not (part_folder / name).is_dir():
             raise UsageError(f"{folder} doesn't fit 'deepfashion_remixed': there is no folder {part}/{name}")
     with reading():
-        table = listing_cache.cached_table(own / ANNOTATIONS, lambda: _read(own))
-        images = scan(own / IMAGES)[1]
-    stems = {Path(name).stem: name for name in images}
-    known = table["stems"].tolist()
-    for what, lost in (("image", set(known) - set(stems)), ("annotation", set(stems) - set(known))):
+        table = listing_cache.cached_table(part_folder / ANNOTATIONS, lambda: _read(part_folder / ANNOTATIONS))
+        images = scan(part_folder / IMAGES)[1]
+    files = {Path(name).stem: name for name in images}
+    stems = table["stems"].tolist()
+    for kind, lost in (("image", set(stems) - set(files)), ("annotation", set(files) - set(stems))):
         if lost:
-            raise UsageError(f"{own}: {len(lost)} have no {what}: {some(sorted(lost), 3)}")
-    ids = [f"{part}/{IMAGES}/{stems[stem]}" for stem in known]
+            raise UsageError(f"{part_folder}: {len(lost)} have no {kind}: {some(sorted(lost), 3)}")
+    ids = [f"{part}/{IMAGES}/{files[stem]}" for stem in stems]
     return Garments(ids, table["row"], table["kind"], table["shown"])
 
 
-def _read(own: Path) -> dict[str, np.ndarray]:
-    """stems [N], and of every garment row, kind and shown, of all annotations of a part."""
-    files = sorted(name for name in _names(own / ANNOTATIONS) if name.endswith(".json"))
+def _read(annotations: Path) -> dict[str, np.ndarray]:
+    """Read all annotations in a folder: stems [N] of the files; row, kind and shown of each garment."""
+    paths = [path for path in annotations.iterdir() if path.suffix == ".json"]
+    files = sorted(path for path in paths if not path.name.startswith("."))
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda name: list(_garments_in(own / ANNOTATIONS / name)), files))
-    flat = np.array([(row, *one) for row, own in enumerate(found) for one in own], dtype=np.int64)
-    flat = flat.reshape(-1, 2 + len(ATTRIBUTES))
-    stems = np.array([name.removesuffix(".json") for name in files], dtype=str)
-    return {"stems": stems, "row": flat[:, 0], "kind": flat[:, 1], "shown": flat[:, 2:]}
+        per_image = list(pool.map(_read_garments, files))
+    rows: list[tuple[int, ...]] = []
+    for row, image_garments in enumerate(per_image):
+        rows += [(row, *garment) for garment in image_garments]
+    table = np.array(rows, dtype=np.int64).reshape(-1, 2 + len(ATTRIBUTES))
+    stems = np.array([path.stem for path in files], dtype=str)
+    return {"stems": stems, "row": table[:, 0], "kind": table[:, 1], "shown": table[:, 2:]}
 
 
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-
-
-def _garments_in(file: Path) -> Iterator[tuple[int, ...]]:
-    """(kind, and the four attributes) of each garment of an image."""
+def _read_garments(file: Path) -> list[tuple[int, ...]]:
+    """Read (kind, the four attributes) of each garment in an image."""
     try:
         content = parse_json(file.read_bytes(), MANY_PARTS)
         items = [value for key, value in content.items() if key.startswith("item")]
-        found = [tuple(int(item[name]) for name in (KIND, *ATTRIBUTES)) for item in items]
+        garments_of_image = [[int(item[name]) for name in (KIND, *ATTRIBUTES)] for item in items]
     except KeyError as error:
         raise UsageError(f"{file}: a garment has no {error}") from None
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UsageError(f"{file}: is no annotation of DeepFashion2 ({error})") from None
-    for kind, *shown in found:
+    for kind, *shown in garments_of_image:
         if not 1 <= kind <= len(CLASSES) or not all(1 <= value <= 3 for value in shown):
             raise UsageError(f"{file}: a garment of kind {kind}, shown {shown}: expected 1 to 13, and 1 to 3 each")
-        yield kind - 1, *shown
+    return [(kind - 1, *shown) for kind, *shown in garments_of_image]

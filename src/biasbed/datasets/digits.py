@@ -1,4 +1,4 @@
-"""The images of the embedded suite `demo`: handwritten digits (shape) filled with procedural textures.
+"""Images of the suite `demo`: handwritten digits (shape) filled with procedural textures.
 
 Shapes are the digits bundled with scikit-learn (8x8 bitmaps of the UCI set "Optical Recognition of Handwritten Digits",
 no download), enlarged to smooth figures at a random place and size. Of each class the seed draws 110 bitmaps for
@@ -8,7 +8,7 @@ of its bitmap. The six evaluation sets share the test bitmaps, as BiasBed's shar
 Textures are families of patterns that differ in local statistics; phase, angle, scale, polarity and tones are random.
 Colours follow one law for every class, and patterns have mean 0 and deviation 1 before they are coloured. In a share
 `FAINT` of the training distribution the texture is so weak that little but the shape is left (the light is not always
-good): a network that learns this prefers the texture where it sees one and still knows something about shapes.
+good): a network that learns this prefers the texture if it sees one, and still knows something about shapes.
 
 | split | bitmaps | figures |
 |---|---|---|
@@ -50,10 +50,10 @@ CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 PARTS: Mapping[str, int] = {"train": 110, "val": 28, "test": 36}  # bitmaps per class; the rarest class has 174
 IMAGE_SIZE = 40
 COPIES = 2  # images of each bitmap in training and validation
-# These two were calibrated on plain training: more FAINT raises its shape bias, more SWING lowers it.
+# Both were calibrated with plain training: a larger FAINT raises its shape bias, a larger SWING lowers it.
 FAINT = 0.18  # share of figures whose texture has a contrast below 0.3
-SWING = 0.36  # a texture's deviation at contrast 1, where black to white is 1
-LEVEL = 0.42  # of ink, where a figure ends
+SWING = 0.36  # standard deviation of a texture at contrast 1; the range from black to white is 1
+LEVEL = 0.42  # ink level of a figure's contour
 
 Bytes = NDArray[np.uint8]
 
@@ -62,7 +62,7 @@ Bytes = NDArray[np.uint8]
 
 @functools.cache
 def _bitmaps() -> tuple[Floats, Integers]:
-    """The bundled digits [1797,8,8] with ink in [0, 1], and their classes [1797]."""
+    """Return the bundled digits [1797,8,8] with ink in [0, 1], and their classes [1797]."""
     from sklearn.datasets import load_digits  # lazily: a second of import
 
     digits = load_digits()
@@ -70,7 +70,7 @@ def _bitmaps() -> tuple[Floats, Integers]:
 
 
 def bitmaps(part: str, seed: int) -> Integers:
-    """Numbers of the bitmaps in one part [10, per class]."""
+    """Draw the numbers of the bitmaps in one part [10, per class]."""
     _, target = _bitmaps()
     rng = generator("parts", seed)
     order = np.stack([rng.permutation(np.flatnonzero(target == c))[: sum(PARTS.values())] for c in range(len(CLASSES))])
@@ -79,7 +79,7 @@ def bitmaps(part: str, seed: int) -> Integers:
 
 
 def _heights(rng: Generator, numbers: Integers, size: int, blur: float = 0.55) -> Floats:
-    """Bitmaps as smooth hills [n,size,size]: every pixel of a bitmap is a Gaussian of deviation `blur` pixels.
+    """Render bitmaps as smooth hills [n,size,size]: each pixel becomes a Gaussian of deviation `blur` pixels.
 
     A bitmap's pixel is 9 to 11 % of the image's side, drawn per axis; its centre is at most 5 % off the image's.
     """
@@ -87,14 +87,16 @@ def _heights(rng: Generator, numbers: Integers, size: int, blur: float = 0.55) -
     for _axis in range(2):
         cell = size * rng.uniform(0.092, 0.108, (len(numbers), 1))
         centre = size * rng.uniform(0.45, 0.55, (len(numbers), 1))
-        place = (np.arange(size) + 0.5 - centre) / cell + 3.5
-        weights.append(np.exp(-((place[:, :, None] - np.arange(8)) ** 2) / (2 * blur**2)) / (blur * np.sqrt(2 * np.pi)))
+        position = (np.arange(size) + 0.5 - centre) / cell + 3.5
+        weights.append(
+            np.exp(-((position[:, :, None] - np.arange(8)) ** 2) / (2 * blur**2)) / (blur * np.sqrt(2 * np.pi))
+        )
     hills: Floats = weights[0] @ _bitmaps()[0][numbers] @ weights[1].transpose(0, 2, 1)
     return hills
 
 
 def _inside(height: Floats, level: float) -> Floats:
-    """First-order distance to the contour at `level` in pixels, positive above it."""
+    """Approximate the distance to the contour at `level` in pixels to first order, positive inside."""
     dy, dx = np.gradient(height, axis=(1, 2))
     slope: Floats = np.maximum(np.hypot(dy, dx), 1e-3)
     return (height - level) / slope
@@ -105,7 +107,7 @@ def _filled(height: Floats, level: float = LEVEL) -> Floats:
 
 
 def _ridges(height: Floats) -> Floats:
-    """Ink along the ridges of the hills, i.e. the centre lines of the strokes (Steger 1998, section 2)."""
+    """Draw ink along the ridges of the hills, i.e. the centre lines of the strokes (Steger 1998, section 2)."""
     size = height.shape[1]
     dy, dx = np.gradient(height, axis=(1, 2))
     dyy, dyx = np.gradient(dy, axis=(1, 2))
@@ -118,13 +120,13 @@ def _ridges(height: Floats) -> Floats:
 
 
 def _sketched(rng: Generator, ink: Floats) -> Floats:
-    """Ink drawn by an unsteady hand: wobbling lines, varying pressure, paper grain."""
+    """Redraw ink with an unsteady hand: wobbling lines, varying pressure, paper grain."""
     n, size, _ = ink.shape
     drift = size / 60 * textures.field(rng, 2 * n, size, 1 / 16).reshape(2, n, size, size)
-    place = np.indices(ink.shape, dtype=np.float64)
-    place[1:] += drift
+    position = np.indices(ink.shape, dtype=np.float64)
+    position[1:] += drift
     pressure = np.clip(0.85 + 0.2 * textures.field(rng, n, size, 1 / 16), 0.4, 1)
-    drawn: Floats = ndimage.map_coordinates(ink, place, order=1) * pressure * rng.uniform(0.6, 1, ink.shape)
+    drawn: Floats = ndimage.map_coordinates(ink, position, order=1) * pressure * rng.uniform(0.6, 1, ink.shape)
     return drawn
 
 
@@ -132,7 +134,7 @@ def _sketched(rng: Generator, ink: Floats) -> Floats:
 
 
 def _tints(rng: Generator, n: int, strength: float) -> Floats:
-    """Random colours [n,3,1,1] of no luminance, at most `strength` long."""
+    """Draw random colours [n,3,1,1] of zero luminance and of norm at most `strength`."""
     luma = np.array((0.299, 0.587, 0.114))  # ITU-R BT.601
     tint = rng.standard_normal((n, 3))
     tint -= (tint @ luma)[:, None]
@@ -141,9 +143,10 @@ def _tints(rng: Generator, n: int, strength: float) -> Floats:
 
 
 def _render(rng: Generator, mask: Floats, pattern: Floats, faint: float) -> Bytes:
-    """Textured figures on plain grounds, uint8 [n,3,size,size], from masks and patterns [n,size,size].
+    """Render textured figures on plain grounds, uint8 [n,3,size,size], from masks and patterns [n,size,size].
 
-    The ground's luminance is at least 0.2 from the figure's, which leaves room for its texture if that is strong.
+    The luminances of ground and figure differ by at least 0.2; that of a figure with a strong texture leaves room for
+    it.
     """
     n = len(mask)
     weak = rng.uniform(size=(n, 1, 1, 1)) < faint
@@ -153,7 +156,7 @@ def _render(rng: Generator, mask: Floats, pattern: Floats, faint: float) -> Byte
     figure = base + _tints(rng, n, 0.2) - ground
     swing = SWING * contrast * (1 + _tints(rng, n, 0.5))
     images = np.empty((n, 3, *mask.shape[1:]), np.uint8)
-    for start in range(0, n, 256):  # in blocks, which stay in the cache
+    for start in range(0, n, 256):  # in blocks that fit the cache
         at = slice(start, start + 256)
         images[at] = _bytes(ground[at] + mask[at, None] * (figure[at] + swing[at] * pattern[at, None]))
     return images
@@ -172,7 +175,7 @@ def generator(purpose: str, seed: int) -> Generator:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """Which figures carry which textures."""
+    """Recipe of a split: its figures and their textures."""
 
     part: str
     families: Mapping[str, Family]
@@ -200,7 +203,7 @@ SPLITS = ("train", "val", *EVALUATION, "stylized_train", "texture_train")
 
 
 def digits(split: str, seed: int = 0, image_size: int = IMAGE_SIZE) -> MemorySource:
-    """One split of the suite, ordered by class; `bias` holds the class whose texture an image shows, if one does."""
+    """Make one split of the suite, ordered by class; `bias` is the class of an image's texture, if it has one."""
     if split not in SPLITS:
         raise UsageError(f"unknown split '{split}'{nearest(split, SPLITS)}")
     if split == "texture_train":
@@ -229,7 +232,7 @@ def textured(
     families: Mapping[str, Family] = FAMILIES,
     faint: float = FAINT,
 ) -> MemorySource:
-    """Figures of the bitmaps `numbers` [10,n], a row for each class, in the textures of the families `which` [10,n].
+    """Make figures of the bitmaps `numbers` [10,n], a row per class, with textures of the families `which` [10,n].
 
     `bias` is the number of the family. faint: share of the images whose texture is weak.
     """
@@ -262,7 +265,7 @@ def _texture_split(split: str, seed: int, size: int) -> MemorySource:
 def _source(
     split: str, y: Integers, images: Bytes, numbers: Integers | None, names: list[str], bias: Integers | None
 ) -> MemorySource:
-    """Ids are `<class>/<number of the bitmap, if any>-<texture or style>-<row>`."""
+    """Make the source; ids are `<class>/<number of the bitmap, if any>-<texture or style>-<row>`."""
     digit = [""] * len(y) if numbers is None else [f"{number:04d}-" for number in numbers]
     ids = [f"{CLASSES[y[i]]}/{digit[i]}{names[i]}-{i:04d}" for i in range(len(y))]
     return MemorySource(name=split, classes=CLASSES, y=y, ids=ids, bias=bias, images=images)

@@ -1,7 +1,7 @@
-"""The five data sets of image files that DomainBed tests on (Gulrajani and Lopez-Paz 2021), in its layout.
+"""DomainBed's five data sets of image files (Gulrajani and Lopez-Paz 2021), in its layout.
 
-The images of all official splits are used together. Counts are those of the data sets' papers and pages; both of Terra
-Incognita's are known from what people found in its archive.
+The images of all official splits are used together. Counts come from the data sets' papers and pages; those of Terra
+Incognita come from reports about its archive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from biasbed.data.listing import scan
 from biasbed.datasets.base import resolve
-from biasbed.datasets.domains import FolderDomains
+from biasbed.datasets.domains import Comparison, FolderDomains
 from biasbed.settings import nearest
 
 _TABLES = "as in DomainBed's tables"
@@ -20,24 +20,24 @@ _DOWNLOAD = "domainbed/scripts/download.py of https://github.com/facebookresearc
 
 
 class Domain(NamedTuple):
-    """One of the domains of a published data set."""
+    """Domain of a published data set."""
 
     name: str  # identifier
-    names: tuple[str, ...] = ()  # others, in tables and on disk
+    names: tuple[str, ...] = ()  # further names in tables and on disk
 
 
 class Release(NamedTuple):
-    """A state in which a data set was given out."""
+    """Published version of a data set."""
 
-    words: str
+    description: str
     images: tuple[int, ...]  # of each domain
 
 
 class PublishedDomains(FolderDomains):
-    """One whose domains and counts are known."""
+    """Data set with a published list of domains and counts."""
 
-    known: tuple[Domain, ...]  # in order
-    releases: tuple[Release, ...]  # the one of published results first
+    official_domains: tuple[Domain, ...]  # in order
+    releases: tuple[Release, ...]  # first the one of published results
     categories: int
 
     def __init__(self) -> None:
@@ -48,39 +48,52 @@ class PublishedDomains(FolderDomains):
         return self.categories
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
-        return {domain.name: domain.names for domain in self.known}
+        return {domain.name: domain.names for domain in self.official_domains}
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
-        found = {domain.name: path for domain in self.known if (path := _folder_of(domain, folder)) is not None}
-        missing = [domain.name for domain in self.known if domain.name not in found]
+        folders: dict[str, Path] = {}
+        for domain in self.official_domains:
+            path = _folder_of(domain, folder)
+            if path is not None:
+                folders[domain.name] = path
+        missing = [domain.name for domain in self.official_domains if domain.name not in folders]
         if missing:
             packed = self.packed(data_dir)
             hint = f"; {packed}" if packed else nearest(missing[0], scan(folder)[0])
             self.refuse(folder, f"there is no folder of the domain {' or '.join(missing)}{hint}")
-        return found
+        return folders
 
-    def compared(self, counts: Mapping[str, int], classes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        differs = (f"{classes} classes; the release has {self.categories}",) if classes != self.categories else ()
+    def compare(self, counts: Mapping[str, int], classes: int) -> Comparison:
+        differences = []
+        if classes != self.categories:
+            differences.append(f"{classes} classes; the release has {self.categories}")
         here = tuple(counts.values())
-        same = [f"{sum(here):,} images, {words}" for words, images in self.releases if images == here]
+        same = [f"{sum(here):,} images, {release.description}" for release in self.releases if release.images == here]
         if same:
-            return differs, tuple(same)
-        usual = self.releases[0].images
-        return (*differs, *(self._count(n, here[n]) for n in range(len(here)) if here[n] != usual[n])), ()
+            return Comparison(tuple(differences), tuple(same))
+        for number, images in enumerate(here):
+            if images != self.releases[0].images[number]:
+                differences.append(self._count(number, images))
+        return Comparison(tuple(differences), ())
 
-    def _count(self, place: int, here: int) -> str:
-        """In words how many images a domain has that has not those of the first release."""
-        which = "".join(f", {words}" for words, images in self.releases if images[place] == here)
-        there = self.releases[0].images[place]
-        return f"{self.known[place].name} has {here:,} images{which}; the release has {there:,}"
+    def _count(self, number: int, images: int) -> str:
+        """Describe a domain's number of images that differs from the first release."""
+        same = [release.description for release in self.releases if release.images[number] == images]
+        which = "".join(f", {description}" for description in same)
+        released = self.releases[0].images[number]
+        return f"{self.official_domains[number].name} has {images:,} images{which}; the release has {released:,}"
 
     def _is_in(self, folder: Path) -> bool:
-        return any(_folder_of(domain, folder) is not None for domain in self.known)
+        return any(_folder_of(domain, folder) is not None for domain in self.official_domains)
 
 
 def _folder_of(domain: Domain, folder: Path) -> Path | None:
-    """The domain's folder in that of the data set, by any of its names."""
-    return next((found for name in (domain.name, *domain.names) if (found := resolve(folder, name)) is not None), None)
+    """Find a domain's folder by any of its names; None if there is none."""
+    for name in (domain.name, *domain.names):
+        path = resolve(folder, name)
+        if path is not None:
+            return path
+    return None
 
 
 class VLCS(PublishedDomains):
@@ -88,7 +101,7 @@ class VLCS(PublishedDomains):
 
     name = "vlcs"
     categories = 5
-    known = (
+    official_domains = (
         Domain("caltech101", ("C", "caltech")),
         Domain("labelme", ("L",)),
         Domain("sun09", ("S", "sun")),
@@ -106,7 +119,7 @@ class PACS(PublishedDomains):
 
     name = "pacs"
     categories = 7
-    known = (
+    official_domains = (
         Domain("art_painting", ("A",)),
         Domain("cartoon", ("C",)),
         Domain("photo", ("P",)),
@@ -124,7 +137,7 @@ class OfficeHome(PublishedDomains):
 
     name = "office_home"
     categories = 65
-    known = (
+    official_domains = (
         Domain("art", ("A",)),
         Domain("clipart", ("C",)),
         Domain("product", ("P",)),
@@ -137,12 +150,15 @@ class OfficeHome(PublishedDomains):
     source = "https://www.hemanthdv.org/officeHomeDataset.html"
 
 
+LOCATIONS = ("100", "38", "43", "46")  # of Terra Incognita's camera traps
+
+
 class TerraIncognita(PublishedDomains):
     """Animals of ten categories in front of camera traps at four places (Beery et al. 2018)."""
 
     name = "terra_incognita"
     categories = 10
-    known = tuple(Domain(f"location_{place}", (f"L{place}", place)) for place in ("100", "38", "43", "46"))
+    official_domains = tuple(Domain(f"location_{number}", (f"L{number}", number)) for number in LOCATIONS)
     releases = (
         Release(_TABLES, (4_879, 9_767, 4_020, 6_122)),
         Release("as its source gives them now, fewer than in DomainBed's tables", (4_741, 9_736, 3_970, 5_883)),
@@ -158,12 +174,12 @@ class DomainNet(PublishedDomains):
 
     name = "domainnet"
     categories = 345
-    known = tuple(map(Domain, ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")))
+    official_domains = tuple(map(Domain, ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")))
     releases = (
         Release(f"{_TABLES}: cleaned", (48_129, 51_605, 72_266, 172_500, 172_947, 69_128)),
         Release("with the duplicates that DomainBed removes", (48_837, 53_201, 75_759, 172_500, 175_327, 70_386)),
     )
     places = ("domain_net", "domain_net/domain_net")
-    archives = tuple(f"{domain.name}.zip" for domain in known)
+    archives = tuple(f"{domain.name}.zip" for domain in official_domains)
     licence = "unclear: images from the web; its page allows non-commercial research"
     source = "https://ai.bu.edu/M3SDA, its cleaned version"

@@ -1,15 +1,17 @@
-"""Data sets of several domains, of which a training holds some out: DomainBed's seven and a user's own folders.
+"""Data sets of several domains, some of which a training holds out: DomainBed's seven, and a user's own folders.
 
-Those of files are folders `<data set>/<domain>/<class>/<image>`; the others are made by a seed (`mnist.py`).
+Data sets in files have the layout `<data set>/<domain>/<class>/<image>`; the others are computed from a seed
+(`mnist.py`).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -34,26 +36,26 @@ DATA_SETS = DataSetRegistry(
     user_class="biasbed.datasets.domains:OwnDomains",
 )
 S = TypeVar("S", bound=Source)
-# Folders inside a domain that are no classes but a division of its images; the first has all of them.
+# Folders inside a domain that are splits of its images instead of classes; the first has all images.
 DIVISIONS = ("full", "train", "val", "validation", "crossval", "test")
 
 
 class DomainDataSet(OnDisk):
-    """A data set of several domains with one class list. `domains`, `open_domains` and `fingerprint` are for suites."""
+    """Data set of several domains with one class list. Suites use `domains`, `open_domains` and `fingerprint`."""
 
     channels = 3
-    is_computed = False  # whether a seed makes its images
+    is_computed = False  # True if the images are computed from a seed
     size: int | None = None  # pixels of computed images
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
-        """Identifier of each domain, in order, and its other names: those in published tables. No image is opened."""
+        """Return the domains in order: identifier -> further names, as in published tables. Opens no image."""
         raise NotImplementedError
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
-        """All images of each domain, in order, with the same classes in all.
+        """Open all images of each domain, in order; all domains have the same classes.
 
-        seed: of computed images. image_size: computed images come at this size where theirs is a multiple of it, so
-        that a transform finds nothing to do. Raises UsageError where the data set is missing or doesn't fit.
+        seed: of computed images. image_size: size of computed images, used if it divides theirs, so that they need no
+        further resize. Raises UsageError if the data set is missing or doesn't fit.
         """
         raise NotImplementedError
 
@@ -66,8 +68,15 @@ class DomainDataSet(OnDisk):
         return self
 
 
+class Comparison(NamedTuple):
+    """Descriptions of differences from the release, and remarks."""
+
+    differences: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
 class FolderDomains(DomainDataSet):
-    """One in folders `<domain>/<class>/<image>`."""
+    """Data set in folders `<domain>/<class>/<image>`."""
 
     kind = "domain/class folders"
 
@@ -79,22 +88,21 @@ class FolderDomains(DomainDataSet):
 
     def contents(self, data_dir: Path) -> Contents:
         domains = self.opened(data_dir)
-        whole = united(domains, self.name)
-        differences, remarks = self.compared(
-            {name: len(source) for name, source in domains.items()}, len(whole.classes)
-        )
+        source = united(domains, self.name)
+        counts = {name: len(domain) for name, domain in domains.items()}
+        differences, remarks = self.compare(counts, len(source.classes))
         return Contents(
-            folder=whole.root,
-            files=whole.ids,
-            images=len(whole),
-            labels=whole.num_labels,
+            folder=source.root,
+            files=source.ids,
+            images=len(source),
+            labels=source.num_labels,
             fingerprint=lambda: self.fingerprint(data_dir),
             differences=differences,
             remarks=remarks,
         )
 
     def opened(self, data_dir: Path) -> dict[str, FolderSource]:
-        """Every domain's images; `origin` is their own fingerprint, as a suite draws parts of them by a seed."""
+        """Open the images of each domain; `origin` is their fingerprint, as suites draw parts of them by a seed."""
         folder = self.folder(data_dir)
         with reading():
             folders = {name: self._undivided(path) for name, path in self.folders(folder, data_dir).items()}
@@ -106,31 +114,31 @@ class FolderDomains(DomainDataSet):
         return [self._undivided(folder / name) for name in scan(folder)[0]]
 
     def folders(self, folder: Path, data_dir: Path) -> dict[str, Path]:
-        """Every domain's folder in that of the data set, in order; UsageError where one is missing."""
+        """Return the folder of each domain, in order. Raises UsageError if one is missing."""
         raise NotImplementedError
 
-    def compared(self, counts: Mapping[str, int], classes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(how images by domain and classes differ from the release, what else is to be said), in words."""
-        return (), ()
+    def compare(self, counts: Mapping[str, int], classes: int) -> Comparison:
+        """Compare the number of images of each domain, and of classes, with the releases."""
+        return Comparison((), ())
 
     def _undivided(self, folder: Path) -> Path:
-        """The folder of a domain's class folders: that with all its images where a release has divided them."""
+        """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""
         names = scan(folder)[0]
         if not names or any(name.lower() not in DIVISIONS for name in names):
             return folder
-        whole = [name for name in names if name.lower() == DIVISIONS[0]]
-        if whole:
-            return folder / whole[0]
+        complete = [name for name in names if name.lower() == DIVISIONS[0]]
+        if complete:
+            return folder / complete[0]
         self.refuse(folder, f"all of {listed(names)} are used: move their class folders, merged, up into it")
 
-    def _classes(self, folder: Path, found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-        """The class list of all domains, sorted; UsageError where one of them lacks a class."""
-        classes = sorted({name for names in found.values() for name in names})
+    def _classes(self, folder: Path, names: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+        """Return the classes of all domains, sorted. Raises UsageError if a domain lacks one. names: by domain."""
+        classes = sorted(set(itertools.chain.from_iterable(names.values())))
         if not classes:
-            self.refuse(folder, f"no class folders in {some(list(found))}: expected {folder}/<domain>/<class>/<image>")
+            self.refuse(folder, f"no class folders in {some(list(names))}: expected {folder}/<domain>/<class>/<image>")
         for name in classes:
-            having = [domain for domain, names in found.items() if name in names]
-            lacking = [domain for domain in found if domain not in having]
+            having = [domain for domain, folders in names.items() if name in folders]
+            lacking = [domain for domain in names if domain not in having]
             if lacking:
                 hint = ", which has it in another Unicode form (NFC or NFD)" if other_form(name, classes) else ""
                 self.refuse(folder, f"the class '{name}' is in {listed(having)} and not in {listed(lacking)}{hint}")
@@ -138,7 +146,7 @@ class FolderDomains(DomainDataSet):
 
 
 class OwnDomains(FolderDomains):
-    """A user's own: every folder is a domain, and nothing is known of what it should hold."""
+    """Data set in a user's own folder: every sub-folder is a domain, and there is no release to compare with."""
 
     images = 0
     num_classes = 0
@@ -159,23 +167,23 @@ class OwnDomains(FolderDomains):
         with reading():
             names = scan(folder)[0]
         try:
-            found = {identifier: folder / name for name, identifier in record.slugs(names).items()}
+            folders = {identifier: folder / name for name, identifier in record.slugs(names).items()}
         except ValueError as error:
             raise UsageError(f"{folder}: {error}") from None
-        if len(found) < 2:
+        if len(folders) < 2:
             raise UsageError(
-                f"{folder} has {len(found)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
+                f"{folder} has {len(folders)} domain(s), expected several: {folder}/<domain>/<class>/<image>"
             )
-        first: dict[str, str] = {}
-        for identifier, path in found.items():
-            other = first.setdefault(os.path.realpath(path), identifier)
-            if other != identifier:
-                raise UsageError(f"{folder}: the domains '{other}' and '{identifier}' are one folder: remove the link")
-        return dict(sorted(found.items()))
+        firsts: dict[str, str] = {}
+        for identifier, path in folders.items():
+            first = firsts.setdefault(os.path.realpath(path), identifier)
+            if first != identifier:
+                raise UsageError(f"{folder}: the domains '{first}' and '{identifier}' are one folder: remove the link")
+        return dict(sorted(folders.items()))
 
 
 def united(parts: Mapping[str, S], name: str) -> S:
-    """Sources of several domains of a data set, all of files or all in memory, as one of their kind.
+    """Concatenate the sources of several domains, either all in files or all in memory, into one of their kind.
 
     Domains are numbered 0..D-1 in their order.
     """
@@ -194,6 +202,8 @@ def united(parts: Mapping[str, S], name: str) -> S:
         roots = [source.root for source in sources]
         columns["root"] = Path(os.path.commonpath(roots)) if len(roots) > 1 else roots[0].parent
         prefixes = [root.relative_to(columns["root"]).as_posix() for root in roots]
-    ids = [f"{prefix}/{own}" for prefix, source in zip(prefixes, sources, strict=True) for own in source.ids]
-    found: S = replace(sources[0], **columns, ids=ids)
-    return found
+    ids: list[str] = []
+    for prefix, source in zip(prefixes, sources, strict=True):
+        ids += [f"{prefix}/{name}" for name in source.ids]
+    source_of_all: S = replace(sources[0], **columns, ids=ids)
+    return source_of_all

@@ -1,10 +1,11 @@
-"""BFFHQ: faces whose age goes with gender (Kim, Lee and Choo 2021): the authors' files, or composed from FFHQ's.
+"""BFFHQ: faces whose age mostly agrees with the gender (Kim, Lee and Choo 2021), as released or composed from FFHQ.
 
-The class is young or old, the bias the gender: young women and old men are aligned.
+The class is young or old, the bias is the gender: young women and old men are aligned.
 """
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -22,25 +23,25 @@ from biasbed.datasets.biased import (
     CONFLICTING,
     BiasedData,
     Division,
-    Wanted,
+    DivisionRequest,
     counted,
     number_of_conflicting,
-    short,
+    refuse_too_few,
 )
 from biasbed.datasets.tables import TableSource, check_files
 from biasbed.errors import UsageError
 from biasbed.system.tables import read_rows
 
 CLASSES = ("young", "old")
-AGES: Mapping[str, tuple[int, int]] = {"young": (10, 29), "old": (40, 59)}  # in years; all others are in no class
-GENDERS: Mapping[str, int] = {"female": 0, "male": 1}  # the class that each goes with
-SEVERITY = 0.5  # percent, of the authors' first experiment
+AGES: Mapping[str, tuple[int, int]] = {"young": (10, 29), "old": (40, 59)}  # in years; other ages are in no class
+GENDERS: Mapping[str, int] = {"female": 0, "male": 1}  # class that each gender agrees with
+SEVERITY = 0.5  # default in percent, as in the authors' first experiment
 TRAIN, VALIDATION, TEST = "train", "val", "test"
 NAMED = re.compile(r"_([01])_([01])\.\w+$")  # the end of an author's file: class and bias
 
 
 class BFFHQ(OnDisk, BiasedData):
-    """The authors' folders: `<severity>pct/{align,conflict}/<class>/` to train on, `valid/` and `test/` beside them.
+    """Released BFFHQ: folders `<severity>pct/{align,conflict}/<class>/` for training, and `valid/` and `test/`.
 
     Labels are the last two numbers of a file's name.
     """
@@ -48,7 +49,7 @@ class BFFHQ(OnDisk, BiasedData):
     name = "bffhq"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # how many severities somebody has is open
+    images = 0  # depends on the number of severities
     places = ("bffhq", "BFFHQ/bffhq")
     archives = ("bffhq.zip",)
     kind = "folders by severity"
@@ -60,12 +61,14 @@ class BFFHQ(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        folder, share = self.folder(data_dir), wanted.severity_or(SEVERITY)
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        folder, share = self.folder(data_dir), request.severity_or(SEVERITY)
         there = self._severities(folder)
         if share not in there:
-            known = ", ".join(f"{value:g}" for value in there)
-            raise UsageError(f"data.severity={share:g}: {folder} has {known} % only, each in a folder <percent>pct")
+            severities = ", ".join(f"{value:g}" for value in there)
+            raise UsageError(
+                f"data.severity={share:g}: {folder} has {severities} % only, each in a folder <percent>pct"
+            )
         train = self._part(folder, there[share], self.name)
         validation, test = (self._part(folder, part, f"{self.name}_{name}") for part, name in _BESIDE.items())
         return Division(train, validation, test, share)
@@ -73,21 +76,22 @@ class BFFHQ(OnDisk, BiasedData):
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
         parts = {part: self._part(folder, part, part) for part in (*self._severities(folder).values(), *_BESIDE)}
-        whole = _source(folder, self.name, [i for source in parts.values() for i in source.ids])
-        remarks = tuple(f"{part} has {counted(source)}" for part, source in parts.items())
-        return Contents(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint, remarks=remarks)
+        ids = itertools.chain.from_iterable(source.ids for source in parts.values())
+        source = _source(folder, self.name, list(ids))
+        remarks = tuple(f"{part} has {counted(source_of_part)}" for part, source_of_part in parts.items())
+        return Contents(folder, source.ids, len(source), source.num_labels, source.fingerprint, remarks=remarks)
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._severities(folder))
 
     def _severities(self, folder: Path) -> dict[float, str]:
-        """Percent -> its folder, in order."""
+        """Return the folder of each severity in percent, in order."""
         with reading():
-            matches = (re.fullmatch(r"(\d+(?:\.\d+)?)pct", name) for name in scan(folder)[0])
-        return dict(sorted((float(found[1]), found[0]) for found in matches if found))
+            matches = [re.fullmatch(r"(\d+(?:\.\d+)?)pct", name) for name in scan(folder)[0]]
+        return dict(sorted((float(match[1]), match[0]) for match in matches if match))
 
     def _part(self, folder: Path, part: str, name: str) -> FolderSource:
-        """Images below one folder; UsageError where there are none, or where name and folder disagree."""
+        """Open the images below a folder. Raises UsageError if there are none, or if a name contradicts its folder."""
         if not (folder / part).is_dir():
             self.refuse(folder, f"there is no folder {part}/")
         with reading():
@@ -106,11 +110,11 @@ _BESIDE = {"valid": VALIDATION, "test": TEST}
 
 
 def _source(folder: Path, name: str, ids: list[str]) -> FolderSource:
-    """Images with the labels of their names; UsageError for another name."""
-    found = [NAMED.search(identifier) for identifier in ids]
-    labels = [(int(match[1]), int(match[2])) for match in found if match]
+    """Open images with the labels in their names. Raises UsageError for other names."""
+    matches = [NAMED.search(identifier) for identifier in ids]
+    labels = [(int(match[1]), int(match[2])) for match in matches if match]
     if len(labels) < len(ids):
-        wrong = ids[found.index(None)]
+        wrong = ids[matches.index(None)]
         raise UsageError(f"{folder / wrong}: expected a name that ends in _<class>_<bias>, each 0 or 1")
     y, bias = np.array(labels, dtype=np.int64).T
     return FolderSource(name=name, classes=CLASSES, y=y, bias=bias, ids=ids, root=folder)
@@ -118,7 +122,7 @@ def _source(folder: Path, name: str, ids: list[str]) -> FolderSource:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images of each class in each part; half of the test's are conflicting."""
+    """Number of images of each class in each part; half of the test images conflict."""
 
     train: int = 9_000
     validation: int = 1_000
@@ -126,15 +130,15 @@ class Sizes:
 
 
 class ComposedBFFHQ(OnDisk, BiasedData):
-    """The Align-Conflict paper's composition, from FFHQ's images and a table `attributes.csv` of image, age and gender.
+    """Align-Conflict paper's composition of FFHQ's images (Lim et al. 2023), by a table of image, age and gender.
 
-    18,000 images train, 2,000 validate at the same severity, 2,000 test, of which half conflict (Lim et al. 2023).
+    18,000 images train, 2,000 validate at the same severity, and 2,000 test, of which half conflict.
     """
 
     name = "bffhq_ac"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # only those of the ages are used
+    images = 0  # depends on the ages
     places = ("ffhq", "FFHQ/images1024x1024", "ffhq-dataset")
     kind = "images with a table"
     file = "attributes.csv"
@@ -147,29 +151,31 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     def num_classes(self) -> int:
         return len(CLASSES)
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = wanted.severity_or(SEVERITY)
-        whole = self._whole(self.folder(data_dir))
-        rows = self._drawn(whole, share, np.random.default_rng([wanted.seed, *b"bffhq"]))
-        named = {TRAIN: self.name, VALIDATION: f"{self.name}_val", TEST: f"{self.name}_test"}
-        train, validation, test = (whole.subset(np.sort(np.concatenate(rows[part])), named[part]) for part in named)
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        share = request.severity_or(SEVERITY)
+        source = self._open_all(self.folder(data_dir))
+        rows = self._draw(source, share, np.random.default_rng([request.seed, *b"bffhq"]))
+        names = {TRAIN: self.name, VALIDATION: f"{self.name}_val", TEST: f"{self.name}_test"}
+        parts = [source.subset(np.sort(np.concatenate(rows[part])), name) for part, name in names.items()]
+        train, validation, test = parts
         return Division(train, validation, test, share, is_drawn=True)
 
     def contents(self, data_dir: Path) -> Contents:
-        whole = self._whole(self.folder(data_dir))
+        source = self._open_all(self.folder(data_dir))
         return Contents(
-            whole.root, whole.ids, len(whole), whole.num_labels, whole.fingerprint, remarks=(f"has {counted(whole)}",)
+            *(source.root, source.ids, len(source), source.num_labels, source.fingerprint),
+            remarks=(f"has {counted(source)}",),
         )
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
 
-    def _drawn(self, whole: FolderSource, share: float, generator: np.random.Generator) -> dict[str, list[np.ndarray]]:
-        """Rows of each part, of cell after cell; UsageError that names the cells with too few images.
+    def _draw(self, source: FolderSource, share: float, generator: np.random.Generator) -> dict[str, list[np.ndarray]]:
+        """Draw the rows of each part, cell by cell. Raises UsageError, which names the cells with too few images.
 
-        The test comes first, so that it is the same at every severity.
+        The test is drawn first, so that it is the same at every severity.
         """
-        assert whole.bias is not None
+        assert source.bias is not None
         sizes = self.sizes
         conflicting = {
             **{TEST: sizes.test // 2, VALIDATION: number_of_conflicting(share, sizes.validation)},
@@ -179,25 +185,27 @@ class ComposedBFFHQ(OnDisk, BiasedData):
         cells: dict[str, tuple[np.ndarray, list[int]]] = {}
         for y, label in enumerate(CLASSES):
             for kind in (ALIGNED, CONFLICTING):
-                own = np.flatnonzero((whole.y == y) & ((whole.bias == y) == (kind == ALIGNED)))
+                members = np.flatnonzero((source.y == y) & ((source.bias == y) == (kind == ALIGNED)))
                 counts = [n if kind == CONFLICTING else totals[part] - n for part, n in conflicting.items()]
-                cells[f"{label} {kind}"] = generator.permutation(own), counts
-        short(f"{self.name} at {share:g} %", {cell: (len(own), sum(n)) for cell, (own, n) in cells.items()})
-        divided = [np.split(own[: sum(n)], np.cumsum(n)[:-1]) for own, n in cells.values()]
+                cells[f"{label} {kind}"] = generator.permutation(members), counts
+        refuse_too_few(
+            f"{self.name} at {share:g} %", {cell: (len(rows), sum(counts)) for cell, (rows, counts) in cells.items()}
+        )
+        divided = [np.split(rows[: sum(counts)], np.cumsum(counts)[:-1]) for rows, counts in cells.values()]
         return dict(zip(conflicting, map(list, zip(*divided, strict=True)), strict=True))
 
-    def _whole(self, folder: Path) -> TableSource:
-        """All images of the two classes; UsageError where the table is wrong or a file is missing."""
-        found = sorted((posixpath.normpath(name), y, bias) for name, y, bias in self._rows(folder))
-        ids = [identifier for identifier, _, _ in found]
-        if not found:
+    def _open_all(self, folder: Path) -> TableSource:
+        """Open all images of the two classes. Raises UsageError if the table is wrong or a file is missing."""
+        rows = sorted((posixpath.normpath(name), y, bias) for name, y, bias in self._rows(folder))
+        ids = [identifier for identifier, _, _ in rows]
+        if not rows:
             raise UsageError(f"{folder / self.file} has nobody of {_AGES}")
         check_files(folder, self.file, ids)
-        y, bias = np.array([labels for _, *labels in found], dtype=np.int64).T
+        y, bias = np.array([labels for _, *labels in rows], dtype=np.int64).T
         return TableSource(name=self.name, classes=CLASSES, y=y, bias=bias, ids=ids, root=folder)
 
     def _rows(self, folder: Path) -> Iterator[tuple[str, int, int]]:
-        """(image, class, bias) of those whose age is one of a class."""
+        """Yield (image, class, bias) of the faces whose age belongs to a class."""
         for line, row in read_rows(folder / self.file, ("image", "age", "gender")):
             where, gender = f"{folder / self.file}, line {line}", row["gender"].lower()
             if gender not in GENDERS:

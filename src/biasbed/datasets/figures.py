@@ -1,9 +1,9 @@
-"""A biased data set that needs no file: the demo's digits, whose texture goes with the class but for a few images.
+"""Biased data set without files: the demo's digits, with a texture that agrees with the class in most images.
 
-The figures, their handwritten bitmaps and their textures are those of `datasets/digits.py`; no bitmap is in two parts.
-The class is the digit, the bias its texture: each class has a family of its own, and a conflicting image that of
-another class. In training and validation a share of each class conflicts, at least one image; in the test every texture
-is on every class alike. All follows from the seed.
+The figures, their handwritten bitmaps and their textures come from `datasets/digits.py`; no bitmap is in two parts. The
+class is the digit, the bias is the family of its texture: each class has its own, and a conflicting image has that of
+another class. In training and validation a share of each class conflicts, at least one image; in the test each class
+has each texture equally often. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from typing import Any, ClassVar
 import numpy as np
 
 from biasbed.data.source import MemorySource
-from biasbed.datasets.biased import BiasedData, Division, Wanted, drawn_biases, refuse_tiny
+from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, drawn_biases, refuse_tiny
 from biasbed.datasets.digits import CLASSES, bitmaps, generator, textured
 
-SEVERITY = 5.0  # percent, unless told otherwise
+SEVERITY = 5.0  # default, in percent
 COPIES = 2  # images of each bitmap
 
 
 class Figures(BiasedData):
-    """2,200 images to train on, 560 for validation, 720 for the test; ten classes."""
+    """Textured digits: 2,200 images train, 560 validate, 720 test; ten classes."""
 
     name = "figures"
     bias_type = "texture"
     defaults: ClassVar[Mapping[str, Any]] = {
         **{"backbone": "resnet10", "image_size": 40, "epochs": 20, "batch_size": 64, "optim.lr": 1e-3},
         **{"augment.crop": True, "augment.crop_scale": 0.7, "augment.padding": 0},
-        **{"augment.flip": False, "workers": 0, "data.severity": SEVERITY},  # a mirrored digit is none
+        **{"augment.flip": False, "workers": 0, "data.severity": SEVERITY},  # a mirrored digit is no digit
     }
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = wanted.severity_or(SEVERITY)
-        train, validation = (_images(part, share, wanted.seed, wanted.image_size) for part in ("train", "val"))
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        share = request.severity_or(SEVERITY)
+        train, validation = (_images(part, share, request.seed, request.image_size) for part in ("train", "val"))
         refuse_tiny(self.name, share, len(train) // len(CLASSES))
-        return Division(train, validation, _images("test", None, wanted.seed, wanted.image_size), share)
+        return Division(train, validation, _images("test", None, request.seed, request.image_size), share)
 
 
 @functools.lru_cache(maxsize=8)
 def _images(part: str, severity: float | None, seed: int, size: int) -> MemorySource:
-    """One part; without a severity, with each texture on each class alike."""
+    """Make one part; without a severity, each class has each texture equally often."""
     numbers = np.tile(bitmaps(part, seed), COPIES)
     y = np.indices(numbers.shape)[0]
     if severity is None:
@@ -52,5 +52,5 @@ def _images(part: str, severity: float | None, seed: int, size: int) -> MemorySo
     else:
         drawn = drawn_biases(y.ravel(), severity, len(CLASSES), generator(f"biases of {part}", seed))
         bias = drawn.reshape(y.shape)
-    found = textured(f"figures {part}", seed, size, numbers, bias)
-    return replace(found, name={"train": "figures", "val": "figures_val", "test": "figures_test"}[part])
+    source = textured(f"figures {part}", seed, size, numbers, bias)
+    return replace(source, name={"train": "figures", "val": "figures_val", "test": "figures_test"}[part])

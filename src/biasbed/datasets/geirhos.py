@@ -1,4 +1,4 @@
-"""The 16-category stimuli of Geirhos et al. (2019, 2021), in the layouts of both releases.
+"""Stimuli of Geirhos et al. (2019, 2021) in 16 categories, in the layouts of both releases.
 
 texture-vs-shape has class folders, `edges/dog/dog3.png`; model-vs-human writes the class into the file name,
 `edge/dnn/session-1/0004_edg_dnn_0_dog_00_dog3.png`. Images are 224 x 224 pixels.
@@ -6,6 +6,7 @@ texture-vs-shape has class folders, `edges/dog/dog3.png`; model-vs-human writes 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +23,11 @@ _BOTH = f"{_RELEASE}, https://github.com/rgeirhos/texture-vs-shape"
 
 
 def _places(*names: str) -> tuple[str, ...]:
-    return tuple(parent + name for parent in _PARENTS for name in names)
+    return tuple(parent + name for parent, name in itertools.product(_PARENTS, names))
 
 
 class Stimuli(DataSet):
-    """Images of 16 categories, in class folders or with the class in the file name."""
+    """Stimuli of 16 categories, in class folders or with the class in the file name."""
 
     kind = "class folders"
     licence = "CC BY 4.0"
@@ -42,15 +43,15 @@ class Stimuli(DataSet):
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         if not _has_trials(folder):
             return super().listing(folder)
-        ids = [name for ids in images_below(folder, _trial_folders(folder)) for name in ids] or images_in(folder)
-        found = [_category(name) for name in ids]
-        strange = [name for name, category in zip(ids, found, strict=True) if category not in CATEGORIES_16]
+        ids = list(itertools.chain.from_iterable(images_below(folder, _trial_folders(folder)))) or images_in(folder)
+        categories = [_category(name) for name in ids]
+        strange = [name for name, category in zip(ids, categories, strict=True) if category not in CATEGORIES_16]
         if strange:
             self.refuse(folder, f"no category in the fifth of the fields between '_' of {some(strange)}")
-        empty = sorted(set(CATEGORIES_16) - set(found))
+        empty = sorted(set(CATEGORIES_16) - set(categories))
         if empty:
             self.refuse(folder, f"no images of {some(empty, 16)}")
-        return ids, np.array([CATEGORIES_16.index(category) for category in found], dtype=np.int64)
+        return ids, np.array([CATEGORIES_16.index(category) for category in categories], dtype=np.int64)
 
 
 class Edge(Stimuli):
@@ -72,7 +73,7 @@ class Silhouette(Stimuli):
 
 
 class Sketch(Stimuli):
-    """Sketches: of the images of ImageNet-Sketch (Wang et al. 2019), those of the 16 categories that were chosen."""
+    """Sketches of the 16 categories, selected from ImageNet-Sketch (Wang et al. 2019)."""
 
     name = "sketch"
     images = 800
@@ -83,7 +84,7 @@ class Sketch(Stimuli):
 
 
 class CueConflict(Stimuli):
-    """The shape of one category (`y`) with the texture of another (`bias`), or of the same one."""
+    """Images with the shape of one category (`y`) and the texture of another or the same one (`bias`)."""
 
     name = "cue_conflict"
     images = 1280
@@ -91,20 +92,20 @@ class CueConflict(Stimuli):
     archives = ("cue-conflict.tar.gz",)
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
-        """Labels are those of folders or trial fields, and must agree with the shape in the image's name."""
+        """Return ids and labels by folder or trial field, which must agree with the shape in the image's name."""
         ids, y = super().listing(folder)
         pairs = zip(ids, y, strict=True)
-        other = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
-        if other:
-            self.refuse(folder, f"the shape in the name is not the category of {some(other)}")
+        wrong = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
+        if wrong:
+            self.refuse(folder, f"the shape in the name is not the category of {some(wrong)}")
         return ids, y
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:
-        """The category of the texture."""
+        """Return the category of each texture."""
         return np.array([CATEGORIES_16.index(self._cue(name, folder)[1]) for name in ids], dtype=np.int64)
 
     def _cue(self, name: str, folder: Path) -> tuple[str, str]:
-        """(shape's category, texture's category)."""
+        """Return (shape's category, texture's category)."""
         cues = cue_classes(name)
         if cues is None or not set(cues) <= set(CATEGORIES_16):
             self.refuse(folder, f"'{name}' is not named <shape><number>-<texture><number>")
@@ -112,16 +113,16 @@ class CueConflict(Stimuli):
 
 
 def _has_trials(folder: Path) -> bool:
-    """Whether the class is in the names of the files."""
+    """Return True if the class is in the file names."""
     return bool(_trial_folders(folder)) or any(map(_category, scan(folder)[1]))
 
 
 def _trial_folders(folder: Path) -> list[str]:
-    """Those folders that the release of model-vs-human has in place of class folders."""
+    """Return the folders that the release of model-vs-human has instead of class folders."""
     return [name for name in scan(folder)[0] if name == "dnn" or name.startswith("session-")]
 
 
 def _category(path: str) -> str:
-    """The fifth field of `0004_edg_dnn_0_dog_00_dog3.png`; empty where there are fewer than seven."""
+    """Return the fifth field of `0004_edg_dnn_0_dog_00_dog3.png`; empty if there are fewer than seven fields."""
     fields = path.rpartition("/")[2].split("_")
     return fields[4] if len(fields) >= 7 else ""

@@ -1,10 +1,11 @@
-"""ImageNet and the sets that share its classes: stylized, distorted, natural adversarial examples and renditions.
+"""ImageNet and data sets that share its classes: stylized, distorted, natural adversarial examples and renditions.
 
-All are class folders named by WordNet id; a label is the id's position in the sorted list.
+Their class folders are named by WordNet id; a label is the id's position in the sorted list.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ class WordNetFolders(DataSet):
 
 
 class ImageNet(WordNetFolders):
-    """The validation images of ILSVRC 2012 (Russakovsky et al. 2015)."""
+    """ImageNet's validation images, of ILSVRC 2012 (Russakovsky et al. 2015)."""
 
     name = "imagenet"
     images = VAL
@@ -54,7 +55,7 @@ class ImageNet(WordNetFolders):
 
 
 class ImageNetTrain(WordNetFolders):
-    """The training images of ILSVRC 2012."""
+    """ImageNet's training images, of ILSVRC 2012."""
 
     name = "imagenet_train"
     images = TRAIN
@@ -148,32 +149,32 @@ class DeepAugEDSRTrain(WordNetFolders):
     source = DeepAugCAETrain.source
 
 
-# --- ImageNet's classes elsewhere, or its validation images with other labels -----------------------------------------
+# --- other images of ImageNet's classes, or its validation images with other labels -----------------------------------
 
 
 class ImageNet200(ImageNet):
-    """ImageNet's validation images of ImageNet-R's classes, to be told from these alone (Hendrycks et al. 2021)."""
+    """ImageNet's validation images of ImageNet-R's classes, classified among these only (Hendrycks et al. 2021)."""
 
     name = "imagenet_200"
     images = 10_000
     subset = "r"
 
     def open(self, data_dir: Path) -> FolderSource:
-        whole = ImageNet().open(data_dir)
-        number = np.full(len(whole.classes), -1)
-        number[[whole.classes.index(wnid) for wnid in self.classes]] = np.arange(len(self.classes))
-        found = whole.subset(np.flatnonzero(number[whole.y] >= 0), self.name)
-        return replace(found, classes=self.classes, y=number[found.y])
+        source = ImageNet().open(data_dir)
+        number = np.full(len(source.classes), -1)
+        number[[source.classes.index(wnid) for wnid in self.classes]] = np.arange(len(self.classes))
+        part = source.subset(np.flatnonzero(number[source.y] >= 0), self.name)
+        return replace(part, classes=self.classes, y=number[part.y])
 
 
 def _of_v2(*names: str) -> tuple[str, ...]:
-    return tuple(f"{root}{name}" for name in names for root in ("", "imagenetv2/", "imagenet-v2/"))
+    return tuple(root + name for name, root in itertools.product(names, ("", "imagenetv2/", "imagenet-v2/")))
 
 
 class ImageNetV2(WordNetFolders):
-    """New images, chosen as ImageNet's validation images were: as often for their class (Recht et al. 2019).
+    """ImageNet-V2, new images with the selection frequency of ImageNet's validation images (Recht et al. 2019).
 
-    Its folders are the numbers of the classes, which as words would be sorted 0, 1, 10, 100.
+    The folders are class numbers, which must not be sorted as words (0, 1, 10, 100).
     """
 
     name = "imagenet_v2"
@@ -201,7 +202,7 @@ class ImageNetV2(WordNetFolders):
 
 
 class ImageNetV2Threshold(ImageNetV2):
-    """Those that at least 70 % of people would put into their class."""
+    """ImageNet-V2's images that at least 70 % of people put into their class."""
 
     name = "imagenet_v2_threshold"
     places = _of_v2("imagenetv2-threshold0.7-format-val", "imagenetv2-threshold0.7")
@@ -209,7 +210,7 @@ class ImageNetV2Threshold(ImageNetV2):
 
 
 class ImageNetV2Top(ImageNetV2):
-    """Those that most people would put into their class."""
+    """ImageNet-V2's images that most people put into their class."""
 
     name = "imagenet_v2_top"
     places = _of_v2("imagenetv2-topimages-format-val", "imagenetv2-top-images-format-val", "imagenetv2-top-images")
@@ -228,9 +229,9 @@ class ImageNetSketch(WordNetFolders):
 
 
 class RealBlurry(WordNetFolders):
-    """Photographs that are blurry by themselves, of 100 of ImageNet's classes, to be told from all 1000.
+    """Naturally blurry photographs of 100 of ImageNet's classes, classified among all 1000.
 
-    Hendrycks et al. 2021, section 3. Which classes these are is seen by the folders.
+    Hendrycks et al. 2021, section 3. The folders say which classes these are.
     """
 
     name = "real_blurry"
@@ -247,36 +248,36 @@ class RealBlurry(WordNetFolders):
     def open(self, data_dir: Path) -> FolderSource:
         folder = self.folder(data_dir)
         with reading():
-            found = scan(folder)[0]
-            unknown = sorted(set(found) - set(imagenet_classes()))
-            if unknown or not found:
+            folders = scan(folder)[0]
+            unknown = sorted(set(folders) - set(imagenet_classes()))
+            if unknown or not folders:
                 reason = f"unknown class folders {some(unknown)}" if unknown else "no class folders"
-                self.refuse(folder, "; ".join([reason, *likely_cause(found, imagenet_classes())]))
-            ids, labels, empty = labelled(folder, found)
+                self.refuse(folder, "; ".join([reason, *likely_cause(folders, imagenet_classes())]))
+            ids, labels, empty = labelled(folder, folders)
         if empty:
             self.refuse(folder, f"no images in {some(empty)}")
-        classes = self._told_apart(found)
-        number = np.array([classes.index(wnid) for wnid in found])
+        classes = self._candidates(folders)
+        number = np.array([classes.index(wnid) for wnid in folders])
         return FolderSource(name=self.name, classes=classes, y=number[labels], ids=ids, root=folder)
 
-    def _told_apart(self, found: list[str]) -> tuple[str, ...]:
-        """From which classes an image's is told."""
+    def _candidates(self, folders: list[str]) -> tuple[str, ...]:
+        """Return the classes among which an image is classified."""
         return imagenet_classes()
 
 
 class RealBlurry100(RealBlurry):
-    """The same, to be told from the classes that there are."""
+    """Naturally blurry photographs, classified among the classes that occur."""
 
     name = "real_blurry_100"
 
-    def _told_apart(self, found: list[str]) -> tuple[str, ...]:
-        return tuple(found)
+    def _candidates(self, folders: list[str]) -> tuple[str, ...]:
+        return tuple(folders)
 
 
 class ImageNetReaL(ImageNet):
-    """ImageNet's validation images with labels that were assessed anew (Beyer et al. 2020).
+    """ImageNet's validation images with reassessed labels (Beyer et al. 2020).
 
-    An image may have several, each of which is right, or none: then it is left out.
+    An image may have several correct labels; images without a label are left out.
     """
 
     name = "imagenet_real"
@@ -299,34 +300,35 @@ class ImageNetReaL(ImageNet):
         if path is None:
             raise MissingData(self.missing(data_dir))
         labels = self._labels(path)
-        whole = ImageNet().open(data_dir)
-        numbers = [self._number(name, len(labels), whole.root) for name in whole.ids]
-        accepted = np.zeros((len(whole), len(whole.classes)), dtype=bool)
+        source = ImageNet().open(data_dir)
+        numbers = [self._number(name, len(labels), source.root) for name in source.ids]
+        accepted = np.zeros((len(source), len(source.classes)), dtype=bool)
         for row, number in enumerate(numbers):
             accepted[row, labels[number]] = True
         first = np.array([(labels[number] or [0])[0] for number in numbers], dtype=np.int64)
-        found = replace(whole, accepted=accepted, y=first)
-        return found.subset(np.flatnonzero(accepted.any(axis=1)), self.name)
+        labelled_source = replace(source, accepted=accepted, y=first)
+        return labelled_source.subset(np.flatnonzero(accepted.any(axis=1)), self.name)
 
     def _labels_in(self, data_dir: Path) -> Path | None:
         return next((data_dir / name for name in self.files if (data_dir / name).is_file()), None)
 
     def _labels(self, path: Path) -> list[list[int]]:
-        """Of each validation image, by its number, the labels; UsageError where the file doesn't have them."""
+        """Read the list of labels of each validation image, by its number. Raises UsageError if the file has none."""
         try:
-            found = parse_json(path.read_bytes(), MANY_PARTS)
+            labels = parse_json(path.read_bytes(), MANY_PARTS)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no JSON"
             raise UsageError(f"can't read {path}: {reason}; get it again") from None
-        lists = isinstance(found, list) and all(isinstance(own, list) for own in found)
-        known = range(len(imagenet_classes()))
-        if not lists or not all(isinstance(label, int) and label in known for own in found for label in own):
-            raise UsageError(f"{path}: expected a list with the labels, 0 to {known[-1]}, of each validation image")
-        return found
+        valid = range(len(imagenet_classes()))
+        are_lists = isinstance(labels, list) and all(isinstance(numbers, list) for numbers in labels)
+        numbers = itertools.chain.from_iterable(labels) if are_lists else [None]
+        if not all(isinstance(number, int) and number in valid for number in numbers):
+            raise UsageError(f"{path}: expected a list with the labels, 0 to {valid[-1]}, of each validation image")
+        return list(labels)
 
     def _number(self, name: str, count: int, folder: Path) -> int:
-        """The place of a validation image in the list."""
-        found = re.search(r"_val_(\d{8})\.", name)
-        if found is None or not 1 <= int(found[1]) <= count:
+        """Return the index of a validation image in the list."""
+        match = re.search(r"_val_(\d{8})\.", name)
+        if match is None or not 1 <= int(match[1]) <= count:
             self.refuse(folder, f"'{name}' is none of the {count:,} images ILSVRC2012_val_<number> that have labels")
-        return int(found[1]) - 1
+        return int(match[1]) - 1

@@ -1,8 +1,7 @@
-"""ImageNet's validation images under corruptions, in ImageNet-C's layout: `<corruption>/<severity>/<wnid>/<image>`.
+"""Released corruptions of ImageNet's validation images, as files `<corruption>/<severity>/<wnid>/<image>`.
 
-A data set is one source whose images are shown under conditions, one for each corruption and severity; every condition
-has the same images, or it is refused. Images are of 224 x 224 pixels as they were released: resizing them once more
-costs one to three points of mCE.
+A data set is one source with a condition for each corruption and severity; all conditions must have the same images.
+Images must have the released 224 x 224 pixels, because another resize costs one to three points of mCE.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from biasbed.datasets.imagenet import VAL
 from biasbed.errors import CorruptImage
 
 SIDE = 224  # pixels of released images
-SMALL = 10  # images of each class, the first by name, in small sets
+SMALL = 10  # images of each class in small sets, the first ones by name
 
 
 class Corrupted(OnDisk):
-    """Images under each of `corruptions`, in five severities."""
+    """Released images under each of `corruptions`, in five severities."""
 
     corruptions: tuple[str, ...]
-    folders: Mapping[str, tuple[str, ...]] = {}  # of corruptions whose severities are not called 1 to 5: these folders
-    small = False  # the first `SMALL` images of each class alone
-    others: tuple[str, ...] = ()  # corruptions that may lie beside them
-    packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> the corruptions in it
+    folders: Mapping[str, tuple[str, ...]] = {}  # corruption -> folders of its severities, if not 1 to 5
+    small = False  # True to use only the first `SMALL` images of each class
+    others: tuple[str, ...] = ()  # further corruptions that may be in the same folder
+    packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> corruptions in it
     kind = "<corruption>/<severity>/<wnid>"
     licence = "ImageNet's: non-commercial research"
 
@@ -53,31 +52,31 @@ class Corrupted(OnDisk):
         return len(imagenet_classes())
 
     def open(self, data_dir: Path) -> FolderSource:
-        """All images, condition by condition.
+        """Open all images, condition by condition.
 
-        UsageError where the data set is not there, is not what was released, lacks a condition, where conditions have
-        unlike images, or where the first image of one is not of 224 x 224 pixels. Fewer images, or classes, than the
-        release's are no error here.
+        Raises UsageError if the data set is missing, is not the release, lacks a condition, has conditions with
+        different images, or if the first image of a condition does not have 224 x 224 pixels. Fewer images or classes
+        than in the release are no error here.
         """
         folder = self.folder(data_dir)
         if (folder / MANIFEST).is_file():
             self.refuse(folder, "its images are made by `prepare`, and never stand for those that were released")
         with reading():
-            images = self._listed(folder)
-        names = self._alike(folder, images)
+            images = self._list_conditions(folder)
+        names = self._common_names(folder, images)
         if self.small:
             names = _first_of_each(names, SMALL)
         classes = self._classes(folder, names)
         number = {wnid: label for label, wnid in enumerate(classes)}
         y = np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64)
-        places = list(images)
-        codes = np.arange(len(places), dtype=np.uint8)
-        self._refuse_sizes(folder, [f"{place}/{names[0]}" for place in places])
+        folders = list(images)
+        codes = np.arange(len(folders), dtype=np.uint8)
+        self._refuse_sizes(folder, [f"{name}/{names[0]}" for name in folders])
         return FolderSource(
             name=self.name,
             classes=classes,
-            y=np.tile(y, len(places)),
-            ids=below_each(places, names),
+            y=np.tile(y, len(folders)),
+            ids=below_each(folders, names),
             root=folder,
             condition=np.repeat(codes, len(names)),
             conditions=conditions(self.corruptions),
@@ -96,102 +95,111 @@ class Corrupted(OnDisk):
         )
 
     def differences(self, source: Source) -> tuple[str, ...]:
-        """From the release, in words; none where all of it is there."""
+        """Describe the differences from the release."""
         classes, images = len(source.classes), len(source) // len(source.conditions)
-        found = []
+        differences = []
         if classes != self.num_classes:
-            found.append(f"{classes} of {self.num_classes} classes")
-        wanted = self.images // (len(self.corruptions) * len(SEVERITIES))
-        if images != wanted:
-            found.append(f"{images:,} images under each condition; the release has {wanted:,}")
-        return tuple(found)
+            differences.append(f"{classes} of {self.num_classes} classes")
+        released = self.images // (len(self.corruptions) * len(SEVERITIES))
+        if images != released:
+            differences.append(f"{images:,} images under each condition; the release has {released:,}")
+        return tuple(differences)
 
-    # --- what is there ---
+    # --- files ---
 
     def _is_in(self, folder: Path) -> bool:
         return not set(self.corruptions).isdisjoint(scan(folder)[0])
 
-    def _listed(self, folder: Path) -> dict[str, list[str]]:
-        """`<corruption>/<severity>` -> its images, with that before them, sorted; UsageError where one is not there."""
-        there = set(scan(folder)[0])
-        missing = [name for name in self.corruptions if name not in there]
+    def _list_conditions(self, folder: Path) -> dict[str, list[str]]:
+        """List the images of each `<corruption>/<severity>`, sorted, as paths relative to the data set's folder.
+
+        Lists all corruptions in the folder, so that the data sets in it share one cached listing. Raises UsageError if
+        a condition is missing.
+        """
+        existing = set(scan(folder)[0])
+        missing = [name for name in self.corruptions if name not in existing]
         if missing:
-            self.refuse(folder, self._lacking(folder, missing, there))
-        wanted = [place for name in self.corruptions for place in self.severities(name)]
-        known = [name for name in (*self.corruptions, *self.others) if name in there]  # one listing for all who ask
-        severities = {f"{name}/{severity}" for name in known for severity in scan(folder / name)[0]}
-        present = [place for name in known for place in self.severities(name) if place in severities]
-        gone = [place for place in wanted if place not in present]
-        if gone:
-            count = len(wanted) - len(gone)
-            self.refuse(folder, f"{count} of {len(wanted)} conditions are there, {some(gone)} missing")
-        below = dict(zip(present, images_below(folder, present), strict=True))
-        return {place: below[place] for place in wanted}
+            self.refuse(folder, self._describe_missing(folder, missing, existing))
+        present: list[str] = []
+        for name in (*self.corruptions, *self.others):
+            if name in existing:
+                severities = set(scan(folder / name)[0])
+                present += [path for path in self.severities(name) if path.partition("/")[2] in severities]
+        expected = list(itertools.chain.from_iterable(map(self.severities, self.corruptions)))
+        missing = [path for path in expected if path not in present]
+        if missing:
+            count = len(expected) - len(missing)
+            self.refuse(folder, f"{count} of {len(expected)} conditions are there, {some(missing)} missing")
+        images = dict(zip(present, images_below(folder, present), strict=True))
+        return {path: images[path] for path in expected}
 
     def severities(self, corruption: str) -> list[str]:
-        """The folders of a corruption in each severity, relative to the data set's."""
+        """Return the folders of a corruption's severities, relative to the data set's folder."""
         return [f"{corruption}/{severity}" for severity in self.folders.get(corruption, SEVERITIES)]
 
-    def _lacking(self, folder: Path, missing: Sequence[str], there: set[str]) -> str:
-        """Why the data set is not whole, in words."""
+    def _describe_missing(self, folder: Path, missing: Sequence[str], existing: set[str]) -> str:
+        """Describe which corruptions are missing and the likely cause."""
         here = (len(self.corruptions) - len(missing)) * len(SEVERITIES)
         text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {some(missing)} missing"
-        waiting = [name for name, held in self.packed_in.items() if set(held) & set(missing)]
+        waiting = [name for name, corruptions in self.packed_in.items() if set(corruptions) & set(missing)]
         packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
         if packed:
             return f"{text}; {some(packed)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
-        grouped = [name for name in GROUPS if name in there]
+        grouped = [name for name in GROUPS if name in existing]
         if grouped:
             return f"{text}; move the folders in {some(grouped)} up into {folder}"
         return f"{text}; unpack {some(waiting)}" if waiting else text
 
-    def _alike(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
-        """The images of every condition, below its folder; UsageError where two have unlike ones, or none."""
-        first, names = next(iter(images)), None
-        for place, full in images.items():
-            own = [name[len(place) + 1 :] for name in full]
-            names = own if names is None else names
-            if own != names:
-                fewer, more = sorted(set(names) - set(own)), sorted(set(own) - set(names))
-                words = [f"{w} {some(found, 2)}" for w, found in (("lacks", fewer), ("has besides", more)) if found]
-                self.refuse(folder, f"{place} has other images than {first}: it {' and '.join(words)}")
+    def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
+        """Return the images below each condition's folder. Raises UsageError if conditions differ or have none."""
+        first = next(iter(images))
+        names = [path.removeprefix(f"{first}/") for path in images[first]]
+        for condition, paths in images.items():
+            condition_names = [path.removeprefix(f"{condition}/") for path in paths]
+            if condition_names != names:
+                lacking, more = sorted(set(names) - set(condition_names)), sorted(set(condition_names) - set(names))
+                differences = [f"lacks {some(lacking, 2)}"] if lacking else []
+                differences += [f"has besides {some(more, 2)}"] if more else []
+                self.refuse(folder, f"{condition} has other images than {first}: it {' and '.join(differences)}")
         if not names:
             self.refuse(folder, f"{first} has no images")
         return names
 
     def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
-        """ImageNet's classes, or those of them that are there; UsageError for other folders."""
-        found = {name.partition("/")[0] for name in names}
-        unknown = sorted(found - set(imagenet_classes()))
+        """Return the classes of ImageNet that occur. Raises UsageError for other folders."""
+        folders = {name.partition("/")[0] for name in names}
+        unknown = sorted(folders - set(imagenet_classes()))
         if unknown:
-            cause = likely_cause(found, imagenet_classes())
+            cause = likely_cause(folders, imagenet_classes())
             self.refuse(folder, "; ".join([f"unknown class folders {some(unknown)}", *cause]))
-        return tuple(wnid for wnid in imagenet_classes() if wnid in found)
+        return tuple(wnid for wnid in imagenet_classes() if wnid in folders)
 
     def _refuse_sizes(self, folder: Path, ids: Sequence[str]) -> None:
-        """UsageError where one of these images is of another size: a whole condition then is, or all are."""
+        """Raise UsageError if the images, one of each condition, do not have the released size."""
         for name in ids:
             try:
                 picture = open_file(folder / name)
-            except CorruptImage:  # reported when it is tested on, or passed over if that is wanted
+            except CorruptImage:  # the test reports it, or skips it with corrupt=skip
                 continue
             if (picture.height, picture.width) != (SIDE, SIDE):
                 self.refuse(folder, f"{name} is {picture.width} x {picture.height} pixels, not {SIDE} x {SIDE}")
 
 
 def _first_of_each(names: Sequence[str], count: int) -> list[str]:
-    """The first so many of each class, of sorted ones."""
-    per_class = itertools.groupby(names, key=lambda name: name.partition("/")[0])
-    return [name for _, own in per_class for name in itertools.islice(own, count)]
+    """Return the first `count` names of each class; names are sorted."""
+    first: list[str] = []
+    for _, class_names in itertools.groupby(names, key=lambda name: name.partition("/")[0]):
+        first += itertools.islice(class_names, count)
+    return first
 
 
-def below_each(places: Sequence[str], names: Sequence[str]) -> Names:
-    """Every name below every place: millions, of which no list is made."""
+def below_each(folders: Sequence[str], names: Sequence[str]) -> Names:
+    """Join each folder and each name, folder by folder, without a list of these millions of strings."""
     encoded = [name.encode() for name in names]
     lengths = np.array([len(name) for name in encoded])
     content, ends = [], [np.zeros(1, dtype=np.int64)]
-    for place in places:
-        prefix = f"{place}/".encode()
+    for folder in folders:
+        prefix = f"{folder}/".encode()
         content.append(np.frombuffer(b"".join(prefix + name for name in encoded), dtype=np.uint8))
         ends.append(lengths + len(prefix))
     return Names.from_bytes(np.concatenate(content), np.cumsum(np.concatenate(ends)))
@@ -201,7 +209,7 @@ def below_each(places: Sequence[str], names: Sequence[str]) -> Names:
 
 
 class ImageNetC(Corrupted):
-    """The 15 corruptions of ImageNet-C (Hendrycks & Dietterich 2019)."""
+    """ImageNet-C: the 15 corruptions of the benchmark (Hendrycks & Dietterich 2019)."""
 
     name = "imagenet_c"
     corruptions: tuple[str, ...] = BENCHMARK
@@ -212,14 +220,14 @@ class ImageNetC(Corrupted):
 
 
 class ImageNetCSmall(ImageNetC):
-    """Of them, the first ten images of each class by name: for use during training, and never for mCE."""
+    """ImageNet-C's first ten images of each class by name: for use during training, never for mCE."""
 
     name = "imagenet_c_small"
     small = True
 
 
 class ImageNetCExtra(ImageNetC):
-    """The four corruptions that are there to validate on."""
+    """ImageNet-C's four extra corruptions, meant for validation."""
 
     name = "imagenet_c_extra"
     corruptions = EXTRAS
@@ -228,7 +236,7 @@ class ImageNetCExtra(ImageNetC):
 
 
 class ImageNetCBar(Corrupted):
-    """Ten corruptions chosen to be unlike those of ImageNet-C (Mintun et al. 2021)."""
+    """ImageNet-C-bar: ten corruptions unlike those of ImageNet-C (Mintun et al. 2021)."""
 
     name = "imagenet_c_bar"
     corruptions = tuple(BAR)
@@ -239,7 +247,7 @@ class ImageNetCBar(Corrupted):
 
 
 class ImageNet3DCC(Corrupted):
-    """Twelve corruptions that know of depth, or are those of cameras and video (Kar et al. 2022)."""
+    """ImageNet-3DCC: twelve corruptions that use depth, or imitate cameras and video (Kar et al. 2022)."""
 
     name = "imagenet_3dcc"
     corruptions = IN_3D

@@ -1,7 +1,7 @@
-"""Coloured and rotated MNIST: domains that a seed makes of the 70,000 digits (LeCun et al. 1998) in their IDX files.
+"""Coloured and rotated MNIST: domains computed from the 70,000 digits (LeCun et al. 1998) in their IDX files.
 
-As DomainBed makes them (Gulrajani and Lopez-Paz 2021, section 3), but for the generator: which digits a domain has, the
-flips and colours follow from the data set and a seed of their own, so that they are equal whatever is trained on them.
+They are made as in DomainBed (Gulrajani and Lopez-Paz 2021, section 3), except for the generator: the digits of a
+domain, the flips and the colours follow from the data set and its own seed, so that all trainings see the same images.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import itertools
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -27,9 +29,9 @@ from biasbed.datasets.domains import DomainDataSet
 from biasbed.errors import UsageError
 
 SIZE = 28  # pixels
-RELEASED: Mapping[str, int] = {"train": 60_000, "t10k": 10_000}  # digits of each part
+RELEASED: Mapping[str, int] = {"train": 60_000, "t10k": 10_000}  # digits in each part
 NOISE = 0.25  # probability that a label of Coloured MNIST is flipped
-# Probability of a domain's colours to disagree with the label, as in the tables; the paper's appendix has 0.3 for 0.2.
+# Probability that a domain's colours disagree with the label, as in the tables; the paper's appendix has 0.3 for 0.2.
 DISAGREEMENT = (0.1, 0.2, 0.9)
 ANGLES = (0, 15, 30, 45, 60, 75)  # degrees, counter-clockwise
 RESAMPLING: Mapping[str, Image.Resampling] = {
@@ -39,25 +41,27 @@ RESAMPLING: Mapping[str, Image.Resampling] = {
 
 
 class MNISTFiles(OnDisk):
-    """One that is made of MNIST's digits, in their four files."""
+    """Data set made of MNIST's digits in their four files."""
 
     kind = "IDX files"
     images = sum(RELEASED.values())
-    # torchvision's folder, below data_dir or below DomainBed's; or the files themselves
+    # torchvision's folder, below data_dir or below DomainBed's folder; or the files' own folder
     places = ("MNIST/raw", "MNIST/MNIST/raw", "MNIST", "raw", ".")
     licence = "CC BY-SA 3.0"
     source = "torchvision.datasets.MNIST(<data_dir>, download=True)"
 
     def digits(self, data_dir: Path) -> Digits:
-        """All digits; UsageError where they are missing or damaged."""
+        """Read all digits. Raises UsageError if files are missing or damaged."""
         return _digits(self.folder(data_dir))
 
-    def of_files(self, data_dir: Path, fingerprint: Callable[[Digits], str]) -> Contents:
-        """What is there of them. fingerprint: of what is made of the digits."""
+    def file_contents(self, data_dir: Path, fingerprint: Callable[[Digits], str]) -> Contents:
+        """Return the contents of the files. fingerprint: returns that of the images made of the digits."""
         folder = self.folder(data_dir)
         digits = _digits(folder)
-        counts = zip(RELEASED.items(), digits.parts, strict=True)
-        wrong = [(part, here, there) for (part, there), here in counts if here != there]
+        differences = []
+        for (part, released), count in zip(RELEASED.items(), digits.parts, strict=True):
+            if count != released:
+                differences.append(f"{part} has {count:,} digits; the release has {released:,}")
         return Contents(
             folder=folder,
             files=[path.name for path in _files(folder).values()],
@@ -65,20 +69,27 @@ class MNISTFiles(OnDisk):
             labels=len(np.unique(digits.labels)),
             fingerprint=lambda: fingerprint(digits),
             are_images=False,
-            differences=tuple(f"{part} has {here:,} digits; the release has {there:,}" for part, here, there in wrong),
+            differences=tuple(differences),
         )
 
     def _is_in(self, folder: Path) -> bool:
         return bool(_files(folder))
 
 
+class Labelled(NamedTuple):
+    """Images [n,C,28,28] and labels [n] int64 of a domain."""
+
+    images: np.ndarray
+    y: np.ndarray
+
+
 class MNISTDomains(MNISTFiles, DomainDataSet):
-    """One of several domains: digits, shuffled together and dealt out to them in turn."""
+    """Data set of several domains, to which the shuffled digits are dealt in turn."""
 
     is_computed = True
     size = SIZE
     classes: tuple[str, ...]
-    names: tuple[tuple[str, ...], ...]  # of each domain: its identifier, and others
+    names: tuple[tuple[str, ...], ...]  # identifier and further names of each domain
 
     @property
     def num_classes(self) -> int:
@@ -95,33 +106,33 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
         return self.origin(self.digits(data_dir))
 
     def contents(self, data_dir: Path) -> Contents:
-        found = self.of_files(data_dir, self.origin)
-        return replace(found, labels=len(np.unique(self.labels(self.digits(data_dir).labels))))
+        contents = self.file_contents(data_dir, self.origin)
+        return replace(contents, labels=len(np.unique(self.labels(self.digits(data_dir).labels))))
 
     def labels(self, digits: np.ndarray) -> np.ndarray:
-        """The labels of digits 0 to 9, before any is flipped."""
+        """Return the labels of digits 0 to 9, before any is flipped."""
         return digits
 
     def origin(self, digits: Digits) -> str:
-        """Fingerprint of what the images are made of."""
+        """Return the fingerprint of the digits and the recipe."""
         return record.digest([self.recipe, digits.sha256])
 
     @property
     def recipe(self) -> str:
-        """What all its images depend on besides digits and seed, in words."""
+        """Description of everything that the images depend on besides digits and seed."""
         raise NotImplementedError
 
-    def made(self, digits: Digits, own: np.ndarray, domain: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(images [n,C,28,28], labels [n]) of a domain, of its own digits."""
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
+        """Make the images and labels of a domain from its digits, rows [n]."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ColoredMNIST(MNISTDomains):
-    """Digits in one of two colours, which tells most labels of two of the domains (Arjovsky et al. 2019).
+    """Coloured MNIST: digits in one of two colours, which predicts most labels in two domains (Arjovsky et al. 2019).
 
-    The label is whether the digit is below 5, flipped with a probability of 25 %; the colour agrees with it in 90 %,
-    80 % and 10 % of a domain's images.
+    The label tells if the digit is below 5; it is flipped with a probability of 25 %. The colour agrees with the label
+    in 90 %, 80 % and 10 % of a domain's images.
     """
 
     name = "colored_mnist"
@@ -136,16 +147,16 @@ class ColoredMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"colored 1: noise {NOISE}, disagreement {DISAGREEMENT}"
 
-    def made(self, digits: Digits, own: np.ndarray, domain: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
-        flips, colours = generator.random(len(own)), generator.random(len(own))
-        return colored(digits.images[own], digits.labels[own], flips, colours, DISAGREEMENT[domain])
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
+        flips, colours = generator.random(len(rows)), generator.random(len(rows))
+        return colored(digits.images[rows], digits.labels[rows], flips, colours, DISAGREEMENT[domain])
 
 
 @dataclass(frozen=True)
 class RotatedMNIST(MNISTDomains):
-    """Digits turned by an angle that differs by domain (Ghifary et al. 2015); the label is the digit.
+    """Rotated MNIST: digits turned by a different angle in each domain (Ghifary et al. 2015); the label is the digit.
 
-    interpolation: bilinear; or bicubic, as in DomainBed's code of 2020, of which its tables are.
+    interpolation: bilinear; or bicubic, as in DomainBed's code of 2020, which made its tables.
     """
 
     interpolation: str = "bilinear"
@@ -162,67 +173,66 @@ class RotatedMNIST(MNISTDomains):
     def recipe(self) -> str:
         return f"rotated 1: {self.interpolation}, angles {ANGLES}"
 
-    def made(self, digits: Digits, own: np.ndarray, domain: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
-        return rotated(digits.images[own], ANGLES[domain], self.interpolation), digits.labels[own]
+    def make(self, digits: Digits, rows: np.ndarray, domain: int, generator: Generator) -> Labelled:
+        return Labelled(rotated(digits.images[rows], ANGLES[domain], self.interpolation), digits.labels[rows])
 
 
-@functools.lru_cache(maxsize=3)  # DomainBed's repeats: plans open them again for every row in every cell
+@functools.lru_cache(maxsize=3)  # for DomainBed's three seeds: plans open the same domains for every row and cell
 def _opened(data_set: MNISTDomains, digits: Digits, seed: int, size: int) -> dict[str, MemorySource]:
-    """The domains; all follows from digits, data set and seed."""
+    """Make the domains, which follow from digits, data set and seed."""
     generator = np.random.default_rng([seed, *data_set.name.encode()])
     order = generator.permutation(len(digits.labels))
     sources = {}
-    for number, own in enumerate(dealt(order, len(data_set.names))):
+    for number, rows in enumerate(dealt(order, len(data_set.names))):
         name = data_set.names[number][0]
-        images, y = data_set.made(digits, own, number, generator)
-        ids = [digits.name(at) for at in own]
+        images, y = data_set.make(digits, rows, number, generator)
+        ids = [digits.name(row) for row in rows]
         pixels, origin = pooled(images, size), data_set.origin(digits)
         sources[name] = MemorySource(name=name, classes=data_set.classes, y=y, ids=ids, images=pixels, origin=origin)
     return sources
 
 
-# --- what is made of digits -------------------------------------------------------------------------------------------
+# --- images from digits -----------------------------------------------------------------------------------------------
 
 
 def dealt(order: np.ndarray, count: int) -> list[np.ndarray]:
-    """The digits of each domain: the first gets every `count`-th from the first on, and so on."""
+    """Deal the digits to `count` domains in turn: the first gets the digits 0, count, 2 count, ..."""
     return [order[first::count] for first in range(count)]
 
 
 def colored(
     images: np.ndarray, digits: np.ndarray, flips: np.ndarray, colours: np.ndarray, disagreement: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """(images [n,2,28,28] that are 0 in the other colour's channel, labels [n]) of grey ones [n,28,28].
+) -> Labelled:
+    """Colour grey images [n,28,28] in one of two channels, and make their labels.
 
-    flips, colours: [n] uniform in [0,1): whether a label is flipped, whether its colour then disagrees with it.
+    flips, colours: uniform draws [n] on [0,1) that decide if a label is flipped and if the colour disagrees with it.
     """
     y = (digits < 5) ^ (flips < NOISE)
     colour = y ^ (colours < disagreement)
-    found = np.zeros((len(images), 2, *images.shape[1:]), np.uint8)
-    found[np.arange(len(images)), colour.astype(np.int64)] = images
-    return found, y.astype(np.int64)
+    coloured = np.zeros((len(images), 2, *images.shape[1:]), np.uint8)
+    coloured[np.arange(len(images)), colour.astype(np.int64)] = images
+    return Labelled(coloured, y.astype(np.int64))
 
 
 def rotated(images: np.ndarray, angle: float, interpolation: str = "bilinear") -> np.ndarray:
-    """Grey images [n,28,28] turned counter-clockwise about their centre, [n,1,28,28]; what comes in is black."""
+    """Turn grey images [n,28,28] counter-clockwise about their centre: [n,1,28,28], black at uncovered corners."""
     n, height, width = images.shape
     by_four = np.zeros((-(-n // 4), 4, height, width), np.uint8)  # as channels of one image: a third of the time
     by_four.reshape(-1, height, width)[:n] = images
-    found = np.empty_like(by_four)
-    for four, turned in zip(by_four, found, strict=True):
+    turned = np.empty_like(by_four)
+    for four, turned_four in zip(by_four, turned, strict=True):
         image = Image.frombytes("CMYK", (width, height), four.transpose(1, 2, 0).tobytes())
-        turned[:] = np.asarray(image.rotate(angle, RESAMPLING[interpolation])).transpose(2, 0, 1)
-    return found.reshape(-1, 1, height, width)[:n]
+        turned_four[:] = np.asarray(image.rotate(angle, RESAMPLING[interpolation])).transpose(2, 0, 1)
+    return turned.reshape(-1, 1, height, width)[:n]
 
 
 def pooled(images: np.ndarray, size: int) -> np.ndarray:
-    """Images [n,C,s,s] with `size` pixels per side, of which s is a multiple: means, rounded."""
+    """Shrink images [n,C,s,s] to `size` pixels per side by rounded means; s is a multiple of `size`."""
     step = images.shape[-1] // size
     if step == 1:
         return images
-    sums = sum(
-        images[..., down::step, across::step].astype(np.uint32) for down in range(step) for across in range(step)
-    )
+    offsets = itertools.product(range(step), repeat=2)
+    sums = sum(images[..., down::step, across::step].astype(np.uint32) for down, across in offsets)
     return ((sums + step * step // 2) // (step * step)).astype(np.uint8)
 
 
@@ -231,15 +241,15 @@ def pooled(images: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """Grey images [n,28,28] and labels [n] of both parts, one after the other."""
+    """Grey images [n,28,28] and labels [n] of both parts, concatenated."""
 
     images: np.ndarray
     labels: np.ndarray
-    parts: tuple[int, ...]  # digits of each
-    sha256: str  # of all, whether the files are packed or not
+    parts: tuple[int, ...]  # number of digits in each part
+    sha256: str  # of the unpacked arrays
 
     def name(self, number: int) -> str:
-        """Of a digit for good."""
+        """Return the permanent name of a digit."""
         first = self.parts[0]
         return f"train/{number:05d}" if number < first else f"t10k/{number - first:05d}"
 
@@ -248,21 +258,24 @@ _DIMENSIONS: Mapping[str, int] = {"images": 3, "labels": 1}
 
 
 def _files(folder: Path) -> dict[tuple[str, str], Path]:
-    """What of MNIST's four files is in a folder, by part and by what they hold; unpacked ones before packed ones."""
-    found = {}
-    for part in RELEASED:
-        for what, dims in _DIMENSIONS.items():
-            names = [f"{part}-{what}{dot}idx{dims}-ubyte{end}" for end in ("", ".gz") for dot in ("-", ".")]
-            there = [folder / name for name in names if (folder / name).is_file()]
-            if there:
-                found[part, what] = there[0]
-    return found
+    """Find MNIST's four files in a folder, keyed by (part, kind); unpacked files are preferred."""
+    files = {}
+    for part, kind in itertools.product(RELEASED, _DIMENSIONS):
+        endings = itertools.product(("", ".gz"), ("-", "."))
+        paths = [folder / f"{part}-{kind}{dot}idx{_DIMENSIONS[kind]}-ubyte{suffix}" for suffix, dot in endings]
+        existing = [path for path in paths if path.is_file()]
+        if existing:
+            files[part, kind] = existing[0]
+    return files
 
 
 def _digits(folder: Path) -> Digits:
-    """All digits of a folder; UsageError where a file is missing or damaged, or they don't go together."""
+    """Read all digits in a folder.
+
+    Raises UsageError if a file is missing or damaged, or if files don't fit together.
+    """
     files = _files(folder)
-    missing = [f"{part}-{what}" for part in RELEASED for what in _DIMENSIONS if (part, what) not in files]
+    missing = [f"{part}-{kind}" for part, kind in itertools.product(RELEASED, _DIMENSIONS) if (part, kind) not in files]
     if missing:
         raise UsageError(f"{folder} lacks {some(missing)} of MNIST's four files")
     with reading():
@@ -272,13 +285,16 @@ def _digits(folder: Path) -> Digits:
 
 @functools.lru_cache(maxsize=1)
 def _read(states: tuple[tuple[Path, int, int], ...]) -> Digits:
-    """What is in the four files, images before labels, in the order of the parts; read once as long as they are so."""
+    """Read the four files, images before labels, in the order of the parts.
+
+    states: (path, size, time) as a cache key.
+    """
     paths = [path for path, *_ in states]
     arrays = [read_idx(path) for path in paths]
     images, labels = arrays[::2], arrays[1::2]
-    for own, theirs, path in zip(images, labels, paths[::2], strict=True):
-        if own.shape != (len(own), SIZE, SIZE) or theirs.shape != (len(own),) or theirs.max(initial=0) > 9:
-            shapes = " and ".join(" x ".join(map(str, array.shape)) for array in (own, theirs))
+    for pixels, y, path in zip(images, labels, paths[::2], strict=True):
+        if pixels.shape != (len(pixels), SIZE, SIZE) or y.shape != (len(pixels),) or y.max(initial=0) > 9:
+            shapes = " and ".join(" x ".join(map(str, array.shape)) for array in (pixels, y))
             raise UsageError(f"{path} and its labels, {shapes}, are not MNIST's: n x {SIZE} x {SIZE} and n digits")
     sha = hashlib.sha256()
     for array in arrays:
@@ -288,7 +304,7 @@ def _read(states: tuple[tuple[Path, int, int], ...]) -> Digits:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array of bytes in an IDX file, packed or not; UsageError where it is none, or cut off."""
+    """Read the array of bytes in an IDX file, packed or not. Raises UsageError if it is no such file or is cut off."""
     try:
         with reading_file(path) as file:
             content = gzip.decompress(file.read()) if path.suffix == ".gz" else file.read()
@@ -296,7 +312,7 @@ def read_idx(path: Path) -> np.ndarray:
         raise UsageError(f"{path} is cut off: get it again") from None
     except (OSError, zlib.error) as error:
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
-    # Two zeros, the type (8: bytes), the number of dimensions, and their sizes in four bytes each, the highest first.
+    # Two zeros, the type (8: bytes), the number of dimensions, and their sizes as big-endian four-byte integers.
     if content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
         raise UsageError(f"{path} is no IDX file of bytes")
     start = 4 + 4 * content[3]

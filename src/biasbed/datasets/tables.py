@@ -1,7 +1,7 @@
-"""Biased data sets of image files with a table that says of each its class, its part and its bias.
+"""Biased data sets of image files with a table of their classes, splits and biases.
 
-A user's own is a folder with `metadata.csv`; Waterbirds and CelebA are read as they are released. Labels of a table can
-change without any image: they are in the fingerprint.
+A user's own data set is a folder with `metadata.csv`; Waterbirds and CelebA are read as they are released. The labels
+of the table are part of the fingerprint, because they can change without the images.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from biasbed import record
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.datasets.biased import BiasedData, Division, Wanted, counted
+from biasbed.datasets.base import Contents, OnDisk, count_differences, some
+from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system.tables import read_rows
@@ -33,11 +33,11 @@ SPLITS: Mapping[str, str] = {
     **{TRAIN: TRAIN, "val": VALIDATION, VALIDATION: VALIDATION, TEST: TEST},
     **{"0": TRAIN, "1": VALIDATION, "2": TEST},
 }
-CLOSE = 0.1  # part of a severity by which that of a table may be off what is asked for
+CLOSE = 0.1  # largest relative difference between the severity of a table and the requested one
 
 
 class Row(NamedTuple):
-    """What a table says of an image, in its own words; the image's path is relative to the folder."""
+    """Row of a table, in its original words; the path of the image is relative to the folder."""
 
     image: str
     label: str
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TableSource(FolderSource):
-    """Images in files whose labels and bias are from a table."""
+    """Images in files with labels and biases from a table."""
 
     def fingerprint(self) -> str:
         assert self.bias is not None
@@ -56,9 +56,10 @@ class TableSource(FolderSource):
 
 
 class TableData(OnDisk, BiasedData):
-    """One with a table; its classes are those of the table, sorted, unless it names them.
+    """Data set with a table; its classes are those in the table, sorted, unless `labels` names them.
 
-    labels, biases: word of the table -> class, and the class that this bias suggests; without any, words are classes.
+    labels: word in the table -> class. biases: word in the table -> class that this bias suggests. By default the words
+    are the classes.
     """
 
     kind = "images with a table"
@@ -66,39 +67,38 @@ class TableData(OnDisk, BiasedData):
     columns = ("image", "class", "split", "bias")
     labels: Mapping[str, str] = {}
     biases: Mapping[str, str] = {}
-    at_others = ""  # in words, where other severities than the table's are to be had
+    at_others = ""  # end of the message about a severity that the table does not have
 
     @property
     def num_classes(self) -> int:
         return len(set(self.labels.values()))
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder = self.folder(data_dir)
         train, validation, test = self._divided(folder)
         assert train.bias is not None
         share = 100 * float((train.bias != train.y).mean())
-        if wanted.severity is not None and abs(share - wanted.severity) > CLOSE * wanted.severity:
+        if request.severity is not None and abs(share - request.severity) > CLOSE * request.severity:
             raise UsageError(
-                f"data.severity={wanted.severity:g}: of the training images of {folder / self.file}, {share:.3g} % "
+                f"data.severity={request.severity:g}: of the training images of {folder / self.file}, {share:.3g} % "
                 f"conflict; leave it out{self.at_others}"
             )
-        return Division(train, validation, test, round(share, 1) if wanted.severity is None else wanted.severity)
+        return Division(train, validation, test, round(share, 1) if request.severity is None else request.severity)
 
     def contents(self, data_dir: Path) -> Contents:
         folder = self.folder(data_dir)
         rows = self._checked(folder)
-        whole = self._part(folder, rows)
-        known = self.images in (0, len(whole))
-        differences = () if known else (f"{len(whole):,} images; the release has {self.images:,}",)
-        parts = (part for part in (TRAIN, VALIDATION, TEST) if any(SPLITS[row.split.lower()] == part for row in rows))
+        source = self._part(folder, rows)
+        splits = {SPLITS[row.split.lower()] for row in rows}
+        parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
         return Contents(
-            *(folder, whole.ids, len(whole), whole.num_labels, whole.fingerprint),
-            differences=differences,
+            *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
+            differences=count_differences(len(source), self.images),
             remarks=tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts),
         )
 
     def rows(self, folder: Path) -> Iterator[Row]:
-        """What the table says; UsageError where it can't be read, or lacks a column."""
+        """Read the rows of the table. Raises UsageError if it can't be read or lacks a column."""
         image, label, split, bias = self.columns
         for line, row in read_rows(folder / self.file, self.columns):
             yield Row(row[image], row[label], row[split], row[bias], line)
@@ -107,7 +107,7 @@ class TableData(OnDisk, BiasedData):
         return (folder / self.file).is_file()
 
     def _divided(self, folder: Path) -> list[TableSource]:
-        """The images that train, validate and test; UsageError where the table doesn't fit."""
+        """Open the images that train, validate and test. Raises UsageError if the table doesn't fit."""
         rows = self._checked(folder)
         parts = [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
         missing = sorted(set(range(len(parts[0].classes))) - set(parts[0].y.tolist()))
@@ -117,10 +117,11 @@ class TableData(OnDisk, BiasedData):
         return parts
 
     def _part(self, folder: Path, rows: Sequence[Row], part: str = "") -> TableSource:
-        """The images of one part, or all, in the order of the rows; UsageError where the table doesn't fit."""
+        """Open the images of one part, or all, in the order of the rows. Raises UsageError if the table doesn't fit."""
         classes = tuple(dict.fromkeys(self.labels.values())) or tuple(sorted({row.label for row in rows}))
-        number = {name: at for at, name in enumerate(classes)}
-        suggested = self.biases or self.labels or {name: name for name in classes}
+        number = {name: label for label, name in enumerate(classes)}
+        labels = self.labels or {name: name for name in classes}
+        suggested = self.biases or labels
         for row in rows:
             if row.bias not in suggested:
                 hint = "the class that the image's shortcut suggests" if not self.biases else some(list(suggested))
@@ -128,7 +129,6 @@ class TableData(OnDisk, BiasedData):
         chosen = [row for row in rows if not part or SPLITS[row.split.lower()] == part]
         if not chosen:
             raise UsageError(f"{folder / self.file} has no image with the split '{part}'")
-        labels = self.labels or {name: name for name in classes}
         return TableSource(
             name=self.name if part in ("", TRAIN) else f"{self.name}_{part}",
             classes=classes,
@@ -139,7 +139,7 @@ class TableData(OnDisk, BiasedData):
         )
 
     def _checked(self, folder: Path) -> list[Row]:
-        """All rows in the order of their images; UsageError where one of them is wrong but for its bias."""
+        """Return all rows, sorted by image. Raises UsageError if a row is wrong; the bias is not checked here."""
         rows = list(self.rows(folder))
         for row in rows:
             if row.split.lower() not in SPLITS:
@@ -165,9 +165,9 @@ class TableData(OnDisk, BiasedData):
 
 
 def check_files(folder: Path, table: str, names: Sequence[str], parts: Sequence[str] | None = None) -> None:
-    """Check that a table's images are there and that no part shares one with another part.
+    """Check that a table's images exist and that no two parts share one.
 
-    names: normalised paths below the folder. parts: the part of each; None: each image may come to any part.
+    names: normalised paths below the folder. parts: the part of each; None if any image may come into any part.
 
     Raises UsageError for a name that the table has twice, for a missing file, and for two names of one file (by links,
     or on a disk that ignores case) in different parts.
@@ -175,33 +175,33 @@ def check_files(folder: Path, table: str, names: Sequence[str], parts: Sequence[
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UsageError(f"{folder / table} has the image '{twice[0]}' twice")
-    first: dict[tuple[int, int], int] = {}
-    for place, status in enumerate(refuse_missing(folder, names)):
-        other = first.setdefault((status.st_dev, status.st_ino), place)
-        if other == place or (parts is not None and parts[other] == parts[place]):
+    firsts: dict[tuple[int, int], int] = {}
+    for number, status in enumerate(refuse_missing(folder, names)):
+        first = firsts.setdefault((status.st_dev, status.st_ino), number)
+        if first == number or (parts is not None and parts[first] == parts[number]):
             continue
-        # Some file systems give one number to several files.
-        is_link = os.path.realpath(folder / names[other]) == os.path.realpath(folder / names[place])
+        # Some file systems give one inode number to several files.
+        is_link = os.path.realpath(folder / names[first]) == os.path.realpath(folder / names[number])
         if is_link or status.st_nlink > 1:
-            shares = "" if parts is None else f", in {parts[other]} and in {parts[place]}"
+            shares = "" if parts is None else f", in {parts[first]} and in {parts[number]}"
             raise UsageError(
-                f"{folder / table}: '{names[other]}' and '{names[place]}' are one file{shares}: keep one of them"
+                f"{folder / table}: '{names[first]}' and '{names[number]}' are one file{shares}: keep one of them"
             )
 
 
-def refuse_missing(folder: Path, names: Sequence[str], what: str = "images of its table") -> list[os.stat_result]:
-    """Return the status of each file; raise UsageError if one is not there. what: the files are, in words."""
+def refuse_missing(folder: Path, names: Sequence[str], kind: str = "images of its table") -> list[os.stat_result]:
+    """Return the status of each file. Raises UsageError if one is missing; kind: what the message calls the files."""
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda name: _status(folder / name), names, chunksize=256))
-    there = [status for status in found if status is not None]
-    if len(there) < len(names):
-        missing = [name for name, status in zip(names, found, strict=True) if status is None]
-        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {what}: {some(missing, 3)}")
-    return there
+        states = list(pool.map(lambda name: _status(folder / name), names, chunksize=256))
+    existing = [status for status in states if status is not None]
+    if len(existing) < len(names):
+        missing = [name for name, status in zip(names, states, strict=True) if status is None]
+        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {some(missing, 3)}")
+    return existing
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Return the status of a file; None if there is none, or something else of its name."""
+    """Return the status of a file; None if it is missing or is not a regular file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -210,7 +210,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 class OwnTable(TableData):
-    """A user's own folder with a `metadata.csv`, of which nothing is known."""
+    """Data set in a user's own folder with a `metadata.csv`; there is no release to compare with."""
 
     bias_type = "as the table says"
     images = 0
@@ -229,9 +229,9 @@ class OwnTable(TableData):
 
 
 class Waterbirds(TableData):
-    """Birds of land and water in front of either (Sagawa, Koh, Hashimoto and Liang 2020), in the version released.
+    """Land and water birds in front of land or water (Sagawa, Koh, Hashimoto and Liang 2020), as released.
 
-    Of 4,795 training images 240 conflict; validation and test have as many in front of each within a class.
+    Of 4,795 training images 240 conflict; in validation and test each class has both backgrounds equally often.
     """
 
     name = "waterbirds"
@@ -251,7 +251,7 @@ class Waterbirds(TableData):
 
 
 class CelebA(TableData):
-    """Faces with blond or other hair, which goes with gender (Liu et al. 2015; Sagawa et al. 2020)."""
+    """Faces with blond or other hair; the bias is the gender (Liu et al. 2015; Sagawa et al. 2020)."""
 
     name = "celeba"
     bias_type = "gender"

@@ -20,18 +20,18 @@ Family = Callable[[Generator, int, int], Floats]  # (generator, n, size) -> patt
 def _plane(
     rng: Generator, n: int, size: int, period: float, angle: float = 0.0, spread: float = 8.0
 ) -> tuple[Floats, Floats]:
-    """Coordinates across and along [n,size,size] in periods, turned by `angle` +- `spread` degrees."""
+    """Draw rotated coordinates (u, v), each [n,size,size], in periods; the angle is `angle` +- `spread` degrees."""
     turn = np.radians(angle + rng.uniform(-spread, spread, (n, 1, 1)))
     scale = 1 / (period * size * rng.uniform(0.9, 1.1, (n, 1, 1)))
     phase = rng.uniform(0, 100, (2, n, 1, 1))
     row, column = np.mgrid[:size, :size].astype(np.float64)
-    across = (np.cos(turn) * column + np.sin(turn) * row) * scale + phase[0]
-    along = (np.cos(turn) * row - np.sin(turn) * column) * scale + phase[1]
-    return across, along
+    u = (np.cos(turn) * column + np.sin(turn) * row) * scale + phase[0]
+    v = (np.cos(turn) * row - np.sin(turn) * column) * scale + phase[1]
+    return u, v
 
 
 def _soft(x: Floats) -> Floats:
-    """A soft threshold at 0: -1 to 1."""
+    """Apply a soft threshold at 0: -1 to 1."""
     out: Floats = np.tanh(x)
     return out
 
@@ -41,12 +41,12 @@ def _wave(x: Floats) -> Floats:
 
 
 def _off(x: Floats) -> Floats:
-    """Distance to the nearest whole number."""
+    """Return the distance to the nearest integer."""
     return np.abs(x - np.round(x))
 
 
 def _below(x: Floats, limit: float) -> Floats:
-    """1 where x < limit, 0 where larger, with a soft edge."""
+    """Return 1 if x < limit and 0 otherwise, with a soft edge."""
     return np.clip((limit - x) / 0.08 + 0.5, 0, 1)
 
 
@@ -76,11 +76,11 @@ def _zigzag(rng: Generator, n: int, size: int) -> Floats:
 
 
 def field(rng: Generator, n: int, size: int, width: float) -> Floats:
-    """Smooth random fields [n,size,size] of deviation 1, correlated over about `width`."""
+    """Draw smooth random fields [n,size,size] of standard deviation 1 and correlation length `width`."""
     noise, sigma = rng.standard_normal((n, size, size)), (0, width * size, width * size)
-    found: Floats = ndimage.gaussian_filter(noise, sigma, mode="wrap")
-    found /= found.std((1, 2), keepdims=True)
-    return found
+    smooth: Floats = ndimage.gaussian_filter(noise, sigma, mode="wrap")
+    smooth /= smooth.std((1, 2), keepdims=True)
+    return smooth
 
 
 def _grains(width: float) -> Family:
@@ -135,7 +135,7 @@ UNSEEN: Mapping[str, Family] = {family.__name__.strip("_"): family for family in
 
 
 def paint(rng: Generator, n: int, size: int) -> Floats:
-    """Random fields, each with a spectrum (band, width, direction) and a point-wise law of its own."""
+    """Draw random fields, each with its own spectrum (band, width, direction) and pointwise function."""
     fy, fx = np.meshgrid(np.fft.fftfreq(size) * size, np.fft.rfftfreq(size) * size, indexing="ij")
     band = np.exp(rng.uniform(np.log(2), np.log(size / 3), (n, 1, 1)))  # cycles per image
     width = rng.uniform(0.1, 0.6, (n, 1, 1))
@@ -147,13 +147,13 @@ def paint(rng: Generator, n: int, size: int) -> Floats:
 
 
 def patterns(rng: Generator, families: Mapping[str, Family], which: Integers, size: int) -> Floats:
-    """Textures [n,size,size] of the families `which` [n]: mean 0, deviation 1, either polarity; 0 of an even one."""
+    """Draw textures of the families `which` [n]: [n,size,size], mean 0, deviation 1 (0 if uniform), either polarity."""
     out = np.empty((len(which), size, size))
     for index, family in enumerate(families.values()):
         rows = np.flatnonzero(which == index)
         if len(rows):
             out[rows] = family(rng, len(rows), size)
     out -= out.mean((1, 2), keepdims=True)
-    deviation = out.std((1, 2))  # a grid may pass between all of eight pixels a side
+    deviation = out.std((1, 2))  # the lines of a grid may miss all pixels of an 8 x 8 image
     out *= (rng.choice((-1.0, 1.0), len(out)) / np.where(deviation > 0, deviation, 1))[:, None, None]
     return np.clip(out, -2, 2, out=out)

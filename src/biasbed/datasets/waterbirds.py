@@ -1,8 +1,8 @@
 """Waterbirds at any severity, as `prepare what=waterbirds` composes it (Sagawa et al. 2020; Lim et al. 2023, table 8).
 
-`waterbirds` of `tables.py` is the one composition that its authors gave out; `waterbirds_ac` is this one, which is as
-biased in validation as in training. A composition of one severity and one seed is a folder in the authors' layout:
-images in folders by species, and `metadata.csv`, which is written last.
+`waterbirds` in `tables.py` is the composition that the authors released; `waterbirds_ac` is this one, with the same
+bias in validation as in training. The composition of one severity and seed is a folder in the authors' layout: images
+in folders by species, and `metadata.csv`, which is written last.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from biasbed import record
 from biasbed.data.listing import reading, scan
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
-from biasbed.datasets.biased import Division, Wanted, counted
+from biasbed.datasets.biased import Division, DivisionRequest, counted
 from biasbed.datasets.tables import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
 from biasbed.errors import UsageError
 
-SEVERITY = 5.0  # percent, unless told otherwise: that of the authors' composition
-IMAGES = 11_788  # of CUB-200-2011, all of which are used
+SEVERITY = 5.0  # default in percent, as in the authors' composition
+IMAGES = 11_788  # in CUB-200-2011; all are used
 
 
 class ComposedWaterbirds(Waterbirds):
-    """Composed of CUB-200-2011's birds and Places365's places, for one severity and one seed at a time."""
+    """Compositions of CUB-200-2011's birds and Places365's places, one per severity and seed."""
 
     name = "waterbirds_ac"
     version_of = "waterbirds"
-    images = 0  # how many compositions somebody has is open
+    images = 0  # depends on the number of compositions
     kind = "folders by severity and seed"
     places = ("waterbirds_ac",)
     archives = ()
     source = "biasbed prepare --what waterbirds makes it of CUB-200-2011 and Places365"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
 
-    def parts(self, data_dir: Path, wanted: Wanted) -> Division:
-        share = wanted.severity_or(SEVERITY)
-        folder = composition(data_dir, share, wanted.seed)
+    def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
+        share = request.severity_or(SEVERITY)
+        folder = composition(data_dir, share, request.seed)
         if not super()._is_in(folder):
             state = "begun, but not complete" if folder.is_dir() else "not there"
             raise UsageError(
-                f"'{self.name}' of data.severity={share:g} and data.seed={wanted.seed} is {state}: "
-                + wanted.prepare("waterbirds")
+                f"'{self.name}' of data.severity={share:g} and data.seed={request.seed} is {state}: "
+                + request.prepare("waterbirds")
             )
-        self._refuse_renamed(folder, share, wanted.seed)
+        self._refuse_renamed(folder, share, request.seed)
         train, validation, test = self._divided(folder)
         return Division(train, validation, test, share, is_drawn=True)
 
@@ -53,48 +53,49 @@ class ComposedWaterbirds(Waterbirds):
         composed = self._compositions(folder)
         with reading():
             begun = [name for name in scan(folder)[0] if name not in composed]
-        whole, files, remarks = {}, [], []
+        sources, files, remarks = {}, [], []
         differences = [f"{name} is begun, but not complete" for name in begun]
         for name in composed:
             rows = self._checked(folder / name)
-            source = whole[name] = self._part(folder / name, rows)
+            source = sources[name] = self._part(folder / name, rows)
             files += [f"{name}/{image}" for image in source.ids]
             if len(source) != IMAGES:
                 differences.append(f"{name} has {len(source):,} images; CUB-200-2011 has {IMAGES:,}")
+            splits = {SPLITS[row.split.lower()] for row in rows}
             for part in (TRAIN, VALIDATION, TEST):
-                if any(SPLITS[row.split.lower()] == part for row in rows):
+                if part in splits:
                     remarks.append(f"{part} of {name} has {counted(self._part(folder / name, rows, part))}")
         return Contents(
-            *(folder, files, len(files), max(source.num_labels for source in whole.values())),
-            fingerprint=lambda: record.digest([source.fingerprint() for source in whole.values()]),
+            *(folder, files, len(files), max(source.num_labels for source in sources.values())),
+            fingerprint=lambda: record.digest([source.fingerprint() for source in sources.values()]),
             differences=tuple(differences),
             remarks=tuple(remarks),
         )
 
     def _refuse_renamed(self, folder: Path, share: float, seed: int) -> None:
-        """UsageError where a folder says that it was composed for another severity or seed than it is called by.
+        """Raise UsageError if a folder's manifest has another severity or seed than its name.
 
-        One that says nothing, as a folder that somebody else composed, is taken at its name.
+        A folder without a manifest, which another program composed, is accepted by its name.
         """
         manifest = ImagesManifest.read(folder)
         if manifest is None:
             return
-        own = manifest.settings.get("severity"), manifest.settings.get("seed")
-        if own != (share, seed):
+        severity, made_by = manifest.settings.get("severity"), manifest.settings.get("seed")
+        if (severity, made_by) != (share, seed):
             self.refuse(
-                folder, f"{MANIFEST} says that it was composed for data.severity={own[0]} and data.seed={own[1]}"
+                folder, f"{MANIFEST} says that it was composed for data.severity={severity} and data.seed={made_by}"
             )
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._compositions(folder))
 
     def _compositions(self, folder: Path) -> list[str]:
-        """Names of the folders that hold one, wholly."""
+        """Return the names of the folders with a complete composition."""
         with reading():
             return [name for name in scan(folder)[0] if (folder / name / self.file).is_file()]
 
 
 def composition(data_dir: Path, severity: float, seed: int) -> Path:
-    """The folder of one, whether it is there or not. severity: in percent."""
-    (place,) = ComposedWaterbirds.places
-    return (resolve(data_dir, place) or data_dir / place) / f"{severity:g}pct-seed-{seed}"
+    """Return the folder of a composition, which may be missing. severity: in percent."""
+    (location,) = ComposedWaterbirds.places
+    return (resolve(data_dir, location) or data_dir / location) / f"{severity:g}pct-seed-{seed}"

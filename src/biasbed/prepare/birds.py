@@ -14,7 +14,7 @@ import numpy as np
 
 from biasbed.data.listing import images_below, reading
 from biasbed.datasets.base import OnDisk, resolve, some
-from biasbed.datasets.biased import ALIGNED, CONFLICTING, short
+from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
 from biasbed.errors import UsageError
 
 CLASSES = ("landbird", "waterbird")
@@ -208,7 +208,7 @@ def planned(birds: Sequence[Bird], scenes: Sequence[Sequence[str]], severity: fl
             place[rows[: cells[part][label][1]]] = 1 - label
     needed = np.bincount(place, minlength=len(KINDS)).tolist()
     there = {f"{kind} ({' and '.join(CATEGORIES[at])})": (len(scenes[at]), needed[at]) for at, kind in enumerate(KINDS)}
-    short(_called(severity), there)
+    refuse_too_few(_called(severity), there)
     scene = _dealt(split, place, drawn)
     return [
         Composed(bird, int(split[row]), int(place[row]), scenes[place[row]][scene[row]])
@@ -232,7 +232,7 @@ def _parted(images: int, severity: float) -> tuple[int, int]:
 
 
 def _refuse_empty(cells: Numbers, severity: float) -> None:
-    short(_called(severity), dict(_least(cells)))
+    refuse_too_few(_called(severity), dict(_least(cells)))
 
 
 def _least(cells: Numbers) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -20,7 +20,16 @@ from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import biased
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.biased import ALIGNED, COLOUR_NOISE, CONFLICTING, CORRUPTION, HALF, BiasedData, Division, Wanted
+from biasbed.datasets.biased import (
+    ALIGNED,
+    COLOUR_NOISE,
+    CONFLICTING,
+    CORRUPTION,
+    HALF,
+    BiasedData,
+    Division,
+    DivisionRequest,
+)
 from biasbed.errors import UsageError
 from biasbed.record import Derived, MetricName
 from biasbed.settings import setting
@@ -171,7 +180,7 @@ class Debiasing(Suite[DebiasingSettings]):
         if settings.corruption_severity != CORRUPTION and not data.is_corrupted:
             severity = f"data.corruption_severity={settings.corruption_severity}"
             raise UsageError(f"{severity}: the images of '{data.name}' are not corrupted here")
-        request = Wanted(
+        request = DivisionRequest(
             None if settings.severity == "auto" else float(settings.severity),
             settings.seed,
             self.config.image_size,

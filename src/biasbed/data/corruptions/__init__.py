@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -24,11 +25,12 @@ _OF_THE_BENCHMARK = (
     *(digital.CONTRAST, digital.ELASTIC, digital.PIXELATE, digital.JPEG),
 )
 _EXTRA = (noise.SPECKLE, blur.GAUSSIAN, spatter.SPATTER, digital.SATURATE)  # released for validation; never part of mCE
-_FURTHER: tuple[Corruption, ...] = ()  # in no release: add your own here
+_FURTHER: tuple[str, ...] = ()  # in no release: "biasbed.data.corruptions.<file>:<NAME>"
 
 BENCHMARK = tuple(corruption.name for corruption in _OF_THE_BENCHMARK)
 EXTRAS = tuple(corruption.name for corruption in _EXTRA)
-CORRUPTIONS = {corruption.name: corruption for corruption in (*_OF_THE_BENCHMARK, *_EXTRA, *_FURTHER)}
+_ALL: tuple[Corruption, ...] = (*_OF_THE_BENCHMARK, *_EXTRA, *map(resolve_name, _FURTHER))
+CORRUPTIONS = {corruption.name: corruption for corruption in _ALL}
 GROUPS = tuple(dict.fromkeys(corruption.group for corruption in _OF_THE_BENCHMARK))
 
 __all__ = ["BENCHMARK", "CORRUPTIONS", "EXTRAS", "GROUPS", "SEVERITIES", "SIDE", "Corruption", "corrupt", "find", "key"]
