@@ -16,7 +16,8 @@ from biasbed.errors import UsageError
 from biasbed.prepare.doctor import examine
 from helpers.domain_tree import data_set, make_domains
 
-DOMAINS = dict(zip(DATA_SETS, (3, 6, 4, 4, 4, 4, 6), strict=True))
+# The seven of DomainBed come first; further data sets may follow.
+DOMAINS = dict(zip(tuple(DATA_SETS)[:7], (3, 6, 4, 4, 4, 4, 6), strict=True))
 PACS = ("art_painting", "cartoon", "photo", "sketch")
 
 
@@ -37,7 +38,7 @@ def pacs(tmp_path: Path) -> Path:
 # --- the seven --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", DATA_SETS)
+@pytest.mark.parametrize("name", DOMAINS)
 def test_each_is_known_without_a_look_at_the_disk(name: str, tmp_path: Path) -> None:
     data = data_set(name, tmp_path)
     assert data.name == name
