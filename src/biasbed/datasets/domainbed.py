@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from biasbed.data.listing import scan
 from biasbed.datasets.base import resolve
-from biasbed.datasets.domains import Comparison, FolderDomains
+from biasbed.datasets.domains import ReleaseComparison, FolderDomains
 from biasbed.settings import nearest
 
 _TABLES = "as in DomainBed's tables"
@@ -63,18 +63,18 @@ class PublishedDomains(FolderDomains):
             self.refuse(folder, f"there is no folder of the domain {' or '.join(missing)}{hint}")
         return folders
 
-    def compare(self, counts: Mapping[str, int], classes: int) -> Comparison:
+    def compare(self, counts: Mapping[str, int], classes: int) -> ReleaseComparison:
         differences = []
         if classes != self.categories:
             differences.append(f"{classes} classes; the release has {self.categories}")
         here = tuple(counts.values())
         same = [f"{sum(here):,} images, {release.description}" for release in self.releases if release.images == here]
         if same:
-            return Comparison(tuple(differences), tuple(same))
+            return ReleaseComparison(tuple(differences), tuple(same))
         for number, images in enumerate(here):
             if images != self.releases[0].images[number]:
                 differences.append(self._count(number, images))
-        return Comparison(tuple(differences), ())
+        return ReleaseComparison(tuple(differences), ())
 
     def _count(self, number: int, images: int) -> str:
         """Describe a domain's number of images that differs from the first release."""

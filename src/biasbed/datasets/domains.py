@@ -68,7 +68,7 @@ class DomainDataSet(OnDisk):
         return self
 
 
-class Comparison(NamedTuple):
+class ReleaseComparison(NamedTuple):
     """Descriptions of differences from the release, and remarks."""
 
     differences: tuple[str, ...]
@@ -117,9 +117,9 @@ class FolderDomains(DomainDataSet):
         """Return the folder of each domain, in order. Raises UsageError if one is missing."""
         raise NotImplementedError
 
-    def compare(self, counts: Mapping[str, int], classes: int) -> Comparison:
+    def compare(self, counts: Mapping[str, int], classes: int) -> ReleaseComparison:
         """Compare the number of images of each domain, and of classes, with the releases."""
-        return Comparison((), ())
+        return ReleaseComparison((), ())
 
     def _undivided(self, folder: Path) -> Path:
         """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""
