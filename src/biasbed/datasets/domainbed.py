@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from biasbed.data.listing import scan
 from biasbed.datasets.base import resolve
-from biasbed.datasets.domains import ReleaseComparison, FolderDomains
+from biasbed.datasets.domains import FolderDomains, ReleaseComparison
 from biasbed.settings import nearest
 
 _TABLES = "as in DomainBed's tables"
