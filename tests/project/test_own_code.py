@@ -18,7 +18,7 @@ from biasbed.analysis.selection.select import make_rule
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.studies import study, winners
-from biasbed.studies.table import StudyTable, vouched
+from biasbed.studies.table import StudyTable, require_named_code
 from helpers.children import Command
 from helpers.runs import all_runs, run_folders
 
@@ -174,9 +174,9 @@ def test_a_sweep_on_a_server_names_no_code(
 def test_a_named_method_has_the_settings_that_the_sweep_chose() -> None:
     rows = {"net": {"algorithm": "/there/own.py:Net", "optim.lr": "0.5"}}
     table = StudyTable("demo", "s_winners", rows, (1,), chosen_by={"study": "s"})
-    assert vouched(table, ("here.py:Net",)).rows == {"net": {"algorithm": "here.py:Net", "optim.lr": "0.5"}}
+    assert require_named_code(table, ("here.py:Net",)).rows == {"net": {"algorithm": "here.py:Net", "optim.lr": "0.5"}}
     own_words = dataclasses.replace(table, chosen_by={})
-    assert vouched(own_words, "auto") == own_words
+    assert require_named_code(own_words, "auto") == own_words
 
 
 def test_the_advice_names_the_whole_table() -> None:
@@ -185,10 +185,10 @@ def test_the_advice_names_the_whole_table() -> None:
     rows = {str(number): {"algorithm": name} for number, name in enumerate(methods)}
     table = StudyTable("demo", "s_winners", rows, (1,), chosen_by={"study": "s"})
     with pytest.raises(UsageError, match="algorithms=") as caught:
-        vouched(table, "auto")
+        require_named_code(table, "auto")
     advised = str(caught.value).partition("algorithms=")[2].partition(", if")[0].split(",")
     assert advised == ["erm", "<file>.py:Net", "padain", "<file>.py:Other"]
-    assert [*vouched(table, advised).methods.values()] == advised
+    assert [*require_named_code(table, advised).methods.values()] == advised
 
 
 @pytest.mark.parametrize("recorded", ["\x1b[2J:\x1b[31mNet", "a\nb:Net", "x:" + "y" * 10_000])

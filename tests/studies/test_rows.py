@@ -21,7 +21,7 @@ from biasbed.studies.dry_run import list_runs
 from biasbed.studies.plan import PlannedRun, StudyPlan, make_plan
 from biasbed.studies.runner import Item
 from biasbed.studies.status import estimate, read_status
-from biasbed.studies.study import finished_runs, refuse_mixture
+from biasbed.studies.study import find_finished_runs, refuse_mixture
 from biasbed.studies.table import read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
@@ -275,7 +275,7 @@ def test_other_settings_under_the_name_of_a_row_in_a_cell_are_refused(tracking: 
     for place, name in ((("big", "art"), "big-art"), (("erm", ""), "erm"), (("net", "art"), "net-art")):
         with pytest.raises(UsageError, match=f"'mine' has finished runs of {name} with other settings or data"):
             refuse_mixture(tracking, "mine", "domains", {**hashes, place: "7"})
-    assert set(finished_runs(tracking, "mine")) == {("big-art", "1"), ("erm", "2"), ("net-art", "3")}
+    assert set(find_finished_runs(tracking, "mine")) == {("big-art", "1"), ("erm", "2"), ("net-art", "3")}
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

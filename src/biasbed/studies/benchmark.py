@@ -27,7 +27,7 @@ from biasbed.studies.study import (
     SWEPT,
     TABLE,
     StudyRun,
-    finished_runs,
+    find_finished_runs,
     open_study,
     refuse_mixture,
     write_lacking,
@@ -39,8 +39,8 @@ from biasbed.studies.table import (
     read_table,
     refuse_seen,
     refuse_unchosen,
+    require_named_code,
     select_rows,
-    vouched,
 )
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
@@ -100,7 +100,7 @@ def load_table(options: BenchmarkOptions) -> StudyTable:
         from biasbed.studies.winners import fetch_table
 
         table = fetch_table(options.from_study, options.suite)
-    return vouched(table, options.algorithms, options.suite)
+    return require_named_code(table, options.algorithms, options.suite)
 
 
 def with_suite(flags: Mapping[str, str]) -> dict[str, str]:
@@ -138,7 +138,7 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
 
 def dry_run(plan: StudyPlan) -> list[str]:
     """Return every run with its status, and how long the rest takes. Writes nothing."""
-    finished = finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
+    finished = find_finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
     statuses = read_statuses(plan, finished)
     return [*_not_applicable(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
 
@@ -157,7 +157,7 @@ def train_plan(
         _check_server(plan)  # before the run of `mlflow run` is taken
     with open_study(plan.folder, name, plan.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
-        finished = finished_runs(study.run.uri, name) if study.run is not None else {}
+        finished = find_finished_runs(study.run.uri, name) if study.run is not None else {}
         write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
         write_lacking(plan.folder, plan.lacking)
         display = Display(name, plan.workers)

@@ -35,7 +35,7 @@ LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLO
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
 
-def finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:
+def find_finished_runs(uri: str, study: str, **tags: str) -> dict[tuple[str, str], Finished]:
     """Return the study's finished trainings and tests, keyed by `PlannedRun.identity`; the first of several."""
     finished: dict[tuple[str, str], Finished] = {}
     for run in find_runs(uri, study=study, **tags):
@@ -153,7 +153,7 @@ class StudyRun:
 
     def _find_finished(self, run: PlannedRun) -> Finished | None:
         finished: dict[tuple[str, str], Finished] = {}
-        self._try(lambda: finished.update(finished_runs(self.uri, run.study, run_key=run.run_key)))
+        self._try(lambda: finished.update(find_finished_runs(self.uri, run.study, run_key=run.run_key)))
         return finished.get(run.identity)
 
     def time_records(self, run: PlannedRun) -> list[dict[str, Any]]:

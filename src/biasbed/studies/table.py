@@ -161,7 +161,7 @@ def _parse_origin(value: Any) -> dict[str, str]:
     return {str(name): word(content) for name, content in value.items()}
 
 
-def vouched(table: StudyTable, named: Sequence[str] | Literal["auto"], suite: str = "auto") -> StudyTable:
+def require_named_code(table: StudyTable, named: Sequence[str] | Literal["auto"], suite: str = "auto") -> StudyTable:
     """Return a sweep's table with the user's own values for suite and methods, so that no unnamed file is imported.
 
     A table that the user wrote is returned unchanged. Raises UsageError if the user has to name a file.

@@ -20,7 +20,7 @@ from biasbed.studies import runner
 from biasbed.studies.search import feed as feeds
 from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
-from biasbed.studies.search.results import SearchState, ledger_lines
+from biasbed.studies.search.results import SearchState, make_ledger_lines
 from biasbed.system.processes import Interrupted
 from biasbed.system.signature import is_gone, signature
 from biasbed.tracking.folder import RunFolder
@@ -123,7 +123,7 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
         trial.set_user_attr(trials.POSITION, 0)
         trials.release_dead(study, limit=2)
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
-    assert trials.outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
+    assert trials.select_outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
     assert trials.retry_failed(study, 2) == 1
     done = found(finish(command))
     assert done.outcomes[0].params == {"optim.lr": 0.1}
@@ -228,8 +228,8 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
     study.ask()
     for _ in range(4):  # retries=2
         trials.release_unsigned(study, 0.0, limit=2)
-        assert trials.count_states(trials.outcomes(study.trials))["waiting"] == 2
-        assert {trials.position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
+        assert trials.count_states(trials.select_outcomes(study.trials))["waiting"] == 2
+        assert {trials.get_position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
 STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value", "record_heartbeat")
@@ -363,11 +363,11 @@ def test_equal_parameters_are_trained_once(bed: Bed) -> None:
     search, study = bed.work(launcher, trials=4, sampler="random", seed=3).studies[0]
     every = study.get_trials()
     assert sum(trial.user_attrs.pop(trials.EQUAL, None) is not None for trial in every) == 4 - len(drawn)
-    lines = ledger_lines([SearchState(search, every)])
+    lines = make_ledger_lines([SearchState(search, every)])
     assert [line.cost.attempts for line in lines] == [1] * len(drawn)
     every[0].user_attrs[trials.FOLDER] = str(bed.home / "elsewhere")
     here = {trial.user_attrs[trials.FOLDER] for trial in every[1:]}
-    assert len(ledger_lines([SearchState(search, every)])) == len(here)
+    assert len(make_ledger_lines([SearchState(search, every)])) == len(here)
 
 
 def test_a_training_that_fails_is_a_failed_trial_until_the_next_command(bed: Bed) -> None:

@@ -58,7 +58,7 @@ class Running:
         from optuna import load_study
         from optuna.storages import RDBStorage
 
-        if not storages.exists(self.url):
+        if not storages.has_tables(self.url):
             return []
         try:
             return load_study(study_name="mine/erm", storage=RDBStorage(self.url)).get_trials(deepcopy=False)
@@ -75,7 +75,7 @@ class Running:
 
     def check(self, tracking: str) -> None:
         """Every place once, each in one folder and one run, whatever was killed; nothing left running."""
-        outcomes = trials.outcomes(self.trials())
+        outcomes = trials.select_outcomes(self.trials())
         assert {where: t.state.name for where, t in outcomes.items()} == dict.fromkeys(range(PLACES), "COMPLETE")
         assert not [t for t in self.trials() if t.state.name in ("RUNNING", "WAITING")]
         runs = all_runs(tracking, kind="trial", study="mine")
@@ -124,9 +124,9 @@ def test_killed_trainings_and_commands_lose_no_trial(running: Running, tracking:
     process = running.start()
     assert process.wait(400) == 0, running.log.read_text()
     running.check(tracking)
-    place = trials.position(victim, running.trials())
+    place = trials.get_position(victim, running.trials())
     assert trials.count_attempts(running.trials(), place) >= 2
-    again = [t for t in running.trials() if trials.position(t, running.trials()) == place]
+    again = [t for t in running.trials() if trials.get_position(t, running.trials()) == place]
     assert {folder_of(trial).path for trial in again} == {folder_of(victim).path}
     assert running.start().wait(300) == 0
     assert "nothing is left to train" in running.log.read_text()
@@ -149,7 +149,7 @@ def test_a_machine_that_sleeps_is_taken_over_and_gives_way(image_root: Path, tmp
     for process in processes:
         os.kill(process, signal.SIGCONT)
     assert (first.wait(300), second.wait(300)) == (0, 0), asleep.log.read_text() + other.log.read_text()
-    outcomes = trials.outcomes(other.trials())
+    outcomes = trials.select_outcomes(other.trials())
     assert {where: t.state.name for where, t in outcomes.items()} == dict.fromkeys(range(PLACES), "COMPLETE")
     runs = {run.info.run_id: run.info.status for run in all_runs(tracking, kind="trial", study="mine")}
     finished = {trial.user_attrs[trials.RUN_ID] for trial in outcomes.values()}

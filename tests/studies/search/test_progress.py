@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from biasbed.studies.search import trials
 from biasbed.studies.search.progress import TrialNews, make_table
-from biasbed.studies.search.results import SearchState, find_winner, format_summary, winners
+from biasbed.studies.search.results import SearchState, collect_winners, find_winner, format_summary
 from biasbed.studies.search.space import Dimension, Space
 
 SPACE = Space("erm", (Dimension("optim.lr", "loguniform", 0.01, 1.0),))
@@ -94,7 +94,7 @@ def test_the_summary_compares_with_the_default_and_over_repeats() -> None:
     assert "best     90.00 (trial r1-1): optim.lr=0.5" in said
     assert "default  72.00 (trial r1-0); the best is 18.00 better, on one seed" in said
     assert "over 2 repeats: 85.00, standard deviation 7.07" in said
-    assert winners([first, second]) == {"erm": {"": {"optim.lr": "0.5"}}}
+    assert collect_winners([first, second]) == {"erm": {"": {"optim.lr": "0.5"}}}
 
 
 def test_less_is_better_for_a_loss() -> None:
@@ -103,4 +103,4 @@ def test_less_is_better_for_a_loss() -> None:
     assert won is not None
     assert won[1].number == 1
     assert "the best is 0.3000 better" in "\n".join(format_summary([one]))
-    assert trials.best([trial(0, "PRUNED", 0.9)], maximize=True) is None
+    assert trials.select_best([trial(0, "PRUNED", 0.9)], maximize=True) is None

@@ -53,12 +53,12 @@ def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest
 
 def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "trials.db"
-    assert not storages.exists(f"sqlite:///{file}")
+    assert not storages.has_tables(f"sqlite:///{file}")
     assert not file.exists()
     storages.open_storage(f"sqlite:///{file}", 60, 2)
-    assert storages.exists(f"sqlite:///{file}")
+    assert storages.has_tables(f"sqlite:///{file}")
     with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
-        storages.exists("postgresql+psycopg://u:p@127.0.0.1:1/d")
+        storages.has_tables("postgresql+psycopg://u:p@127.0.0.1:1/d")
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -72,7 +72,7 @@ def test_a_database_of_another_program_is_left_as_it_is(made: bool, tracking: st
         storages.refuse_tracking(tracking, tracking)
     if made:
         with pytest.raises(UsageError, match=r"database of another program \(tables .*\): name another"):
-            storages.exists(tracking)
+            storages.has_tables(tracking)
     assert (file.read_bytes() if file.exists() else None) == before
 
 
@@ -82,7 +82,7 @@ def test_tables_of_another_version_of_optuna_are_one_line(tmp_path: Path) -> Non
     with contextlib.closing(sqlite3.connect(tmp_path / "trials.db")) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
         connection.commit()
-    assert storages.exists(url)
+    assert storages.has_tables(url)
     with pytest.raises(Failure, match=r"the storage sqlite:.* can't be used: .*optuna"), storages.storage_failures(url):
         storages.open_storage(url, 60, 2)
 

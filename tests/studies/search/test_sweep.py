@@ -24,7 +24,7 @@ from biasbed.studies.launchers import TrainCommand
 from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.search import feed, samplers, storage
 from biasbed.studies.search.search import choose_objective
-from biasbed.studies.study import finished_runs
+from biasbed.studies.study import find_finished_runs
 from biasbed.studies.table import read_table, refuse_seen
 from biasbed.tracking.folder import RunFolder
 from helpers import children
@@ -302,7 +302,7 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     best = max(value.value for value in _history(tracking, found["0"].info.run_id))
     assert float(rows[0]["value"]) == best
     # Trials count nowhere as trainings.
-    assert finished_runs(tracking, "mine") == {}
+    assert find_finished_runs(tracking, "mine") == {}
     assert collect(RunStore(tracking), AnalyzeOptions())[0].is_search
     assert not storage.exists(f"sqlite:///{bed.home}/none.db")
 

@@ -119,7 +119,7 @@ class TrialFeed:
                 study = storages.join(storage, search)
 
                 def position(trial: FrozenTrial, study: Study = study) -> int:
-                    return trials.position(trial, study.get_trials(deepcopy=False))
+                    return trials.get_position(trial, study.get_trials(deepcopy=False))
 
                 study.sampler = make_sampler(search, position)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
@@ -196,14 +196,14 @@ class TrialFeed:
         trial.set_user_attr(trials.COMMAND, self.name)
         trial.set_user_attr(trials.HOST, socket.gethostname())
         all_trials = study.get_trials(deepcopy=False)
-        position = trials.position(all_trials[trial.number], all_trials)
+        position = trials.get_position(all_trials[trial.number], all_trials)
         if trials.AGAIN not in trial.user_attrs and position >= stage_schedule.count_open(search, all_trials):
             trial.set_user_attr(trials.SURPLUS, True)  # another command took the last position of search or stage
             self._tell(trial, Ending("FAIL"))
             return None
         trial.set_user_attr(trials.POSITION, position)
         settings = self._draw_settings(search, trial, position, all_trials)
-        for earlier in trials.ended_well(all_trials):
+        for earlier in trials.select_trained(all_trials):
             if search.settings(earlier) == settings:
                 self._repeat_ending(trial, earlier)
                 return None
@@ -349,7 +349,7 @@ class TrialFeed:
         self.next_dead_look, limit = time.monotonic() + STALE, self.options.retries
         self.heartbeats.record()  # first: the storage may just be back, and our own heartbeats be old
         for search, study in self.studies:
-            if not trials.running(study):
+            if not trials.list_running(study):
                 continue
             fail_stale_trials(study)
             trials.release_dead(study, limit)

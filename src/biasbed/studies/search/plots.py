@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import measures
 from biasbed.studies.search import trials
-from biasbed.studies.search.results import SearchState, by_subject
+from biasbed.studies.search.results import SearchState, group_by_subject
 from biasbed.studies.search.search import Search
 from biasbed.studies.search.space import Dimension, Value
 
@@ -30,7 +30,7 @@ def write_plots(folder: Path, states: Sequence[SearchState]) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for repeats in by_subject(states).values():
+    for repeats in group_by_subject(states).values():
         group = repeats[0].search.run.group
         complete = sum(trial.state.name == "COMPLETE" for trial in _list_outcomes(repeats))
         if complete < AT_LEAST:

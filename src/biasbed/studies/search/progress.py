@@ -78,7 +78,7 @@ def _estimate(states: Sequence[SearchState], workers: int) -> float | None:
 
 def _durations(outcomes: Iterable[FrozenTrial]) -> list[float]:
     seconds = []
-    for trial in trials.ended_well(outcomes):
+    for trial in trials.select_trained(outcomes):
         if trial.duration and trials.EQUAL not in trial.user_attrs:
             seconds.append(trial.duration.total_seconds())
     return seconds
@@ -108,7 +108,7 @@ class TrialNews:
 
 def _format_news(search_state: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
     search, state = search_state.search, trial.state.name
-    name = f"{search.title} trial {trials.position(trial, search_state.all_trials)}"
+    name = f"{search.title} trial {trials.get_position(trial, search_state.all_trials)}"
     if state == "RUNNING":
         again = " once more, in its folder" if trials.AGAIN in trial.user_attrs else ""
         return [f"{name} started{again}"]

@@ -36,11 +36,11 @@ class SearchState:
     @property
     def outcomes(self) -> dict[int, FrozenTrial]:
         """Trial that counts at each position."""
-        return trials.outcomes(self.all_trials)
+        return trials.select_outcomes(self.all_trials)
 
     @property
     def best(self) -> FrozenTrial | None:
-        return trials.best(self.outcomes.values(), self.search.maximize)
+        return trials.select_best(self.outcomes.values(), self.search.maximize)
 
     @property
     def default(self) -> FrozenTrial | None:
@@ -55,7 +55,7 @@ class SearchState:
         return next(position for position, outcome in self.outcomes.items() if outcome.number == trial.number)
 
 
-def by_subject(states: Sequence[SearchState]) -> dict[str, list[SearchState]]:
+def group_by_subject(states: Sequence[SearchState]) -> dict[str, list[SearchState]]:
     """Group the repeats of each method in each cell, keyed by their common name."""
     groups: dict[str, list[SearchState]] = {}
     for state in states:
@@ -81,14 +81,14 @@ def find_winner(repeats: Sequence[SearchState]) -> Winner | None:
     return max(complete, key=lambda winner: sign * (winner.trial.value or 0.0), default=None)
 
 
-def winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overrides]]:
+def collect_winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overrides]]:
     """Return the settings of the best trials: method -> cell -> settings. Omits methods without one in every cell.
 
     Methods are named as `train` takes them, cells as `cells.expand` names them.
     """
     best: dict[str, dict[str, Overrides]] = {}
     incomplete = set()
-    for repeats in by_subject(states).values():
+    for repeats in group_by_subject(states).values():
         search, winner = repeats[0].search, find_winner(repeats)
         method = search.overrides["algorithm"]
         if winner is None:
@@ -104,7 +104,7 @@ def winners(states: Sequence[SearchState]) -> dict[str, dict[str, Overrides]]:
 def format_summary(states: Sequence[SearchState]) -> list[str]:
     """Format, per method and cell, how its trials ended, and the best value against that of the default."""
     lines = []
-    for subject, repeats in by_subject(states).items():
+    for subject, repeats in group_by_subject(states).items():
         search, counts = repeats[0].search, sum_states(repeats)
         text = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
         mark = " (ORACLE: on test images)" if search.is_oracle else ""
@@ -217,7 +217,7 @@ def find_trainings(states: Sequence[SearchState]) -> Iterator[tuple[PlannedRun, 
                 yield run, trial
 
 
-def ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
+def make_ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
     """Return the cost of each training whose folder this machine can see."""
     lines = []
     for run, trial in find_trainings(states):
@@ -229,6 +229,6 @@ def ledger_lines(states: Sequence[SearchState]) -> list[ledger.Line]:
 
 def refuse_incomplete(states: Sequence[SearchState]) -> None:
     """Raise Failure if a method has no complete trial in some cell."""
-    without = [subject for subject, repeats in by_subject(states).items() if find_winner(repeats) is None]
+    without = [subject for subject, repeats in group_by_subject(states).items() if find_winner(repeats) is None]
     if without:
         raise Failure(f"no trial of {listed(without)} is complete; the same command tries those that failed again")

@@ -214,7 +214,7 @@ def _plan_searches(
     space = read_space(options.space, {name: value for name, value in overrides.items() if value != "auto"})
     repeats = int(options.settled("repeats"))
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
-    objective = choose_objective(options.objective, objectives(job), job.protocol.monitor, options.oracle)
+    objective = choose_objective(options.objective, list_objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
     sampler, num_trials = str(options.settled("sampler")), int(options.settled("trials"))
     if sampler == "brute_force" and not space.is_finite:
@@ -279,7 +279,7 @@ class SearchObjective(NamedTuple):
     maximize: bool
 
 
-def objectives(job: Job) -> dict[str, bool]:
+def list_objectives(job: Job) -> dict[str, bool]:
     """Return the metrics that measure trials in this cell: metric -> True if more is better."""
     suite, protocol = job.suite, job.protocol
     names = []
@@ -294,7 +294,7 @@ def objectives(job: Job) -> dict[str, bool]:
 
 
 def choose_objective(objective: str, metrics: Mapping[str, bool], monitor: str, oracle: bool) -> SearchObjective:
-    """Choose the objective; `auto` is the monitor. metrics: from `objectives`.
+    """Choose the objective; `auto` is the monitor. metrics: from `list_objectives`.
 
     Raises UsageError for an unknown metric, and for a metric of test sets without `oracle`.
     """

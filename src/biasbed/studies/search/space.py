@@ -168,7 +168,7 @@ class Space:
         """Let Optuna draw the settings of a trial; returns them as on a command line."""
         overrides: dict[str, str] = {}
         for dimension in self.dimensions:
-            if exists(dimension, overrides):
+            if is_active(dimension, overrides):
                 overrides[dimension.name] = dimension.format(dimension.suggest(trial))
         return overrides
 
@@ -183,7 +183,7 @@ class Space:
         inside: dict[str, Value] = {}
         for dimension in self.dimensions:
             name = dimension.name
-            if not exists(dimension, overrides):
+            if not is_active(dimension, overrides):
                 continue
             value = dimension.find_value(values[name], settings[name])
             if value is None:
@@ -202,7 +202,7 @@ class Space:
         if index == len(self.dimensions):
             return 1
         dimension = self.dimensions[index]
-        if not exists(dimension, overrides):
+        if not is_active(dimension, overrides):
             return self._count(index + 1, overrides, at_most)
         total = 0
         for value in dimension.values():
@@ -215,7 +215,7 @@ class Space:
         return {dimension.name: dimension.plain() for dimension in self.dimensions}
 
 
-def exists(dimension: Dimension, overrides: Overrides) -> bool:
+def is_active(dimension: Dimension, overrides: Overrides) -> bool:
     """Return True if a dimension exists for a point with these settings of the dimensions above it."""
     return all(overrides.get(name) in allowed for name, allowed in dimension.when.items())
 

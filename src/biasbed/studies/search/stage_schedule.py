@@ -30,7 +30,7 @@ def count_open(search: Search, all_trials: Sequence[FrozenTrial]) -> int:
     """
     if len(search.stages) == 1:
         return search.trials
-    outcomes = trials.outcomes(all_trials)
+    outcomes = trials.select_outcomes(all_trials)
     for stage in search.stages[1:]:
         before = [outcomes.get(position) for position in range(stage.first)]
         has_ended = all(trial is not None and trial.state.is_finished() for trial in before)
@@ -45,12 +45,12 @@ def fix_settings(search: Search, stage: SearchStage, all_trials: Sequence[Frozen
     if not names:
         return NOTHING
     for trial in all_trials:
-        if trials.FIXED in trial.user_attrs and stage.first <= trials.position(trial, all_trials) < stage.end:
+        if trials.FIXED in trial.user_attrs and stage.first <= trials.get_position(trial, all_trials) < stage.end:
             return read_fixed(trial)
     overrides, parameters = search.default.overrides, search.default.parameters
     if stage.first:
-        before = [trial for position, trial in trials.outcomes(all_trials).items() if position < stage.first]
-        best = trials.best(before, search.maximize)
+        before = [trial for position, trial in trials.select_outcomes(all_trials).items() if position < stage.first]
+        best = trials.select_best(before, search.maximize)
         if best is None:
             return None
         overrides, parameters = search.settings(best), search.parameters(best)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.studies.search import trials
-from biasbed.studies.search.space import Default, Dimension, Parameters, Space, Value, exists
+from biasbed.studies.search.space import Default, Dimension, Parameters, Space, Value, is_active
 from biasbed.studies.table import Overrides
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _list_points(space: Space) -> Iterator[dict[str, Value]]:
             yield {}
             return
         dimension = space.dimensions[index]
-        if not exists(dimension, overrides):
+        if not is_active(dimension, overrides):
             yield from complete(index + 1, overrides)
             return
         for setting in dimension.values():

@@ -154,7 +154,7 @@ def _begin_as_writer(storage: RDBStorage) -> None:
     event.listen(storage.engine, "begin", on_begin)
 
 
-def exists(url: str) -> bool:
+def has_tables(url: str) -> bool:
     """Return True if Optuna's tables exist. Makes neither file nor tables.
 
     Raises UsageError for the database of another program: Optuna would leave its tables there, and both programs would

@@ -63,7 +63,7 @@ def sweep(flags: Mapping[str, str]) -> None:
 def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
     """Return the present state of each search. Writes nothing."""
     states: list[SearchState] = []
-    if storages.exists(url):
+    if storages.has_tables(url):
         with storages.storage_failures(url):
             storage = storages.open_storage(url, options.heartbeat, options.retries)
             storages.refuse_others(storage, plan.searches)
@@ -111,7 +111,7 @@ class SweepRun:
 
     def _open_storage(self) -> RDBStorage:
         """Open the storage. Raises UsageError if it has a different search with one of our names."""
-        storages.exists(self.url)  # refuses the database of another program
+        storages.has_tables(self.url)  # refuses the database of another program
         with storages.storage_failures(self.url):
             storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
             storages.refuse_others(storage, self.plan.searches)
@@ -152,18 +152,18 @@ class SweepRun:
             return
         print("\n".join(results.format_summary(states)))
         self._write_results(states)
-        if results.winners(states):
+        if results.collect_winners(states):
             print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
 
     def _write_results(self, states: Sequence[SearchState]) -> None:
         """Write trials, ledger, table of winners and plots."""
         plan, folder = self.plan, self.plan.folder
         results.write_trials(folder / tracked.TRIALS, states)
-        lines = results.ledger_lines(states)
+        lines = results.make_ledger_lines(states)
         ledger.write_ledger(folder / tracked.LEDGER, lines)
         summary = ledger.format_summary(lines, str(plan.config.device))
         print("\n".join([*summary, f"each trial: {folder / tracked.TRIALS}"]))
-        best = results.winners(states)
+        best = results.collect_winners(states)
         if best:
             origin = {"objective": plan.searches[0].metric, "oracle": str(bool(plan.oracle)).lower()}
             content = winners.make_table(plan.study, plan.config.suite, best, plan.seeds, plan.settings, origin)

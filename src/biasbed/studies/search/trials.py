@@ -31,7 +31,7 @@ FIXED = "given"  # settings that its stage does not search
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
 
 
-def position(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> int:
+def get_position(trial: FrozenTrial, trials: Iterable[FrozenTrial]) -> int:
     """Return a trial's position in its search: the number of first attempts that began before it."""
     if POSITION in trial.user_attrs:
         return int(trial.user_attrs[POSITION])
@@ -48,7 +48,7 @@ def count_positions(trials: Iterable[FrozenTrial]) -> int:
     return sum(map(is_first, trials))
 
 
-def outcomes(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
+def select_outcomes(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
     """Return the trial that counts at each position: one that ended well, else one that may yet, else the last failed.
 
     Sorted by position.
@@ -58,7 +58,7 @@ def outcomes(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
     for trial in trials:
         if SURPLUS in trial.user_attrs:
             continue
-        index = position(trial, trials)
+        index = get_position(trial, trials)
         best = counting.get(index)
         if best is None or order.index(trial.state.name) >= order.index(best.state.name):
             counting[index] = trial
@@ -67,15 +67,15 @@ def outcomes(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
 
 def count_attempts(trials: Sequence[FrozenTrial], index: int) -> int:
     """Return how many trials had this position."""
-    return sum(SURPLUS not in trial.user_attrs and position(trial, trials) == index for trial in trials)
+    return sum(SURPLUS not in trial.user_attrs and get_position(trial, trials) == index for trial in trials)
 
 
-def ended_well(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+def select_trained(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     """Return the trials that were trained to the end or until they were pruned."""
     return [trial for trial in trials if trial.state.name in ("COMPLETE", "PRUNED")]
 
 
-def best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
+def select_best(trials: Iterable[FrozenTrial], maximize: bool) -> FrozenTrial | None:
     """Return the complete trial with the best value; of several the first, in the order of `trials`.
 
     Pass them in the order of positions, not of Optuna's numbers: a trial that was cut off and retried has a later
@@ -97,7 +97,7 @@ def retry(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
     if deaths > limit:
         return False
     kept = {name: trial.user_attrs[name] for name in (DEFAULT, FIXED) if name in trial.user_attrs}
-    index = position(trial, study.get_trials(deepcopy=False))
+    index = get_position(trial, study.get_trials(deepcopy=False))
     study.add_trial(
         create_trial(
             state=TrialState.WAITING,
@@ -124,13 +124,13 @@ def give_up(study: Study, trial: FrozenTrial, limit: int, died: bool = True) -> 
 
 def release_dead(study: Study, limit: int) -> list[int]:
     """Give up the running trials whose command ran on this machine and is gone; returns the numbers of those queued."""
-    dead = [trial for trial in running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
+    dead = [trial for trial in list_running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
     return [trial.number for trial in dead if give_up(study, trial, limit)]
 
 
 def release_own(study: Study, command: str, limit: int, keep: Sequence[int] = ()) -> None:
     """Give up this command's trials, except `keep`. It was asked to end: that counts as no death."""
-    for trial in running(study):
+    for trial in list_running(study):
         if trial.user_attrs.get(COMMAND) == command and trial.number not in keep:
             give_up(study, trial, limit, died=False)
 
@@ -141,7 +141,7 @@ def release_unsigned(study: Study, seconds: float, limit: int) -> None:
     The command may have been asked to end, and no training had begun: that counts as no death.
     """
     latest = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
-    for trial in running(study):
+    for trial in list_running(study):
         if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < latest:
             give_up(study, trial, limit, died=False)
 
@@ -151,14 +151,14 @@ def retry_failed(study: Study, limit: int) -> int:
 
     Otherwise every command that joins would start a diverging training again.
     """
-    if running(study):
+    if list_running(study):
         return 0
-    trials = outcomes(study.get_trials(deepcopy=False)).values()
+    trials = select_outcomes(study.get_trials(deepcopy=False)).values()
     failed = [trial for trial in trials if trial.state.name == "FAIL"]
     return sum(retry(study, trial, 0, limit) for trial in failed)
 
 
-def running(study: Study) -> list[FrozenTrial]:
+def list_running(study: Study) -> list[FrozenTrial]:
     """Return the trials that some command has."""
     from optuna.trial import TrialState
 
