@@ -51,7 +51,9 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     text = summary.render(analysis)
     print(text, end="\n\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        sample_images.fetch(store, [run.id for run in analysis.collection.own], analysis.set_names, Path(folder))
+        sample_images.fetch(
+            store, [run.id for run in analysis.collection.unpublished], analysis.set_names, Path(folder)
+        )
         write(analysis, text, Path(folder))
         output_dir = publish(Path(folder), output_folder(store, options, analysis))
         print(f"Tables, figures and report: {output_dir}", flush=True)
@@ -156,7 +158,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
 
 def compared(analysis: Analysis) -> Comparison:
     """Return the runs for MLflow's pages: our own, or if all are published, those of the rule."""
-    scope, runs = analysis.collection.scope, analysis.collection.own or analysis.collection.runs
+    scope, runs = analysis.collection.scope, analysis.collection.unpublished or analysis.collection.runs
     tags = dict(zip(STUDY, (scope.kind, scope.suite, scope.study), strict=True))
     for name, values in ((record.TESTED, {r.tested for r in runs}), (record.PROTOCOL_HASH, {r.protocol for r in runs})):
         if len(values) == 1 and all(values) and not set(ALIKE) & set(tags):

@@ -63,7 +63,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     mlflow_runs = [*mlflow_runs, *itertools.chain.from_iterable(study.mlflow_runs for study in studies)]
     histories = read_histories(store, mlflow_runs, collection.protocols)
     for study in studies:
-        histories |= study.in_own_words(histories)
+        histories |= study.translated(histories)
     if options.with_published:
         collection = dataclasses.replace(collection, runs=published.runs_under(collection, rule.name))
     if options.corruption_errors_of != "none":
@@ -73,7 +73,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         collection = dataclasses.replace(collection, notes=(*collection.notes, note))
     _check_control(collection, options.control)
     if rules:
-        pools = pools_of(collection.own, histories, sets, collection.protocols, collection.evidence)
+        pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, histories, options)
         collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
@@ -128,7 +128,7 @@ def read_histories(
         for run_id, rows in store.histories(list(runs.values())).items():
             run = read_run(runs[run_id])
             protocol = protocols.get(run.protocol)
-            images = {} if protocol is None else counts.of(run, protocol)
+            images = {} if protocol is None else counts.read(run, protocol)
             history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, images)
             histories[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
     return histories

@@ -242,7 +242,7 @@ class Analysis:
     @property
     def title(self) -> str:
         scope = self.collection.scope
-        number = len({run.protocol for run in self.collection.own})
+        number = len({run.protocol for run in self.collection.unpublished})
         protocol = f"{number} protocols" if number > 1 else f"protocol {scope.protocol[:8]}"
         return f"suite {scope.suite}, study {scope.study}, {protocol}"
 
@@ -250,9 +250,9 @@ class Analysis:
     def runs_sentence(self) -> str:
         """Numbers of runs behind the results, and of runs that don't count."""
         c = self.collection
-        counts = [f"{len(c.own)} {c.scope.kind}"] if c.own else []
+        counts = [f"{len(c.unpublished)} {c.scope.kind}"] if c.unpublished else []
         means = sum(bool(run.summary) for run in c.runs)
-        published = len(c.runs) - len(c.own) - means
+        published = len(c.runs) - len(c.unpublished) - means
         if published:
             counts.append(f"{published} published")
         design, sets = make_design(self.sets), f"{len(self.sets)} sets"
@@ -326,7 +326,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_decisions(store, inputs, selected, runs, sets, options),
         laid_out=paper_layout.layout_values(layouts, selected, sets, collection.protocols),
         reproduction=_reproduction(inputs, runs, options),
-        curves=scores.curve_table(histories, collection.own or collection.runs, sets),
+        curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
         versions=versions(),
     )
@@ -398,7 +398,7 @@ def _reproduction(inputs: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOp
     """Return our numbers beside the published ones, if compare=published asks for them."""
     if options.compare == "none":
         return None
-    ours = inputs.collection.own
+    ours = inputs.collection.unpublished
     trained = {run.algorithm for run in ours if run.kind != "evaluate"}
     only_tested = {run.algorithm for run in ours} - trained
     our_rows = runs[runs["run_id"].isin([run.id for run in ours])]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
 from biasbed.analysis.statistics import per_set as persets
-from biasbed.analysis.statistics.design import each, single
+from biasbed.analysis.statistics.design import row_from_runs, single_column_blocks
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
 
@@ -148,7 +148,7 @@ def coverage(
             luck = generator.normal(0, LUCK, (num_runs, 1))
             values = interactions[:, position] + luck + generator.normal(0, 0.5, (num_runs, num_sets))
             runs[name] = pd.DataFrame(values)
-        rows, layout = {name: single(frame) for name, frame in runs.items()}, each(runs["a"])
+        rows, layout = {name: row_from_runs(frame) for name, frame in runs.items()}, single_column_blocks(runs["a"])
         draws = bootstrap.resample(rows, layout, replicates)
         frame = bootstrap.improvements(rows, layout, draws, ALPHA, (("a", "b"),)).iloc[0]
         widened.append(frame["bootstrap_low"] <= 0 <= frame["bootstrap_high"])

@@ -21,7 +21,8 @@ from sides import Row, Work, interleaved, ratios, show
 
 from biasbed import record
 from biasbed.analysis.inputs import read_histories
-from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.runs.store import RunStore, is_read
+from biasbed.tracking.run_reader import ClientReader
 
 TITLE = "Reading many metrics"
 HOW = "`benchmarks/reading.py`: from runs to curves, without finding the runs; wall clock, in turn."
@@ -66,15 +67,15 @@ def rows(quick: bool = False, *, runs: int = 300, metrics: int = 100, epochs: in
         known = store.runs("train")
         for frame in store.histories(known).values():
             assert len(frame) == metrics * epochs
-        few = known[:CLIENT_RUNS]
-        fetched = store._fetch(few)
+        few, client = known[:CLIENT_RUNS], ClientReader(store.uri)
+        fetched = client._fetch(few, is_read)
         for run in few:
-            store._keep(run, fetched[run.info.run_id])
+            client._write_cache(run, fetched[run.info.run_id])
         sides: dict[str, Work] = {
             "sql": lambda: plain_sql(store),
             "ours": lambda: read_histories(store, known, {}),
-            "cache": lambda: [store._cached(run) for run in few],
-            "client": lambda: store._fetch(few),
+            "cache": lambda: [client._read_cache(run) for run in few],
+            "client": lambda: client._fetch(few, is_read),
         }
         times = interleaved(sides, rounds, time.perf_counter)
     share = len(known) / len(few)  # what is timed on a few runs is scaled up

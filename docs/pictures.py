@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 from biasbed import record
 from biasbed.tracking import comparison
-from biasbed.tracking.finding import find_runs
 from biasbed.tracking.pages import PORTS, Pages
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import mlflow_version, resolve_uri
 
 BROWSER = "chromium"

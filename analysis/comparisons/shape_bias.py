@@ -95,7 +95,7 @@ def count_by_category(
     biases: `shape_bias_table`; selected: `select.SELECTED_COLUMNS`.
     """
     drawn = [] if collection.is_search else _choose_drawn(biases)
-    runs = {name: [run for run in collection.own if run.algorithm == name] for _, name in drawn}
+    runs = {name: [run for run in collection.unpublished if run.algorithm == name] for _, name in drawn}
     steps, rows = steps_of(selected), []
     with ProgressBar(sum(len(runs[name]) for _, name in drawn), "file of decisions") as progress:
         for dataset, name in drawn:

@@ -81,7 +81,7 @@ def _rows_of(column: Column, collection: Collection, sets: Sequence[Column]) -> 
     """Return the runs of the column's cell by row; published ones, which have no decisions, are left out."""
     cells = [set_column.cell for set_column in sets]
     rows: dict[str, tuple[Run, ...]] = {}
-    for run in collection.own:
+    for run in collection.unpublished:
         if column.cell in run.among(cells):
             rows[run.algorithm] = (*rows.get(run.algorithm, ()), run)
     return dict(sorted(rows.items()))

@@ -46,7 +46,7 @@ def facts(analysis: Analysis) -> Mapping[str, str]:
 
 def _protocols(analysis: Analysis) -> list[str]:
     """Return the hashes of our runs' protocols, or of the published runs if there are no others."""
-    return sorted({run.protocol for run in analysis.collection.own or analysis.collection.runs})
+    return sorted({run.protocol for run in analysis.collection.unpublished or analysis.collection.runs})
 
 
 def command(analysis: Analysis) -> str:

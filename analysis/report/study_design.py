@@ -41,7 +41,7 @@ TESTED = "evaluate"  # kind of the runs of a model that is only tested
 def sentences(analysis: Analysis) -> list[str]:
     """Describe the design: algorithms, sets, runs, and which epoch's scores count."""
     collection = analysis.collection
-    published = len(collection.runs) - len(collection.own)
+    published = len(collection.runs) - len(collection.unpublished)
     compared = {
         "algorithms": count(len(analysis.algorithms), "algorithm"),
         "names": listing(analysis.algorithms),
@@ -152,7 +152,7 @@ def _start(analysis: Analysis) -> list[str]:
     """Say in what training started from algorithms differ, and which were not trained here."""
     starts: dict[str, list[str]] = {}
     tested: dict[str, None] = {}
-    for run in analysis.collection.own:
+    for run in analysis.collection.unpublished:
         if run.kind == TESTED:
             tested[run.algorithm] = None
         elif run.algorithm not in starts.setdefault(_start_of(run), []):
@@ -226,7 +226,7 @@ def row_frame(analysis: Analysis) -> pd.DataFrame:
     """Return `ROW_COLUMNS`, a line for each row and cell, then the settings in which rows differ on the same cell."""
     runs_by_place: dict[tuple[str, str], list[Run]] = {}
     for run in analysis.shown_runs:
-        runs_by_place.setdefault(run.place, []).append(run)
+        runs_by_place.setdefault(run.row_and_cell, []).append(run)
     settings = _differing_settings(runs_by_place)
     lines = []
     for (algorithm, cell), runs in runs_by_place.items():

@@ -1,1 +1,1 @@
-"""Which runs are compared: read, collected, checked for what must be alike."""
+"""Runs that are compared: read from the server, collected, and checked for consistency."""

@@ -1,11 +1,12 @@
-"""Which runs count: finished, of one suite, study and protocol, one per run key, alike within an algorithm.
+"""Collection of the runs that count: finished, of one suite, study and protocol, one per run key, consistent per row.
 
-Everything irregular is found here, before any number is computed: what stops the analysis becomes one `Failure` that
-lists it all, what does not becomes a note that is printed first.
+All irregularities are found here, before any number is computed. Those that stop the analysis are listed in one
+`Failure`; the others become notes that are printed first.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.analysis.runs import consistency, not_applicable
-from biasbed.analysis.runs.comparable import TESTED, alike, apart, cells_of, list_scopes, with_protocols
-from biasbed.analysis.runs.run import Collection, Run, Scope
+from biasbed.analysis.runs.comparable import (
+    TESTED,
+    cells_of,
+    list_scopes,
+    select_comparable,
+    split_evidence,
+    with_protocols,
+)
+from biasbed.analysis.runs.run import Collection, Run, Scope, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
@@ -26,8 +34,8 @@ if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.runs.store import RunStore
 
-PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside one's own
-# Tags with names, by which runs are put together, and by whose numbers they are sorted.
+PUBLISHED_MARK = "@"  # erm@biasbed: the ERM of the BiasBed paper, beside the user's own
+# Tags with names, by which runs are grouped, and sorted by the numbers in them.
 NAMES = (
     *(record.ROW, record.ALGORITHM, record.CELL, record.SEED, record.TEST_DOMAINS, record.TRIAL, record.REPEAT),
     *(record.SUITE, record.STUDY, record.PROTOCOL_HASH, record.SELECTION),
@@ -36,21 +44,21 @@ LONGEST_NAME = 1000  # characters: Python reads numbers of up to 4,300 digits
 
 
 def read_runs(runs: Iterable[Any]) -> tuple[list[Run], list[str]]:
-    """Return the runs, and a note on those that are left out, as anybody may write tags that can't be read."""
-    read, wrong = [], []
+    """Return the runs, and a note on runs with unreadable tags, which anybody may write; these are left out."""
+    read, unreadable = [], []
     for run in runs:
         try:
             read.append(read_run(run))
         except ValueError as error:
-            wrong.append(f"{run.info.run_id} ({error})")
-    if not wrong:
+            unreadable.append(f"{run.info.run_id} ({error})")
+    if not unreadable:
         return read, []
-    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-    return read, [f"left out, for their tags can't be read: run {', '.join(wrong[:3])}{more}"]
+    more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
+    return read, [f"left out, for their tags can't be read: run {', '.join(unreadable[:3])}{more}"]
 
 
 def read_run(run: Any) -> Run:
-    """An MLflow run by our tags; a tag that is absent is left empty. ValueError names one that can't be read."""
+    """Read an MLflow run by biasbed's tags; a missing tag is left empty. Raises ValueError for an unreadable tag."""
     tag = run.data.tags.get
     for name in NAMES:
         if len(tag(name, "")) > LONGEST_NAME:
@@ -78,8 +86,8 @@ def read_run(run: Any) -> Run:
         data_fingerprint=tag(record.DATA_FINGERPRINT, ""),
         code_hash=tag(record.CODE_HASH, ""),
         tested=tag(record.TESTED, ""),
-        needs=_words(tag(record.NEEDS, "")),
-        provides=_words(tag(record.PROVIDES, "")),
+        needs=_split(tag(record.NEEDS, "")),
+        provides=_split(tag(record.PROVIDES, "")),
         repeat=tag(record.REPEAT, ""),
         space=tag(record.SPACE, ""),
         trial=tag(record.TRIAL, ""),
@@ -93,7 +101,7 @@ def read_run(run: Any) -> Run:
         skipped_images=tag(record.SKIPPED_IMAGES, ""),
         oracle=tag(record.ORACLE, ""),
         training_data=_mapping(run, record.TRAINING_DATA),
-        overlaps=_words(tag(record.OVERLAPS, "")),
+        overlaps=_split(tag(record.OVERLAPS, "")),
         weights=tag(record.WEIGHTS, ""),
         init=_mapping(run, record.INIT),
         parameters=_number(run, record.PARAMETERS),
@@ -112,55 +120,53 @@ def _number(run: Any, name: str) -> int:
 
 
 def _mapping(run: Any, name: str) -> dict[str, Any]:
-    """The JSON object of a tag: names with numbers or words."""
+    """Return the JSON object in a tag, whose values are numbers or texts."""
     text = run.data.tags.get(name) or "{}"
     try:
-        found = parse_json(text)
+        values = parse_json(text)
     except ValueError as error:
         raise _unreadable(name, text, str(error)) from None
     kinds = int | float if name == record.TRAINING_DATA else str | int | float | None
-    if not isinstance(found, dict) or not all(isinstance(value, kinds) for value in found.values()):
+    if not isinstance(values, dict) or not all(isinstance(value, kinds) for value in values.values()):
         raise _unreadable(name, text, "it should be an object of plain values")
-    return found
+    return values
 
 
 def _unreadable(name: str, text: str, reason: str) -> ValueError:
     return ValueError(f"{name}={shown(text, 30)}: {shown(reason, 100)}")
 
 
-def _words(text: str) -> frozenset[str]:
+def _split(text: str) -> frozenset[str]:
     return frozenset(filter(None, text.split(",")))
 
 
 def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[Any]]:
-    """The runs that the options ask for, and all MLflow runs behind them (duplicates and other published rules too).
+    """Return the runs that the options select, and all MLflow runs that are needed (also duplicates and other rules).
 
-    UsageError for names that no run has, Failure where nothing or several things could be analysed and where runs of
-    one row don't belong together.
+    Raises UsageError for names that no run has, Failure if nothing or several things could be analysed, or if the runs
+    of one row are inconsistent.
     """
-    mlflow_runs, every, unreadable = _every(store, options)
-    found, notes = _in_scope(store, every, options)
-    notes = [*unreadable, *notes]
-    unfinished = _unfinished(every, found)
+    mlflow_runs, every, unreadable = _read_all(store, options)
+    runs, scope_notes = _in_scope(store, every, options)
+    unfinished = _unfinished(every, runs)
     if "unfinished" in options.allow:
-        found, unfinished = [*found, *unfinished], []
-    found, protocols, lost = with_protocols(store, found)
-    found, more = alike(store, found, protocols)
-    found, left = _of_seeds(_of_algorithms(found, options), options.seeds)
-    notes += [*lost, *more, *left]
-    scope = found[0].scope
+        runs, unfinished = [*runs, *unfinished], []
+    runs, protocols, protocol_notes = with_protocols(store, runs)
+    runs, test_notes = select_comparable(store, runs, protocols)
+    runs, seed_notes = _select_seeds(_select_algorithms(runs, options), options.seeds)
+    notes = [*unreadable, *scope_notes, *protocol_notes, *test_notes, *seed_notes]
+    scope = runs[0].scope
     by_rule: dict[str, tuple[Run, ...]] = {}
     if scope.kind == "published":
-        by_rule = published_by_rule(found, options.n)
-        found = of_published_rule(found, options.selection, options.n, protocols[scope.protocol])
-    counted, duplicates = consistency.first_of_each_key(found, options.duplicates)
+        by_rule = published_by_rule(runs, options.n)
+        runs = select_published_rule(runs, options.selection, options.n, protocols[scope.protocol])
+    counted, duplicates = consistency.first_of_each_key(runs, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
     notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
-    others = {run.id for run in counted}
-    statuses = Counter(r.status for r in every if same_study(r, scope) and not r.finished and r.id not in others)
-    counted, evidence = apart(counted)
+    not_finished = _count_unfinished(every, scope, counted)
+    counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)
-    left_out, lost = not_applicable.read(store, scope, counted, cells)
+    left_out, needs_notes = not_applicable.read(store, scope, counted, cells)
     collection = Collection(
         scope=scope,
         cells=cells,
@@ -168,18 +174,28 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
         runs=tuple(counted),
         evidence=tuple(evidence),
         duplicates=tuple(duplicates),
-        unfinished=tuple(run for run in unfinished if _is_wanted(run, counted, options.seeds)),
-        not_finished=dict(statuses),
-        notes=(*notes, *lost),
+        unfinished=tuple(run for run in unfinished if _is_selected(run, counted, options.seeds)),
+        not_finished=not_finished,
+        notes=(*notes, *needs_notes),
         left_out=left_out,
         published_by_rule=by_rule,
     )
-    needed = dict.fromkeys(run.id for runs in (counted, evidence, duplicates, *by_rule.values()) for run in runs)
-    return collection, [mlflow_runs[run_id] for run_id in needed]
+    needed = group_runs(itertools.chain(counted, evidence, duplicates, *by_rule.values()), "id")
+    return collection, list(map(mlflow_runs.__getitem__, needed))
 
 
-def _is_wanted(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> bool:
-    return (seeds == "all" or run.seed in seeds) and any(run.algorithm == other.algorithm for other in counted)
+def _count_unfinished(every: Sequence[Run], scope: Scope, counted: Sequence[Run]) -> dict[str, int]:
+    """Count the study's unfinished runs by status, without those that are accepted and count."""
+    counted_ids = distinct(counted, "id")
+    statuses: Counter[str] = Counter()
+    for run in every:
+        if is_same_study(run, scope) and not run.finished and run.id not in counted_ids:
+            statuses[run.status] += 1
+    return dict(statuses)
+
+
+def _is_selected(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> bool:
+    return (seeds == "all" or run.seed in seeds) and run.algorithm in distinct(counted, "algorithm")
 
 
 # --- suite, study, protocol -------------------------------------------------------------------------------------------
@@ -187,74 +203,86 @@ def _is_wanted(run: Run, counted: Sequence[Run], seeds: Sequence[str] | str) -> 
 TRAINED, SEARCHED = ("train", "published"), ("trial",)
 
 
-def _every(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
-    """All runs that may be asked for, and notes; trials, which may be thousands, where nothing else is."""
+def _read_all(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any], list[Run], list[str]]:
+    """Read all runs that the options may select, and notes. Trials may be thousands: read only if nothing else fits."""
     mlflow_runs: dict[str, Any] = {}
     for kinds in ((*TRAINED, *TESTED), SEARCHED):
-        mlflow_runs |= {run.info.run_id: run for kind in kinds for run in store.runs(kind)}
+        for kind in kinds:
+            mlflow_runs |= {run.info.run_id: run for run in store.runs(kind)}
         every, notes = read_runs(mlflow_runs.values())
-        if any(run.finished and _is_asked_for(run, options.study) for run in every):
+        if any(run.finished and _may_be_selected(run, options.study) for run in every):
             break
     return mlflow_runs, every, notes
 
 
-def _is_asked_for(run: Run, study: str) -> bool:
-    """Whether what a user asks for may be there without trials: beside a search models may be tested."""
+def _may_be_selected(run: Run, study: str) -> bool:
+    """Return True if no trials need be read: a study of trials may contain tested models, but no trainings."""
     return study == "auto" or (run.study == study and run.kind in TRAINED)
 
 
-def same_study(run: Run, scope: Scope) -> bool:
-    """Whether a run may belong beside the runs of this scope."""
+def is_same_study(run: Run, scope: Scope) -> bool:
+    """Return True if a run belongs to the study of this scope."""
     return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
 
 
-def _unfinished(every: Sequence[Run], found: Sequence[Run]) -> list[Run]:
-    """Trainings of the same study that never finished, each once, by the last attempt."""
-    done, scopes = {run.run_key for run in found}, {(run.kind, run.suite, run.study) for run in found}
-    others = [r for r in every if not r.finished and r.algorithm and r.protocol and r.kind in ("train", *SEARCHED)]
-    others = [r for r in others if (r.kind, r.suite, r.study) in scopes and r.run_key not in done]
-    return list({run.run_key: run for run in sorted(others, key=lambda run: (run.started, run.id))}.values())
+def _unfinished(every: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
+    """Return the trainings of the same study that never finished, one per key, by the last attempt."""
+    done, scopes = set(), set()
+    for run in finished:
+        done.add(run.run_key)
+        scopes.add((run.kind, run.suite, run.study))
+    last: dict[str, Run] = {}
+    for run in sorted(every, key=lambda run: (run.started, run.id)):
+        is_training = run.algorithm and run.protocol and run.kind in ("train", *SEARCHED)
+        is_beside = (run.kind, run.suite, run.study) in scopes and run.run_key not in done
+        if is_training and is_beside and not run.finished:
+            last[run.run_key] = run
+    return list(last.values())
 
 
 def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> tuple[list[Run], list[str]]:
-    """The finished runs of the one study that the options leave, and what to say about the others."""
-    finished = [run for run in runs if run.finished and run.algorithm and run.protocol]
+    """Return the finished runs of the one study that the options select, and notes on the other runs."""
+    finished: list[Run] = []
+    unnamed: list[Run] = []
+    for run in runs:
+        if run.finished:
+            kept = finished if run.algorithm and run.protocol else unnamed
+            kept.append(run)
     if not finished:
         raise Failure(*_nothing_there(store, runs))
-    bare = [run.id for run in runs if run.finished and not (run.algorithm and run.protocol)]
-    notes = [f"left out, for they name no algorithm or protocol: {len(bare)} run(s) ({bare[0]} ...)"] if bare else []
+    notes = []
+    if unnamed:
+        notes.append(f"left out, for they name no algorithm or protocol: {len(unnamed)} run(s) ({unnamed[0].id} ...)")
     chosen = _matching(finished, "suite", options.suite, runs)
     chosen = _matching(chosen, "study", options.study, runs)
     chosen = _matching(chosen, "protocol", options.protocol, runs)
-    trained = [run for run in chosen if run.kind == "train"]
-    searched = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
+    by_kind = group_runs(chosen, "kind")
+    trained, published = by_kind.get("train", []), by_kind.get("published", [])
     tested = [run for run in chosen if run.kind in TESTED]
-    published = [run for run in chosen if run.kind == "published"]
-    if trained and published:  # published numbers are analysed when asked for by name
-        studies = sorted({run.study for run in published})
-        for study in studies:
+    if trained and published:  # published numbers are analysed only if the study is named
+        for study in distinct(published, "study"):
             notes.append(f"published results are there too; for these: {typed('analyze', {'study': study})}")
-    trained = trained or (searched if not published else [])
-    beside = {(run.suite, run.study) for run in trained}
-    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in beside)] or published or tested
-    scopes = Counter((run.suite, run.study) for run in chosen)
-    if len(scopes) > 1:
-        raise Failure(*list_scopes(store, chosen, Counter(run.scope for run in chosen)))
+    if not trained and not published:
+        trained = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
+    studies = {(run.suite, run.study) for run in trained}
+    chosen = [*trained, *(run for run in tested if (run.suite, run.study) in studies)] or published or tested
+    scopes = Counter(run.scope for run in chosen)
+    if len({(scope.suite, scope.study) for scope in scopes}) > 1:
+        raise Failure(*list_scopes(store, chosen, scopes))
     return chosen, notes
 
 
-def _matching(runs: list[Run], name: str, wanted: str, every: Sequence[Run]) -> list[Run]:
-    """The runs whose suite, study or protocol is the wanted one; a protocol may be given by its first digits."""
-    if wanted == "auto":
+def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> list[Run]:
+    """Return the runs with this suite, study or protocol; a protocol may be given by its first digits."""
+    if value == "auto":
         return runs
-    matching = [run for run in runs if getattr(run, name) == wanted]
-    if not matching and name == "protocol" and len(wanted) >= 4:
-        matching = [run for run in runs if run.protocol.startswith(wanted)]
+    matching = group_runs(runs, name).get(value, [])
+    if not matching and name == "protocol" and len(value) >= 4:
+        matching = [run for run in runs if run.protocol.startswith(value)]
     if not matching:
-        unfinished = sum(getattr(run, name) == wanted and not run.finished for run in every)
-        known = sorted({str(getattr(run, name)) for run in runs})
-        more = f" ({unfinished} unfinished or failed)" if unfinished else ""
-        raise UsageError(f"{name}={wanted}: no finished run has it{more}{nearest(wanted, known)}")
+        unfinished = [run for run in group_runs(every, name).get(value, ()) if not run.finished]
+        more = f" ({len(unfinished)} unfinished or failed)" if unfinished else ""
+        raise UsageError(f"{name}={value}: no finished run has it{more}{nearest(value, distinct(runs, name))}")
     return matching
 
 
@@ -271,66 +299,69 @@ def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
 # --- algorithms and published rules -----------------------------------------------------------------------------------
 
 
-def _of_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
+def _select_algorithms(runs: list[Run], options: AnalyzeOptions) -> list[Run]:
     if options.algorithms == "all":
         return runs
-    wanted = [name for name in options.algorithms if not (options.with_published and PUBLISHED_MARK in name)]
-    if not wanted:
+    names = [name for name in options.algorithms if not (options.with_published and PUBLISHED_MARK in name)]
+    if not names:
         raise UsageError(f"algorithms={','.join(options.algorithms)}: name at least one of your own")
-    known = sorted({run.algorithm for run in runs})
-    for name in wanted:
-        if name not in known:
+    present = distinct(runs, "algorithm")
+    for name in names:
+        if name not in present:
             raise UsageError(
-                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, known)}; "
+                f"algorithms={','.join(options.algorithms)}: no finished run of '{name}'{nearest(name, present)}; "
                 f"to train it: {typed('train', {'algorithm': name})}"
             )
-    return [run for run in runs if run.algorithm in wanted]
+    return [run for run in runs if run.algorithm in names]
 
 
-def _of_seeds(runs: list[Run], wanted: Sequence[str] | str) -> tuple[list[Run], list[str]]:
-    """The runs with these seeds, and a note on algorithms that have none."""
-    if wanted == "all":
+def _select_seeds(runs: list[Run], seeds: Sequence[str] | str) -> tuple[list[Run], list[str]]:
+    """Return the runs with these seeds, and a note on algorithms that have none."""
+    if seeds == "all":
         return runs, []
-    known = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
-    for seed in wanted:
-        if seed not in known:
+    present = sorted(distinct(runs, "seed"), key=len)  # 2 before 10
+    for seed in seeds:
+        if seed not in present:
             raise UsageError(
-                f"seeds={','.join(wanted)}: no finished run has the seed {seed}; there are {listed(known)}"
+                f"seeds={','.join(seeds)}: no finished run has the seed {seed}; there are {listed(present)}"
             )
-    found = [run for run in runs if run.seed in wanted]
-    lost = sorted({run.algorithm for run in runs} - {run.algorithm for run in found})
-    return found, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"] if lost else []
+    selected = [run for run in runs if run.seed in seeds]
+    lost = sorted({*distinct(runs, "algorithm")} - {*distinct(selected, "algorithm")})
+    return selected, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"] if lost else []
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:
-    """Published runs by the selection rule that is in their numbers, each run once; of `last_n` those of n epochs.
+    """Return published runs by the selection rule of their numbers, one per key; for `last_n` only those of n epochs.
 
-    Under "" those whose paper names no rule.
+    Runs whose paper names no rule are under "".
     """
-    found = {}
-    for rule in sorted({run.selection for run in runs}):
-        same = [run for run in runs if run.selection == rule and (rule != "last_n" or run.selection_n == n)]
+    by_rule = {}
+    for rule, same in sorted(group_runs(runs, "selection").items()):
+        if rule == "last_n":
+            same = [run for run in same if run.selection_n == n]
         if same:
-            found[rule] = tuple(consistency.first_of_each_key(same)[0])
-    return found
+            by_rule[rule] = tuple(consistency.first_of_each_key(same)[0])
+    return by_rule
 
 
-def of_published_rule(runs: Sequence[Run], wanted: str, n: int, protocol: record.Protocol) -> list[Run]:
-    """The published runs under one selection rule: numbers are published with it, so it can't be chosen afterwards."""
-    rules = sorted({run.selection for run in runs})
-    if wanted == "auto":
+def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: record.Protocol) -> list[Run]:
+    """Return the published runs under one selection rule: published numbers can't be selected by another afterwards."""
+    rules = distinct(runs, "selection")
+    if rule == "auto":
         if protocol.default_selection not in rules and len(rules) > 1:
             raise UsageError(f"name the rule of the published numbers: selection={' or '.join(rules)}")
-        wanted = protocol.default_selection if protocol.default_selection in rules else rules[0]
-    if rules == [""]:  # what names no rule stands under each
+        rule = protocol.default_selection if protocol.default_selection in rules else rules[0]
+    if rules == [""]:  # numbers whose paper names no rule count under every rule
         return list(runs)
-    if wanted not in rules:
-        raise UsageError(f"selection={wanted}: these results were published under {' and '.join(rules)} only")
-    chosen = [run for run in runs if run.selection == wanted]
-    lengths = sorted({run.selection_n for run in chosen})
-    if wanted == "last_n" and n not in lengths:
+    if rule not in rules:
+        raise UsageError(f"selection={rule}: these results were published under {' and '.join(rules)} only")
+    chosen = group_runs(runs, "selection")[rule]
+    if rule != "last_n":
+        return chosen
+    lengths = sorted(run.selection_n for run in chosen)
+    if n not in lengths:
         raise UsageError(f"n={n}: these results were published as means over the last {lengths[0]} epochs")
-    return [run for run in chosen if wanted != "last_n" or run.selection_n == n]
+    return [run for run in chosen if run.selection_n == n]
 
 
 def _counts(statuses: Mapping[str, int]) -> str:

@@ -1,92 +1,97 @@
-"""What must be alike among the runs of one algorithm, and which of several runs of one key counts."""
+"""Consistency of the runs of one algorithm, and the choice among several runs of one key."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
+from biasbed.analysis.runs.run import Run, distinct, group_runs
 from biasbed.errors import Failure
-
-if TYPE_CHECKING:
-    from biasbed.analysis.runs.run import Run
 
 
 def first_of_each_key(runs: Iterable[Run], which: str = "first") -> tuple[list[Run], list[Run]]:
-    """The runs that count and the others that finished with the same run key.
+    """Return the runs that count, and the duplicates: further finished runs with the same run key.
 
-    The first to finish counts, so that a bad seed can't be re-rolled; `which="last"` turns that round.
+    The first to finish counts, so that a bad seed can't be re-rolled; with `which="last"` the last one does.
     """
-    by_key: defaultdict[str, list[Run]] = defaultdict(list)
-    for run in sorted(runs, key=lambda r: (r.ended, r.started, r.id)):
-        by_key[run.run_key].append(run)
+    by_key = group_runs(sorted(runs, key=attrgetter("ended", "started", "id")), "run_key")
     index = 0 if which == "first" else -1
-    counted = [same[index] for same in by_key.values()]
-    ids = {run.id for run in counted}
-    others = [run for same in by_key.values() for run in same if run.id not in ids]
-    order = _display_order
-    return sorted(counted, key=order), sorted(others, key=order)
+    counted, duplicates = [], []
+    for same in by_key.values():
+        first = same[index]
+        counted.append(first)
+        duplicates += [run for run in same if run.id != first.id]
+    return sorted(counted, key=_display_order), sorted(duplicates, key=_display_order)
 
 
 def _display_order(run: Run) -> tuple[str, int, str, str, list[int], str]:
-    """Trials of a search by their places there: of equally good ones a rule takes the first, as the sweep does."""
+    """Return the sort key of runs: trials in search order, as rules and sweeps take the first of equals."""
     seed = int(run.seed) if run.seed.isdecimal() else 0
-    place = [int(number) for number in re.findall(r"\d+", run.trial)]  # of r1-3: repeat 1, trial 3
-    return run.algorithm, seed, run.seed, run.cell or run.test_domains, place, run.id
+    trial = [int(number) for number in re.findall(r"\d+", run.trial)]  # for r1-3: repeat 1, trial 3
+    return run.algorithm, seed, run.seed, run.cell or run.test_domains, trial, run.id
 
 
 def duplicate_notes(counted: Sequence[Run], duplicates: Sequence[Run], which: str) -> list[str]:
-    """What is said about runs that do not count because another has their key."""
+    """Return a note on runs that do not count because another run has their key."""
     if not duplicates:
         return []
-    keys = Counter(run.run_key for run in duplicates)
+    keys = distinct(duplicates, "run_key")
     code = {run.run_key: run.code_hash for run in counted}
     changed = sum(code[run.run_key] != run.code_hash for run in duplicates)
     note = f"{len(duplicates)} further run(s) finished with the same run key as {len(keys)} that count(s); the {which}"
     note += " to finish counts, the others are listed with their numbers"
-    return [note + (f" ({changed} of them ran other code)" if changed else "")]
+    if changed:
+        note += f" ({changed} of them ran other code)"
+    return [note]
 
 
 @dataclass(frozen=True)
 class Irregularity:
-    """A way in which runs differ that are compared."""
+    """Difference between runs that are compared."""
 
-    allowance: str  # of `ALLOWANCES`, that accepts it
+    allowance: str  # the value of `allow=` that accepts it
     lines: tuple[str, ...]
 
 
 def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
-    """Notes on what differs between runs that are compared; Failure for what must not differ and is not allowed."""
-    differences = [
-        found for same in _by_place(runs) for found in _differences(" on ".join(filter(None, same[0].place)), same)
-    ]
-    differences += _tested_otherwise(runs)
-    stops = [difference for difference in differences if difference.allowance not in allow]
-    if stops:
-        wanted = {stop.allowance for stop in stops}
-        names = ",".join(sorted({*wanted, *allow} - {"none"}))
+    """Return notes on differences between compared runs. Raises Failure for those that are not allowed."""
+    differences: list[Irregularity] = []
+    for row_and_cell, same in sorted(group_runs(runs, "row_and_cell").items()):
+        differences += _differences(" on ".join(filter(None, row_and_cell)), same)
+    differences += _tested_differently(runs)
+    refused = [difference for difference in differences if difference.allowance not in allow]
+    if refused:
+        names = ",".join(sorted({difference.allowance for difference in refused}.union(allow) - {"none"}))
         advice = (
             f"delete the runs that should not count (mlflow runs delete --run-id ID), give each experiment a study of "
             f"its own (study=NAME when training or testing), give models that differ rows of their own (row=NAME when "
             f"testing), or accept it: allow={names}"
         )
-        found = [line for stop in stops for line in stop.lines]
-        raise Failure("runs of one algorithm differ in more than the seed:", *found, advice)
-    notes = ["accepted: " + ": ".join(line.strip() for line in difference.lines) for difference in differences]
+        lines = itertools.chain.from_iterable(difference.lines for difference in refused)
+        raise Failure("runs of one algorithm differ in more than the seed:", *lines, advice)
+    notes = []
+    for difference in differences:
+        notes.append("accepted: " + ": ".join(map(str.strip, difference.lines)))
     return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
 
 
 def _oracle_notes(runs: Sequence[Run]) -> list[str]:
-    """Hyper-parameters that were chosen on test images, whatever rule then chooses the epoch."""
-    chosen = sorted({(run.oracle, run.algorithm) for run in runs if run.oracle})
-    metrics = sorted({metric for metric, _ in chosen})
-    return [
-        f"ORACLE: the hyper-parameters of {', '.join(a for m, a in chosen if m == metric)} were chosen on the test "
-        f"images, by {metric}: their scores are an upper bound that no practice can reach"
-        for metric in metrics
-    ]
+    """Return notes on hyper-parameters that were chosen on test images, whatever rule chooses the epoch."""
+    algorithms: defaultdict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        if run.oracle:
+            algorithms[run.oracle].add(run.algorithm)
+    notes = []
+    for metric, names in sorted(algorithms.items()):
+        notes.append(
+            f"ORACLE: the hyper-parameters of {', '.join(sorted(names))} were chosen on the test images, by {metric}: "
+            "their scores are an upper bound that no practice can reach"
+        )
+    return notes
 
 
 def _skipped_notes(runs: Sequence[Run]) -> list[str]:
@@ -98,67 +103,60 @@ def _skipped_notes(runs: Sequence[Run]) -> list[str]:
 
 
 def _commit_notes(runs: Sequence[Run]) -> list[str]:
-    own = [run for run in runs if run.kind != "published"]
-    commits = Counter((run.git_commit[:10] or "unknown", run.git_dirty == "true") for run in own)
+    commits: Counter[tuple[str, bool]] = Counter()
+    for run in runs:
+        if run.kind != "published":
+            commits[run.git_commit[:10] or "unknown", run.git_dirty == "true"] += 1
     if len(commits) < 2:
         return []
     listed = ", ".join(f"{c}{'+changes' * dirty}: {count} run(s)" for (c, dirty), count in sorted(commits.items()))
     return [f"the runs come from {len(commits)} states of the repository: {listed}"]
 
 
-def _by_place(runs: Iterable[Run]) -> list[list[Run]]:
-    """The runs of each row on each cell."""
-    found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in runs:
-        found[run.place].append(run)
-    return [found[place] for place in sorted(found)]
-
-
-def _differences(place: str, runs: Sequence[Run]) -> list[Irregularity]:
-    """Each way in which the runs of one row on one cell differ."""
-    found = []
-    by_data = _group(runs, "data_fingerprint")
+def _differences(title: str, runs: Sequence[Run]) -> list[Irregularity]:
+    """Return the differences between the runs of one row on one cell."""
+    differences = []
+    by_data = group_sorted(runs, "data_fingerprint")
     if len(by_data) > 1:
-        found.append(_irregularity(place, "images", "different_data", by_data))
+        differences.append(_irregularity(title, "images", "different_data", by_data))
     # Other images mean another config hash too, so configurations are compared among runs on the same images.
     for same in by_data.values():
-        # What a search varies is meant to differ; what is searched is not.
-        by_config = _group(same, "space" if same[0].kind == "trial" else "config_hash")
+        # The trials of a search differ by design; their search spaces must not.
+        by_config = group_sorted(same, "space" if same[0].kind == "trial" else "config_hash")
         if len(by_config) > 1:
-            found.append(_irregularity(place, "settings", "different_config", by_config, *_settings(by_config)))
-    by_code = _group(runs, "code_hash")
+            differences.append(_irregularity(title, "settings", "different_config", by_config, *_settings(by_config)))
+    by_code = group_sorted(runs, "code_hash")
     if len(by_code) > 1:
-        found.append(_irregularity(place, "code", "different_code", by_code))
-    return found
+        differences.append(_irregularity(title, "code", "different_code", by_code))
+    return differences
 
 
-def _tested_otherwise(runs: Sequence[Run]) -> list[Irregularity]:
-    """Where rows on one cell were tested on other images; runs from before don't say."""
-    found = []
-    cells = sorted({run.cell for run in runs})
+def _tested_differently(runs: Sequence[Run]) -> list[Irregularity]:
+    """Return the cells on which rows were tested on different images. Published runs don't tell."""
+    differences = []
+    cells = distinct(runs, "cell")
     for cell in cells:
-        groups = _group((run for run in runs if run.tested and cell in run.among(cells)), "tested")
+        tested = [run for run in runs if run.tested and cell in run.among(cells)]
+        groups = group_sorted(tested, "tested")
         if len(groups) > 1:
-            found.append(_irregularity(cell or "all rows", "the images that are tested", "different_data", groups))
-    return found
+            title = cell or "all rows"
+            differences.append(_irregularity(title, "the images that are tested", "different_data", groups))
+    return differences
 
 
 def _irregularity(
-    place: str, what: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str
+    title: str, subject: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str
 ) -> Irregularity:
-    verb = "differs" if what == "code" else "differ"
-    return Irregularity(allowance, (f"  {place}: {what} {verb} [{allowance}]: {_groups(groups)}", *more))
+    verb = "differs" if subject == "code" else "differ"
+    return Irregularity(allowance, (f"  {title}: {subject} {verb} [{allowance}]: {_groups(groups)}", *more))
 
 
-def _group(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
-    groups: defaultdict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        groups[str(getattr(run, name))].append(run)
-    return dict(sorted(groups.items()))
+def group_sorted(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
+    return dict(sorted(group_runs(runs, name).items()))
 
 
 def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
-    """`1a2b3c4d: 2 runs (id, id); ...`."""
+    """Return the text `1a2b3c4d: 2 runs (id, id); ...`."""
     parts = []
     for name, runs in groups.items():
         ids = ", ".join(run.id for run in runs[:3]) + ", ..." * (len(runs) > 3)
@@ -167,12 +165,16 @@ def _groups(groups: Mapping[str, Sequence[Run]]) -> str:
 
 
 def _settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
-    """A line with the settings that are one within each group and differ between groups, if there are any."""
-    names = sorted({name for runs in groups.values() for run in runs for name in run.config})
+    """Return a line with the settings that agree within each group and differ between groups, if there are any."""
+    names: set[str] = set()
+    for runs in groups.values():
+        names = names.union(*(run.config for run in runs))
     parts = []
-    for name in names:
-        values = [{run.config.get(name, "absent") for run in runs} for runs in groups.values()]
-        flat = [next(iter(value)) for value in values]
-        if all(len(value) == 1 for value in values) and len(set(flat)) > 1:
-            parts.append(f"{name}={' / '.join(flat)}")
+    for name in sorted(names):
+        values: list[str] = []
+        for runs in groups.values():
+            values += {run.config.get(name, "absent") for run in runs}
+        agree_within_groups = len(values) == len(groups)
+        if agree_within_groups and len(set(values)) > 1:
+            parts.append(f"{name}={' / '.join(values)}")
     return [f"    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}"] if parts else []

@@ -1,7 +1,8 @@
-"""How many images stand behind a run's numbers: what trainings keep in `record.COUNTS_FILE`."""
+"""Numbers of images behind a run's metrics, which trainings store in `record.COUNTS_FILE`."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,47 +14,47 @@ from biasbed.system.strict import parse_json
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
 
-WORD = "images"  # what counts are called by, where accuracies are by theirs
+IMAGES = "images"  # replaces `accuracy` in the names of counts
 
 
 class ImageCounts:
-    """Reads each file once: runs with the same images have the same."""
+    """Reader of image counts. It reads each file once, as runs on the same images have the same counts."""
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
-        self._known: dict[tuple[str, str, str], Mapping[str, int]] = {}
+        self._cache: dict[tuple[str, str, str], Mapping[str, int]] = {}
 
-    def of(self, run: Run, protocol: record.Protocol) -> Mapping[str, int]:
-        """Name -> images; empty where the run has no such file, or nothing of it is of groups of images."""
-        inputs = (name for own in protocol.derived for name in own.inputs)
-        if run.kind == "published" or not any(measures.of(name).of_biases or _is_of_counts(name) for name in inputs):
+    def read(self, run: Run, protocol: record.Protocol) -> Mapping[str, int]:
+        """Return numbers of images by name; empty if the run has no such file, or no metric needs them."""
+        inputs = itertools.chain.from_iterable(derivation.inputs for derivation in protocol.derived)
+        if run.kind == "published" or not any(measures.of(name).of_biases or _is_count(name) for name in inputs):
             return {}
-        place = run.protocol, run.cell, run.data_fingerprint
-        if place not in self._known:
-            self._known[place] = self._read(run)
-        return self._known[place]
+        key = run.protocol, run.cell, run.data_fingerprint
+        if key not in self._cache:
+            self._cache[key] = self._read_file(run)
+        return self._cache[key]
 
-    def _read(self, run: Run) -> Mapping[str, int]:
-        """Of a file of anybody's what are numbers of images."""
+    def _read_file(self, run: Run) -> Mapping[str, int]:
+        """Return the valid counts in the file, which anybody may have written."""
         try:
-            found = parse_json(self.store.text(run.id, record.COUNTS_FILE) or "{}")
+            values = parse_json(self.store.text(run.id, record.COUNTS_FILE) or "{}")
         except ValueError:
             return {}
-        items = found.items() if isinstance(found, dict) else ()
-        return {name: number for name, number in items if type(number) is int and number >= 0 and _is_of_counts(name)}
+        items = values.items() if isinstance(values, dict) else ()
+        return {name: number for name, number in items if type(number) is int and number >= 0 and _is_count(name)}
 
 
 def images_of(metric: str) -> str:
-    """What the number of images is called, of which a metric is the accuracy; empty where it is none.
+    """Return the name of the number of images behind an accuracy; empty for other metrics.
 
-    `val/conflicting_images/a_val` of `val/conflicting_accuracy/a_val`.
+    `val/conflicting_accuracy/a_val` gives `val/conflicting_images/a_val`.
     """
     name = record.parse_metric(metric)
     if name is None or not name.measure.endswith("accuracy"):
         return ""
-    return str(replace(name, measure=name.measure.removesuffix("accuracy") + WORD))
+    return str(replace(name, measure=name.measure.removesuffix("accuracy") + IMAGES))
 
 
-def _is_of_counts(name: str) -> bool:
+def _is_count(name: str) -> bool:
     parsed = record.parse_metric(name)
-    return parsed is not None and parsed.measure.endswith(WORD)
+    return parsed is not None and parsed.measure.endswith(IMAGES)

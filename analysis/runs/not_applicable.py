@@ -1,7 +1,8 @@
-"""Which rows can't be trained in which cells, as the study that planned them noted it."""
+"""Rows that can't be trained on a cell, as noted by the study that planned them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,30 +19,33 @@ if TYPE_CHECKING:
 def read(
     store: RunStore, scope: Scope, runs: Sequence[Run], cells: Iterable[TrainedOn]
 ) -> tuple[Mapping[tuple[str, str], frozenset[str]], list[str]]:
-    """(row, cell) without runs -> what the row's method needs and the cell's data don't have, by the study's own run.
+    """Return the unmet needs of each (row, cell) without runs, as the study's own run notes them; and notes.
 
-    The server is asked only where some row lacks a cell. Also what to say of runs whose file can't be read.
+    The server is asked only if some row lacks a cell. A note names each run whose file can't be read.
     """
-    there = {run.place for run in runs}
+    present = {run.row_and_cell for run in runs}
     rows = {run.algorithm for run in runs if run.kind not in TESTED}
-    empty = {(row, cell.name) for row in rows for cell in cells} - there
-    found: dict[tuple[str, str], frozenset[str]] = {}
+    empty = set(itertools.product(rows, (cell.name for cell in cells))) - present
+    needs: dict[tuple[str, str], frozenset[str]] = {}
     notes = []
     for run in store.runs("study") if empty else ():
         tags = run.data.tags
         if (tags.get(record.SUITE), tags.get(record.STUDY)) == (scope.suite, scope.study):
             text = store.text(run.info.run_id, record.NOT_APPLICABLE_FILE)
             try:
-                noted = _parsed(text or "{}")
+                noted = _parse(text or "{}")
             except (ValueError, AttributeError, TypeError) as error:
                 notes.append(
                     f"{record.NOT_APPLICABLE_FILE} of run {run.info.run_id} can't be read: {shown(str(error))}"
                 )
                 continue
-            found |= {place: what for place, what in noted.items() if place in empty}
-    return found, notes
+            needs |= {key: missing for key, missing in noted.items() if key in empty}
+    return needs, notes
 
 
-def _parsed(text: str) -> dict[tuple[str, str], frozenset[str]]:
-    noted = parse_json(text)
-    return {(row, cell): frozenset(what) for row, own in noted.items() for cell, what in own.items()}
+def _parse(text: str) -> dict[tuple[str, str], frozenset[str]]:
+    needs = {}
+    for row, cells in parse_json(text).items():
+        for cell, missing in cells.items():
+            needs[row, cell] = frozenset(missing)
+    return needs

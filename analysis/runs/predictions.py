@@ -1,4 +1,4 @@
-"""What a run decided on each image of a set, as it is stored beside its metrics."""
+"""Stored predictions: a run's decision on each image of a set."""
 
 from __future__ import annotations
 
@@ -25,54 +25,54 @@ CUES = ("label", "decision", "bias")
 
 
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
-    """(run, set) -> the one step whose decisions stand for it; None where a rule takes the mean of several.
+    """Return the selected step of each (run, set); None if the rule averages several.
 
     selected: `select.SELECTED_COLUMNS`.
     """
-    return {
-        (row["run_id"], row["dataset"]): int(row["last_step"]) if row["num_steps"] == 1 else None
-        for row in selected.to_dict("records")
-    }
+    steps: dict[tuple[str, str], int | None] = {}
+    for row in selected.to_dict("records"):
+        steps[row["run_id"], row["dataset"]] = int(row["last_step"]) if row["num_steps"] == 1 else None
+    return steps
 
 
 def answers_of(store: RunStore, run: Run, dataset: str, step: int | None) -> ImageAnswers:
-    """What the weights of this step decided; a tested model has one state alone.
+    """Return the decisions of the weights of this step; a tested model has only one state.
 
-    Failure, which says in a few words why there are none: no file of that step, a damaged one, labels of which an image
-    has several.
+    Raises Failure with a short reason if there are none: no file of that step, a damaged file, or several labels per
+    image.
     """
-    return _answers(_decided(store, run, dataset, step, RIGHT))
+    return _answers(_read(store, run, dataset, step, RIGHT))
 
 
 def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> dict[str, tuple[int, int]]:
-    """The same on cue conflicts, counted: category of the shape -> decisions for the shape, for the texture."""
-    table = _decided(store, run, dataset, step, CUES).to_pandas()
+    """Count decisions on cue conflicts by category of the shape: (decisions for the shape, for the texture)."""
+    table = _read(store, run, dataset, step, CUES).to_pandas()
     conflict = table[table["label"] != table["bias"]]
-    counts = (conflict["decision"] == conflict[cue] for cue in CUES[::2])
-    found = pd.DataFrame(dict(zip(CUES[::2], counts, strict=True))).groupby(conflict["label"]).sum()
-    return {str(name): (int(shape), int(texture)) for name, shape, texture in found.itertuples(name=None)}
+    hits = {cue: conflict["decision"] == conflict[cue] for cue in CUES[::2]}
+    counts = pd.DataFrame(hits).groupby(conflict["label"]).sum()
+    return {str(name): (int(shape), int(texture)) for name, shape, texture in counts.itertuples(name=None)}
 
 
-def _decided(store: RunStore, run: Run, dataset: str, step: int | None, needed: Sequence[str]) -> Any:
-    """The file of decisions that a step left."""
+def _read(store: RunStore, run: Run, dataset: str, step: int | None, needed: Sequence[str]) -> Any:
+    """Read the table of the decisions at a step."""
     if step is None:
         raise Failure("the rule averages several steps, and decisions are those of one")
-    which = record.PREDICTION_EPOCHS[-1:] if run.kind in TESTED else record.PREDICTION_EPOCHS
-    there = False
-    for name in which:
+    epochs = record.PREDICTION_EPOCHS[-1:] if run.kind in TESTED else record.PREDICTION_EPOCHS
+    has_file = False
+    for name in epochs:
         content = store.file(run.id, record.predictions_file(dataset, name))
         if content is None:
             continue
-        there, table = True, _table(content, needed)
+        has_file, table = True, _parse_table(content, needed)
         if run.kind in TESTED or _step(table) == step:
             return table
     raise Failure(
-        f"the decisions of step {step}, which the rule chose, are not kept" if there else "no decisions are stored"
+        f"the decisions of step {step}, which the rule chose, are not kept" if has_file else "no decisions are stored"
     )
 
 
-def _table(content: bytes, needed: Sequence[str]) -> Any:
-    """Of a file of anybody's the columns that are needed here; Failure where they are not whole."""
+def _parse_table(content: bytes, needed: Sequence[str]) -> Any:
+    """Parse the needed columns of a file that anybody may have written. Raises Failure if they are incomplete."""
     import pyarrow as pa
 
     try:
@@ -104,12 +104,7 @@ def _answers(table: Any) -> ImageAnswers:
         raise Failure("the stored decisions name an image twice")
     digest = hashlib.sha256()
     for name in (*keys, "label"):
-        digest.update("\n".join(_words(table[name])).encode() + b"\0")
-    of_view = photographs(*(_words(table[name]) for name in reversed(keys))) if len(keys) > 1 else None
+        digest.update("\n".join(table[name].to_pylist()).encode() + b"\0")
+    of_view = photographs(*(table[name].to_pylist() for name in reversed(keys))) if len(keys) > 1 else None
     right = np.asarray(pa.chunked_array(table["correct"]).to_numpy(), dtype=bool)
     return ImageAnswers(digest.hexdigest(), right, of_view)
-
-
-def _words(column: Any) -> Sequence[str]:
-    words: list[str] = column.to_pylist()
-    return words

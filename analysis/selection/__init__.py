@@ -1,1 +1,1 @@
-"""Which runs count, and at which steps."""
+"""Selection of runs and of the steps at which their results count."""

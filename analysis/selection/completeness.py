@@ -1,19 +1,20 @@
-"""What a rule looks at must be there: every draw of a search, its whole course, and runs that hold out more.
+"""Completeness of the runs that a selection rule reads: every draw of a search, its whole history, runs of pairs.
 
-A rule that `needs_all` compares trials with each other and runs of one cell with those of others. Where some are
-missing it would choose from what happens to be there, and nobody would see it. So they are listed, with what trains
-them; `allow=` accepts each kind by name, and then the tables say where nothing is.
+A rule that `needs_all` compares trials with each other, and runs of one cell with those of others. If some are missing
+it would silently choose from the rest. So every gap is listed with the command that fills it. `allow=` accepts a kind
+of gap by its name, and the tables then show where values are missing.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.analysis.options import GAPS
-from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection.domain_rules import others
+from biasbed.analysis.runs.run import Collection, Run, distinct, group_runs
+from biasbed.analysis.selection.domain_rules import training_domains
 from biasbed.analysis.selection.pools import History, Pool
 from biasbed.analysis.selection.rules import Rule
 from biasbed.errors import Failure
@@ -22,9 +23,15 @@ from biasbed.system.commands import typed
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
-HOLD_OUT = "data.holdout"  # the setting that says how much of each domain is kept out of training
-MOST = 5  # of what is listed of a kind in one row
-Found = tuple[str, str]  # kind, of `GAPS`; text
+HOLD_OUT = "data.holdout"  # the setting with the share of each domain that is kept out of training
+MOST = 5  # names that are listed of a kind in one row
+
+
+class Gap(NamedTuple):
+    """Something that a rule needs and that is missing or inconsistent."""
+
+    kind: str  # of `GAPS`
+    text: str
 
 
 def check(
@@ -34,166 +41,178 @@ def check(
     histories: Mapping[str, History],
     options: AnalyzeOptions,
 ) -> list[str]:
-    """A note on each gap that is accepted; Failure that lists the others, with what fills them."""
+    """Return a note on each gap that the options accept. Raises Failure that lists the others and what fills them."""
     if not rule.needs_all:
         return []
-    runs = (*collection.own, *(collection.evidence if rule.looks_elsewhere else ()))
-    found = [
-        *_pairs(rule, pools),
-        *_draws(runs, collection),
-        *_twice(runs, collection),
+    runs = collection.unpublished
+    if rule.looks_elsewhere:
+        runs += collection.evidence
+    gaps = [
+        *_missing_pairs(rule, pools),
+        *_missing_draws(runs, collection),
+        *_duplicates(runs, collection),
         *_unfinished(rule, collection),
-        *_checkpoints(runs, histories),
-        *_hold_out(runs),
+        *_unequal_checkpoints(runs, histories),
+        *_unequal_hold_out(runs),
     ]
     allowed = () if options.allow == "none" else options.allow
-    stops = [(kind, text) for kind, text in found if kind not in allowed]
-    if stops:
-        raise Failure(*_refusal(rule, stops, collection, allowed))
-    return [f"accepted [{kind}]: {text}" for kind, text in found]
+    refused = [gap for gap in gaps if gap.kind not in allowed]
+    if refused:
+        raise Failure(*_refusal(rule, refused, collection, allowed))
+    return [f"accepted [{gap.kind}]: {gap.text}" for gap in gaps]
 
 
 def accepts_empty_cells(rule: Rule, options: AnalyzeOptions) -> bool:
-    """Whether a cell may have nothing, as what would fill it was accepted to be missing."""
+    """Return True if a cell may be empty because the options accept gaps."""
     return rule.needs_all and options.allow != "none" and not {*GAPS}.isdisjoint(options.allow)
 
 
-def _refusal(rule: Rule, stops: Sequence[Found], collection: Collection, allowed: Sequence[str]) -> Iterator[str]:
-    kinds = [kind for kind in GAPS if any(kind == own for own, _ in stops)]
-    lines = [f"[{kind}] {text}" for kind, text in stops]
+def _refusal(rule: Rule, gaps: Sequence[Gap], collection: Collection, allowed: Sequence[str]) -> Iterator[str]:
+    kinds = sorted({gap.kind for gap in gaps}, key=GAPS.index)
+    lines = [f"[{gap.kind}] {gap.text}" for gap in gaps]
     if len(lines) == 1:
         yield f"selection={rule.name}: {lines[0]}"
     else:
         yield f"selection={rule.name}: not all is there that the rule looks at:"
-        yield from (f"  {line}" for line in lines)
+        for line in lines:
+            yield f"  {line}"
     yield from _commands(kinds, collection)
     yield f"or accept it: allow={','.join(sorted({*kinds, *allowed}))}"
 
 
 def _commands(kinds: Sequence[str], collection: Collection) -> Iterator[str]:
-    """What trains the missing."""
+    """Yield the lines with the commands that fill the gaps."""
     if set(kinds) == {"duplicates"}:
         yield "delete the runs that should not count: mlflow runs delete --run-id ID"
         return
-    scope, source = collection.scope, sorted({run.source for run in collection.own if run.source})
-    if source:
+    scope = collection.scope
+    for source in filter(None, distinct(collection.unpublished, "source")):
         yield "train it where the others were trained, and import all again:"
-        yield f"  {typed('import', {'source': source[0], 'study': scope.study})}"
+        yield f"  {typed('import', {'source': source, 'study': scope.study})}"
         return
-    data = sorted({name for cell in collection.cells for name in cell.protocol.training_sets})
+    data = set().union(*(cell.protocol.training_sets for cell in collection.cells))
     domains = "each,pairs" if collection.evidence or "missing_pairs" in kinds else "each"
-    settings = {"search": "domainbed"} if collection.is_search else {}
+    entry_point, settings = "benchmark", {}
+    if collection.is_search:
+        entry_point, settings = "sweep", {"search": "domainbed"}
     settings |= {"suite": scope.suite, "study": scope.study, "algorithms": ",".join(collection.algorithms)}
-    settings |= {"train": ",".join(data), "test_domains": domains}
+    settings |= {"train": ",".join(sorted(data)), "test_domains": domains}
     yield "the study's own command trains what is missing, and nothing twice:"
-    yield f"  {typed('sweep' if collection.is_search else 'benchmark', settings, '...')}"
+    yield f"  {typed(entry_point, settings, '...')}"
     if set(kinds) == {"missing_pairs"}:
         rule = {"selection": "training_domain_validation"}
         yield f"or take a rule that needs no such runs: {typed('analyze', rule, '...')}"
 
 
-# --- what may be missing ----------------------------------------------------------------------------------------------
+# --- kinds of gaps ----------------------------------------------------------------------------------------------------
 
 
-def _pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Found]:
-    """Runs that hold out one domain more; one line where there are none at all, which says what to train."""
+def _missing_pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Gap]:
+    """Yield the settings without a run that holds out one more domain; one gap in total if there is no such run."""
     if not rule.looks_elsewhere:
         return
-    wanted: dict[str, dict[str, set[str]]] = {}  # row -> cell -> settings without a run there
-    there: set[str] = set()
+    missing: dict[str, dict[str, set[str]]] = {}  # row -> cell -> settings without a run there
+    rows_with_pairs: set[str] = set()
     for pool in pools:
-        for entry in pool.sets:
-            if len(others(pool, entry)) == 1:
+        runs = [candidate.run for candidate in pool.candidates if not candidate.history.is_settled]
+        for eval_set in pool.sets:
+            domains = training_domains(pool, eval_set)
+            if len(domains) == 1:
                 raise Failure(
-                    f"selection={rule.name}: with both domains of {entry.block} held out none is left to train on"
+                    f"selection={rule.name}: with both domains of {eval_set.block} held out none is left to train on"
                 )
-            for other in others(pool, entry):
-                held_out = frozenset((entry.domain, other.domain))
-                own = [c.run for c in pool.candidates if not c.history.is_settled]
-                lost = [run for run in own if (held_out, pool.settings(run)) not in pool.holding_out]
-                there |= {pool.algorithm} if len(lost) < len(own) else set()
-                cells = wanted.setdefault(pool.algorithm, {})
+            for training_set in domains:
+                held_out = frozenset((eval_set.domain, training_set.domain))
+                lost = [run for run in runs if (held_out, pool.settings(run)) not in pool.holding_out]
+                if len(lost) < len(runs):
+                    rows_with_pairs.add(pool.algorithm)
+                cell = "-".join((eval_set.block, *sorted(held_out)))
                 for run in lost:
-                    which = f"r{pool.repeat}-{run.draw}" if pool.is_search else f"seed {run.seed}"
-                    cells.setdefault("-".join((entry.block, *sorted(held_out))), set()).add(which)
-    without = sorted(row for row, cells in wanted.items() if cells and row not in there)
+                    name = f"r{pool.repeat}-{run.draw}" if pool.is_search else f"seed {run.seed}"
+                    missing.setdefault(pool.algorithm, {}).setdefault(cell, set()).add(name)
+    without = sorted(missing.keys() - rows_with_pairs)
     if without:
-        names = ", ".join(sorted({cell for row in without for cell in wanted[row]}))
-        yield "missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}"
-    for row in sorted(there & set(wanted)):
-        for cell, lost_there in sorted(wanted[row].items()):
-            yield "missing_pairs", f"{row}: none on {cell} of {_some(sorted(lost_there, key=_natural))}"
+        cells = set().union(*map(missing.__getitem__, without))
+        names = ", ".join(sorted(cells))
+        yield Gap("missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}")
+    for row in sorted(rows_with_pairs & missing.keys()):
+        for cell, settings in sorted(missing[row].items()):
+            yield Gap("missing_pairs", f"{row}: none on {cell} of {_some(sorted(settings, key=_natural))}")
 
 
-def _draws(runs: Iterable[Run], collection: Collection) -> Iterator[Found]:
-    """Trials of a search that some cell or repeat lacks and another one has."""
-    by_search: defaultdict[tuple[str, str], defaultdict[tuple[str, str], set[int]]] = defaultdict(
-        lambda: defaultdict(set)
-    )
+def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
+    """Yield the trials of a search that some cell or repeat lacks and another one has."""
+    searches: dict[tuple[str, str], dict[tuple[str, str], set[int]]] = {}  # (row, protocol) -> (cell, repeat) -> draws
     for run in runs:
         if run.is_trial:
-            by_search[run.algorithm, run.protocol][run.cell, run.repeat].add(run.draw)
+            draws = searches.setdefault((run.algorithm, run.protocol), {})
+            draws.setdefault((run.cell, run.repeat), set()).add(run.draw)
     unfinished = {(run.algorithm, run.cell, run.repeat, run.draw) for run in collection.unfinished}
-    columns = {cell.name: cell.protocol.hash for cell in collection.cells}
-    for (row, protocol), found in sorted(by_search.items()):
-        every = set().union(*found.values())
-        repeats = sorted({repeat for _, repeat in found}, key=_natural)
-        cells = {cell for cell, _ in found} | {
-            name for name, own in columns.items() if own == protocol and not collection.not_applicable(row, name)
-        }
-        for cell in sorted(cells):
-            for repeat in repeats:
-                lost = sorted(every - found.get((cell, repeat), set()))
-                lost = [draw for draw in lost if (row, cell, repeat, draw) not in unfinished]
-                if lost:
-                    yield "missing_draws", f"{row} on {cell} repeat {repeat}: no trial {_some(map(str, lost))}"
+    for (row, protocol), draws in sorted(searches.items()):
+        every = set().union(*draws.values())
+        repeats = sorted({repeat for _, repeat in draws}, key=_natural)
+        cells = {cell for cell, _ in draws}
+        for column in collection.cells:
+            if column.protocol.hash == protocol and not collection.not_applicable(row, column.name):
+                cells.add(column.name)
+        for cell, repeat in itertools.product(sorted(cells), repeats):
+            lost = sorted(every - draws.get((cell, repeat), set()))
+            lost = [draw for draw in lost if (row, cell, repeat, draw) not in unfinished]
+            if lost:
+                yield Gap("missing_draws", f"{row} on {cell} repeat {repeat}: no trial {_some(map(str, lost))}")
 
 
-def _twice(runs: Iterable[Run], collection: Collection) -> Iterator[Found]:
-    """Several runs of one draw, or with one key."""
-    same: defaultdict[tuple[str, ...], list[Run]] = defaultdict(list)
-    looked_at = {run.place for run in runs}
-    for run in (*runs, *(run for run in collection.duplicates if run.place in looked_at)):
-        same[(*run.place, run.repeat, str(run.draw) if run.is_trial else run.run_key)].append(run)
-    for found in same.values():
-        if len(found) > 1:
-            ids = _some(run.id for run in found)
-            yield "duplicates", f"{found[0].algorithm} on {found[0].cell}: {len(found)} runs of one training: {ids}"
+def _duplicates(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
+    """Yield groups of runs of one draw, or with one key."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    places = group_runs(runs, "row_and_cell")
+    for run in (*runs, *collection.duplicates):
+        if run.row_and_cell in places:
+            training = str(run.draw) if run.is_trial else run.run_key
+            groups.setdefault((*run.row_and_cell, run.repeat, training), []).append(run)
+    for same in groups.values():
+        if len(same) > 1:
+            ids = _some(run.id for run in same)
+            text = f"{same[0].algorithm} on {same[0].cell}: {len(same)} runs of one training: {ids}"
+            yield Gap("duplicates", text)
 
 
-def _unfinished(rule: Rule, collection: Collection) -> Iterator[Found]:
-    known = {cell.name for cell in collection.cells}
-    rows: defaultdict[str, list[Run]] = defaultdict(list)
-    for run in collection.unfinished:
-        if run.cell in known or rule.looks_elsewhere:
-            rows[run.algorithm].append(run)
-    for row, found in sorted(rows.items()):
-        named = (f"{run.name} ({run.status.lower()})" for run in sorted(found, key=lambda run: run.name))
-        yield "unfinished", f"{row}: {len(found)} unfinished run(s): {_some(named)}"
+def _unfinished(rule: Rule, collection: Collection) -> Iterator[Gap]:
+    cells = {cell.name for cell in collection.cells}
+    unfinished = [run for run in collection.unfinished if run.cell in cells or rule.looks_elsewhere]
+    for row, runs in sorted(group_runs(unfinished, "algorithm").items()):
+        names = (f"{run.name} ({run.status.lower()})" for run in sorted(runs, key=attrgetter("name")))
+        yield Gap("unfinished", f"{row}: {len(runs)} unfinished run(s): {_some(names)}")
 
 
-def _checkpoints(runs: Iterable[Run], histories: Mapping[str, History]) -> Iterator[Found]:
-    """Finished runs of a row on one data set that were tested at unlike steps."""
-    rows: defaultdict[tuple[str, str], defaultdict[tuple[int, ...], list[Run]]] = defaultdict(lambda: defaultdict(list))
+def _unequal_checkpoints(runs: Iterable[Run], histories: Mapping[str, History]) -> Iterator[Gap]:
+    """Yield rows whose finished runs on one data set were tested at different steps."""
+    rows: dict[tuple[str, str], dict[tuple[int, ...], list[Run]]] = {}  # (row, protocol) -> steps -> runs
     for run in runs:
         if run.finished:
-            steps = {step for name in histories[run.id].metrics for step in histories[run.id].curve(name)}
-            rows[run.algorithm, run.protocol][tuple(sorted(steps))].append(run)
-    for (row, _), found in sorted(rows.items()):
-        if len(found) > 1:
-            parts = [f"{_steps(steps)} ({len(own)} run(s), {own[0].name} ...)" for steps, own in sorted(found.items())]
-            yield "unequal_checkpoints", f"{row}: runs were tested at unlike steps: {'; '.join(parts)}"
+            history = histories[run.id]
+            steps = tuple(sorted(set().union(*map(history.curve, history.metrics))))
+            rows.setdefault((run.algorithm, run.protocol), {}).setdefault(steps, []).append(run)
+    for (row, _), by_steps in sorted(rows.items()):
+        if len(by_steps) > 1:
+            parts = [_group(_steps(steps), same) for steps, same in sorted(by_steps.items())]
+            yield Gap("unequal_checkpoints", f"{row}: runs were tested at unlike steps: {'; '.join(parts)}")
 
 
-def _hold_out(runs: Iterable[Run]) -> Iterator[Found]:
-    """Runs on one data set that kept unlike shares of its domains out of training."""
-    data: defaultdict[str, defaultdict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+def _unequal_hold_out(runs: Iterable[Run]) -> Iterator[Gap]:
+    """Yield data sets whose runs kept different shares of the domains out of training."""
+    data: dict[str, dict[str, list[Run]]] = {}  # protocol -> share -> runs
     for run in runs:
-        data[run.protocol][run.config.get(HOLD_OUT, "unknown")].append(run)
-    for found in data.values():
-        if len(found) > 1:
-            parts = [f"{share} ({len(own)} run(s), {own[0].name} ...)" for share, own in sorted(found.items())]
-            yield "unequal_hold_out", f"runs on one data set have unlike {HOLD_OUT}: {'; '.join(parts)}"
+        share = run.config.get(HOLD_OUT, "unknown")
+        data.setdefault(run.protocol, {}).setdefault(share, []).append(run)
+    for by_share in data.values():
+        if len(by_share) > 1:
+            parts = [_group(share, same) for share, same in sorted(by_share.items())]
+            yield Gap("unequal_hold_out", f"runs on one data set have unlike {HOLD_OUT}: {'; '.join(parts)}")
+
+
+def _group(title: str, runs: Sequence[Run]) -> str:
+    return f"{title} ({len(runs)} run(s), {runs[0].name} ...)"
 
 
 def _steps(steps: Sequence[int]) -> str:
@@ -206,5 +225,5 @@ def _some(names: Iterable[str], most: int = MOST) -> str:
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:
-    """`r1-10` after `r1-9`."""
+    """Return a sort key by which `r1-10` comes after `r1-9`."""
     return tuple((int(part), "") if part.isdecimal() else (0, part) for part in text.replace("-", " ").split())

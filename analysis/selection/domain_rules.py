@@ -1,9 +1,8 @@
-"""Rules that choose a trial and its step together, where domains are held out of training.
+"""Selection rules for held-out domains, which choose a trial and its step together.
 
-They are those of Gulrajani and Lopez-Paz (2021, section 3). Each gives a run a score at every step that it could have
-been stopped at; what counts is the best step of the best trial, and a run without a search is its own trial. Ties are
-decided as by their code: between steps for the earliest, between trials for the one with the largest number. A score
-that is no number is worse than any.
+They are the rules of Gulrajani and Lopez-Paz (2021, section 3). Each scores a run at every step at which it could have
+been stopped; the best step of the best trial counts, and a run without a search is its own trial. Ties are broken as in
+their code: the earliest step, and the trial with the largest number. A NaN score is worse than any number.
 """
 
 from __future__ import annotations
@@ -23,48 +22,52 @@ Curve = Mapping[int, float]  # step -> score, the higher the better
 
 
 class DomainRule(Rule):
-    """What the three have in common: they choose a trial and its step together."""
+    """Base class of rules that choose a trial and its step together."""
 
     needs_all: ClassVar[bool] = True
     error: ClassVar[str] = "standard_error"
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
-        trials = (pool.candidates,) if pool.is_search else [(candidate,) for candidate in pool.candidates]
-        for entry in pool.sets:
-            for same in trials:
-                found = _best([(one, self.curve(pool, one, entry)) for one in same], entry)
-                yield found if self.is_higher_better(entry) else replace(found, value=-found.value)
+        groups = (pool.candidates,) if pool.is_search else [(candidate,) for candidate in pool.candidates]
+        for eval_set in pool.sets:
+            for trials in groups:
+                curves = [(trial, self.curve(pool, trial, eval_set)) for trial in trials]
+                choice = _best(curves, eval_set)
+                yield choice if self.is_higher_better(eval_set) else replace(choice, value=-choice.value)
 
-    def is_higher_better(self, entry: record.SetRecord) -> bool:
-        """Return True if more is better of what it chooses by for this set; else `curve` turns it round."""
-        return entry.higher_is_better
+    def is_higher_better(self, eval_set: record.SetRecord) -> bool:
+        """Return True if a higher criterion is better on this set; if not, `curve` negates it."""
+        return eval_set.higher_is_better
 
-    def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
-        """The score of a run of the pool at each step that it could be stopped at; empty without any."""
+    def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
+        """Return the score of a run of the pool at each step at which it could be stopped; empty without any."""
         raise NotImplementedError
 
 
-def _best(trials: Sequence[tuple[Candidate, Curve]], entry: record.SetRecord) -> Choice:
-    """The best step of the best trial; where no trial can be judged the last, without steps."""
-    judged = [(one, {step: _worst_if_none(value) for step, value in curve.items()}) for one, curve in trials if curve]
+def _best(trials: Sequence[tuple[Candidate, Curve]], eval_set: record.SetRecord) -> Choice:
+    """Return the best step of the best trial; the last trial, without steps, if no trial has a score."""
+    judged = []
+    for trial, curve in trials:
+        if curve:
+            judged.append((trial, {step: _worst_if_not_finite(value) for step, value in curve.items()}))
     if not judged:
-        return Choice(trials[-1][0].run.id, entry.name, ())
+        return Choice(trials[-1][0].run.id, eval_set.name, ())
     best, curve = max(judged, key=lambda trial: (max(trial[1].values()), trial[0].run.draw))
-    step = max(sorted(curve), key=curve.__getitem__)  # max: the first of equals
-    return Choice(best.run.id, entry.name, (step,), curve[step] if math.isfinite(curve[step]) else math.nan)
+    step = max(sorted(curve), key=curve.__getitem__)  # `max` returns the first of equals
+    return Choice(best.run.id, eval_set.name, (step,), curve[step] if math.isfinite(curve[step]) else math.nan)
 
 
-def _worst_if_none(value: float) -> float:
+def _worst_if_not_finite(value: float) -> float:
     return value if record.is_finite(value) else -math.inf
 
 
-def _turned(curve: Curve, higher_is_better: bool) -> Curve:
+def _oriented(curve: Curve, higher_is_better: bool) -> Curve:
     return curve if higher_is_better else {step: -value for step, value in curve.items()}
 
 
 @dataclass(frozen=True)
 class TrainingDomainValidation(DomainRule):
-    """By the monitor: the plain mean over the domains that train of the accuracy on what was kept of them."""
+    """Choose by the monitor: mean accuracy on the held-out parts of the training domains."""
 
     monitor: str
     higher_is_better: bool = True
@@ -79,19 +82,18 @@ class TrainingDomainValidation(DomainRule):
     def label(self) -> str:
         return f"the trial and step with the best {self.monitor}"
 
-    def is_higher_better(self, entry: record.SetRecord) -> bool:
+    def is_higher_better(self, eval_set: record.SetRecord) -> bool:
         return self.higher_is_better
 
-    def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
-        return _turned(candidate.history.curve(self.monitor), self.higher_is_better)
+    def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
+        return _oriented(candidate.history.curve(self.monitor), self.higher_is_better)
 
 
 @dataclass(frozen=True)
 class LeaveOneDomainOut(DomainRule):
-    """By runs with the same settings that hold out one domain more, on which they are tested: the mean over these.
+    """Choose by the mean score of runs with the same settings that hold out, and are tested on, one more domain.
 
-    A step counts at which all of these runs were tested. What stands in the table is the run that trained on all of
-    those domains.
+    Only steps at which all of these runs were tested count. The table shows the run that trained on all these domains.
     """
 
     looks_elsewhere: ClassVar[bool] = True
@@ -107,26 +109,29 @@ class LeaveOneDomainOut(DomainRule):
     def label(self) -> str:
         return "the trial and step that are best on each other domain where that is held out too"
 
-    def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
-        own, curves = candidate.history.curve(headline(entry)), []
-        for other in others(pool, entry):
-            pair = pool.holding_out.get((frozenset((entry.domain, other.domain)), pool.settings(candidate.run)))
+    def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
+        curves = []
+        for training_set in training_domains(pool, eval_set):
+            held_out = frozenset((eval_set.domain, training_set.domain))
+            pair = pool.holding_out.get((held_out, pool.settings(candidate.run)))
             if pair is None:
                 return {}
-            curves.append(pair.history.curve(headline(other)))
-        steps = [step for step in own if all(step in curve for curve in curves)]
+            curves.append(pair.history.curve(headline(training_set)))
+        tested = candidate.history.curve(headline(eval_set))
+        steps = [step for step in tested if all(step in curve for curve in curves)]
         means = {step: math.fsum(curve[step] for curve in curves) / len(curves) for step in steps if curves}
-        return _turned(means, entry.higher_is_better)
+        return _oriented(means, eval_set.higher_is_better)
 
 
-def others(pool: Pool, entry: record.SetRecord) -> list[record.SetRecord]:
-    """The sets that show the other domains of a set's data set."""
-    return [e for e in pool.protocol.columns if e.domain and e.block == entry.block and e.domain != entry.domain]
+def training_domains(pool: Pool, eval_set: record.SetRecord) -> list[record.SetRecord]:
+    """Return the sets that show the other domains of a set's data set."""
+    domains = [column for column in pool.protocol.columns if column.domain and column.block == eval_set.block]
+    return [column for column in domains if column.domain != eval_set.domain]
 
 
 @dataclass(frozen=True)
 class DomainOracle(DomainRule):
-    """By the held-out domain itself, on the part of it that is not reported, after the last step: no early stopping."""
+    """Choose by the unreported part of the held-out domain itself, after the last step (no early stopping)."""
 
     name: str = "test_domain_oracle"
     oracle: bool = True
@@ -143,14 +148,13 @@ class DomainOracle(DomainRule):
             "early stopping"
         )
 
-    def curve(self, pool: Pool, candidate: Candidate, entry: record.SetRecord) -> Curve:
-        last = max(candidate.history.curve(headline(entry)), default=None)
-        values = candidate.history.curve(headline(self._out_part(pool, entry)))
-        return {} if last is None or last not in values else _turned({last: values[last]}, entry.higher_is_better)
+    def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
+        last = max(candidate.history.curve(headline(eval_set)), default=None)
+        values = candidate.history.curve(headline(self._out_part(pool, eval_set)))
+        return {} if last is None or last not in values else _oriented({last: values[last]}, eval_set.higher_is_better)
 
-    def _out_part(self, pool: Pool, entry: record.SetRecord) -> record.SetRecord:
-        same = (entry.block, entry.domain)
-        found = [e for e in pool.protocol.sets if not e.counts and e.domain and (e.block, e.domain) == same]
-        if not found:
-            raise Failure(f"selection={self.name}: no set shows a part of '{entry.name}' that is not reported")
-        return found[0]
+    def _out_part(self, pool: Pool, eval_set: record.SetRecord) -> record.SetRecord:
+        for part in pool.protocol.sets:
+            if not part.counts and part.domain and (part.block, part.domain) == (eval_set.block, eval_set.domain):
+                return part
+        raise Failure(f"selection={self.name}: no set shows a part of '{eval_set.name}' that is not reported")

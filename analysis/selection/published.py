@@ -1,13 +1,14 @@
-"""Published results beside one's own, in the same tables and tests.
+"""Published results beside the user's own runs, in the same tables and tests.
 
-Runs of kind `published` (`mlflow run . -e import`) are compared with one's own on the sets that both have, with the
-same headline measure, unit and number of classes, and under the same selection rule; numbers whose paper names none
-stand under each. A published algorithm is marked, as `erm@biasbed`.
+Runs of kind `published` (`mlflow run . -e import`) are compared with the user's runs on the sets that both have, with
+the same headline measure, unit and number of classes, and under the same selection rule. Numbers whose paper names no
+rule appear under every rule. A published algorithm is marked, as in `erm@biasbed`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.comparable import columns_of, read_protocol
-from biasbed.analysis.runs.run import Collection, Run, TrainedOn
+from biasbed.analysis.runs.run import Collection, Run, TrainedOn, distinct, group_runs
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedStudy:
-    """One paper's results, as far as they may stand beside one's own."""
+    """Results of one paper that are comparable to the user's own."""
 
     name: str
-    shared: tuple[tuple[Column, record.SetRecord], ...]  # one's own columns and what the paper calls the same
-    by_rule: Mapping[str, tuple[Run, ...]]  # selection rule -> runs, under the paper's own names
+    shared: tuple[tuple[Column, record.SetRecord], ...]  # the user's columns, each with the paper's record of the set
+    by_rule: Mapping[str, tuple[Run, ...]]  # selection rule -> runs, under the paper's names
     mlflow_runs: tuple[Any, ...]
     notes: tuple[str, ...]
     protocols: Mapping[str, record.Protocol]  # hash -> the protocol
@@ -48,33 +49,30 @@ class PublishedStudy:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """One's own columns that it shares."""
+        """Columns of the user that the paper shares."""
         return tuple(column for column, _ in self.shared)
 
-    def in_own_words(self, histories: Mapping[str, History]) -> dict[str, History]:
-        """Run id -> history with one's own names of sets, on each of one's own cells those that are shared there."""
-        return {
-            run.id: histories[run.id].told_apart(self._names(histories[run.id]))
-            for runs in self.by_rule.values()
-            for run in runs
-        }
+    def translated(self, histories: Mapping[str, History]) -> dict[str, History]:
+        """Return the histories by run id, with the user's names of the shared sets on each of the user's cells."""
+        runs = itertools.chain.from_iterable(self.by_rule.values())
+        return {run.id: histories[run.id].split_by_cell(self._names(histories[run.id])) for run in runs}
 
     def _names(self, history: History) -> dict[str, dict[str, str]]:
-        """Cell -> metric with one's own name of its set -> the same with the paper's."""
-        found: dict[str, dict[str, str]] = {}
+        """Return, per cell, the metrics with the user's name of the set, each with the paper's name of the metric."""
+        by_cell: dict[str, dict[str, str]] = {}
         metrics = [name for name in map(record.parse_metric, history.metrics) if name is not None]
         for column, theirs in self.shared:
-            names = found.setdefault(column.cell, {})
+            names = by_cell.setdefault(column.cell, {})
             for name in metrics:
                 if name.set == theirs.name:
                     names[str(dataclasses.replace(name, set=column.set_record.name))] = str(name)
-        return found
+        return by_cell
 
 
 def find(
     store: RunStore, options: AnalyzeOptions, collection: Collection, sets: Sequence[Column], rule: Rule
 ) -> list[PublishedStudy]:
-    """The published studies that fit; none where the options ask for none. Failure where they ask and none fits."""
+    """Return the published studies that are comparable, none if the options ask for none. Raises Failure if none is."""
     if not options.with_published and options.compare == "none":
         return []
     if collection.published:
@@ -82,39 +80,46 @@ def find(
     if collection.part:
         raise UsageError(f"with_published and compare take whole runs: these are {collection.part}")
     mlflow_runs = {run.info.run_id: run for run in store.runs("published")}
-    every = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
-    if not every:
+    finished = [run for run in map(read_run, mlflow_runs.values()) if run.finished and run.protocol]
+    if not finished:
         command = typed("import", {"source": "biasbed"})
         raise Failure(f"no published results are on {places.public_uri(store.uri)}; to import them: {command}")
     studies, problems = [], []
-    for scope in sorted({run.scope for run in every}):
-        runs = [run for run in every if run.scope == scope]
+    for scope, runs in sorted(group_runs(finished, "scope").items()):
         by_rule = published_by_rule(runs, options.n)
         protocol = read_protocol(store, scope.protocol, runs)
         shared, notes = _shared(sets, protocol, collection.cells)
         if not {rule.name, ""} & set(by_rule):
             problems.append(f"{scope.study} has the rules {_rules(runs)}, and yours is {rule.name}")
         elif not shared:
-            names = ", ".join(entry.name for entry in protocol.sets)
-            problems.append(f"{scope.study} has none of your sets ({names}){''.join(f'; {note}' for note in notes)}")
+            names = ", ".join(eval_set.name for eval_set in protocol.sets)
+            problems.append("; ".join([f"{scope.study} has none of your sets ({names})", *notes]))
         else:
-            needed = [mlflow_runs[run.id] for same in by_rule.values() for run in same]
-            cited = [f"{scope.study}: {source}" for source in sorted({run.source for run in runs}) if source]
-            notes = [f"{scope.study}: {note}" for note in notes]
-            found = (tuple(shared), by_rule, tuple(needed), (*cited, *notes), {scope.protocol: protocol})
-            studies.append(PublishedStudy(scope.study, *found))
+            sources = filter(None, distinct(runs, "source"))
+            study = PublishedStudy(
+                name=scope.study,
+                shared=tuple(shared),
+                by_rule=by_rule,
+                mlflow_runs=tuple(mlflow_runs[run.id] for run in itertools.chain.from_iterable(by_rule.values())),
+                notes=tuple(f"{scope.study}: {note}" for note in (*sources, *notes)),
+                protocols={scope.protocol: protocol},
+            )
+            studies.append(study)
     if not studies:
         raise Failure("no published results can stand beside these runs:", *(f"  {problem}" for problem in problems))
     return studies
 
 
 def _rules(runs: Iterable[Run]) -> str:
-    names = {f"{run.selection} with n={run.selection_n}" if run.selection_n else run.selection for run in runs}
+    names = set()
+    for run in runs:
+        n = f" with n={run.selection_n}" if run.selection_n else ""
+        names.add(run.selection + n)
     return " and ".join(sorted(names))
 
 
 def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
-    """The published runs that count under a rule: those that came about by it, and those whose paper names none."""
+    """Return the published runs that count under a rule: those selected by it, and those whose paper names none."""
     return (*by_rule.get(rule, ()), *(by_rule.get("", ()) if rule else ()))
 
 
@@ -122,41 +127,43 @@ def under(by_rule: Mapping[str, Sequence[Run]], rule: str) -> tuple[Run, ...]:
 
 
 def _shared(
-    own: Sequence[Column], theirs: record.Protocol, cells: Sequence[TrainedOn]
+    columns: Sequence[Column], theirs: record.Protocol, cells: Sequence[TrainedOn]
 ) -> tuple[list[tuple[Column, record.SetRecord]], list[str]]:
-    """One's own columns with the paper's records of the same sets, and what else is to be said about them."""
+    """Return the user's columns with the paper's records of the same sets, and notes on differences."""
     held_out = {cell.name: cell.test_domains for cell in cells}
-    counts = Counter(column.set_record.name for column in own)
+    counts = Counter(column.set_record.name for column in columns)
     printed = columns_of([TrainedOn("", theirs)])
     shared, notes = [], []
-    for column in own:
-        names = {column.name} | ({column.set_record.name} if counts[column.set_record.name] == 1 else set())
-        alone = held_out.get(column.cell, ()) == (column.set_record.domain,)
-        other = next((p for p in printed if _is_same(column, p, names, alone)), None)
-        if other is None:
+    for column in columns:
+        names = {column.name}
+        if counts[column.set_record.name] == 1:
+            names.add(column.set_record.name)
+        is_only_held_out = held_out.get(column.cell, ()) == (column.set_record.domain,)
+        match = next((p for p in printed if _is_same(column, p, names, is_only_held_out)), None)
+        if match is None:
             continue
-        other = measured_by(other, column.headline, theirs) or other
-        unlike = bool(column.classes and other.classes) and column.classes != other.classes
-        if _kind(column) != _kind(other) or unlike:
-            notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(other)} there")
+        match = measured_by(match, column.headline, theirs) or match
+        differs_in_classes = bool(column.classes and match.classes) and column.classes != match.classes
+        if _kind(column) != _kind(match) or differs_in_classes:
+            notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(match)} there")
             continue
-        if other.images and column.images != other.images:
-            notes.append(f"{column.name} has {column.images} images here and {other.images} there")
-        shared.append((column, other.set_record))
+        if match.images and column.images != match.images:
+            notes.append(f"{column.name} has {column.images} images here and {match.images} there")
+        shared.append((column, match.set_record))
     return shared, notes
 
 
-def _is_same(column: Column, printed: Column, names: set[str], alone: bool) -> bool:
-    """Whether a paper's column shows what one's own does. names: of the latter; alone: whether its domain is held out,
-    and no other.
+def _is_same(column: Column, printed: Column, names: set[str], is_only_held_out: bool) -> bool:
+    """Return True if a paper's column shows the same set as the user's column.
 
-    A domain is the same by block and name; it was trained on in part, had more been held out or none.
+    names: of the user's column. is_only_held_out: the column's domain and no other is held out of training. Domains are
+    the same if block and name agree; if more domains or none were held out, training differs.
     """
-    entry = printed.set_record
-    if entry.domain:
-        same_domain = column.set_record.domain in (entry.domain, *entry.aliases) and column.block == printed.block
-        return same_domain and alone
-    return bool(names & {entry.name, *entry.aliases})
+    theirs = printed.set_record
+    if theirs.domain:
+        is_same_domain = column.set_record.domain in (theirs.domain, *theirs.aliases) and column.block == printed.block
+        return is_same_domain and is_only_held_out
+    return bool(names & {theirs.name, *theirs.aliases})
 
 
 def _kind(column: Column) -> tuple[str, str, bool]:
@@ -164,8 +171,12 @@ def _kind(column: Column) -> tuple[str, str, bool]:
 
 
 def _described(column: Column) -> str:
-    unit = "" if column.unit == measures.FRACTION else f" in {column.unit}"
-    return f"{column.headline}{unit}{f' of {column.classes} classes' if column.classes else ''}"
+    text = column.headline
+    if column.unit != measures.FRACTION:
+        text += f" in {column.unit}"
+    if column.classes:
+        text += f" of {column.classes} classes"
+    return text
 
 
 # --- in the same tables and tests -------------------------------------------------------------------------------------
@@ -175,72 +186,81 @@ def join(
     collection: Collection,
     sets: Sequence[Column],
     studies: Sequence[PublishedStudy],
-    wanted: Sequence[str] | str,
+    algorithms: Sequence[str] | str,
 ) -> tuple[Collection, tuple[Column, ...]]:
-    """One's own runs with the published ones, marked, and the sets that any paper of these has.
+    """Return the user's runs with the marked published ones, and the columns that any of the papers shares.
 
-    wanted: algorithms; `erm` stands for one's own and the published one, `erm@biasbed` for that alone. The published
-    runs are not among `runs` yet: which of them count depends on the rule (`runs_under`).
+    algorithms: `erm` selects the user's and the published one, `erm@biasbed` only the latter. The published runs are
+    not in `runs` yet: the rule decides which of them count (`runs_under`).
     """
-    studies = [study for study in studies if _has_wanted(study, wanted)] or studies
-    names = [entry.name for entry in sets]
-    shared = {entry.name for study in studies for entry in study.columns}
+    studies = [study for study in studies if _has_selected(study, algorithms)] or studies
+    shared: set[str] = set()
     by_rule: dict[str, tuple[Run, ...]] = {}
+    notes = list(collection.notes)
+    protocols = dict(collection.protocols)
     for study in studies:
+        shared.update(column.name for column in study.columns)
+        notes += study.notes
+        protocols |= study.protocols
         for rule, runs in study.by_rule.items():
             marked = [dataclasses.replace(run, algorithm=run.algorithm + study.mark) for run in runs]
-            by_rule[rule] = (*by_rule.get(rule, ()), *(run for run in marked if _is_wanted(run.algorithm, wanted)))
-    _check_names(by_rule, wanted)
-    notes = [note for study in studies for note in study.notes]
-    left_out = [name for name in names if name not in shared]
-    notes += [f"left out, for the published results don't have them: {', '.join(left_out)}"] if left_out else []
+            selected = [run for run in marked if _is_selected(run.algorithm, algorithms)]
+            by_rule[rule] = (*by_rule.get(rule, ()), *selected)
+    published = list(itertools.chain.from_iterable(by_rule.values()))
+    _check_names(distinct(published, "algorithm"), algorithms)
+    left_out = [column.name for column in sets if column.name not in shared]
+    if left_out:
+        notes.append(f"left out, for the published results don't have them: {', '.join(left_out)}")
     notes.append(f"what others trained is marked {', '.join(s.mark for s in studies)}; its code and images are others'")
-    protocols = {**collection.protocols, **{h: p for study in studies for h, p in study.protocols.items()}}
-    notes = [*collection.notes, *notes]
     joined = dataclasses.replace(collection, published_by_rule=by_rule, notes=tuple(notes), protocols=protocols)
-    has_summaries = any(run.summary for runs in by_rule.values() for run in runs)
-    columns = [entry for entry in sets if entry.name in shared]
-    return joined, tuple(map(_with_summary, columns) if has_summaries else columns)
+    columns = tuple(column for column in sets if column.name in shared)
+    if any(run.summary for run in published):
+        columns = tuple(map(_with_summary, columns))
+    return joined, columns
 
 
 def _with_summary(column: Column) -> Column:
-    """The column with what stands beside published means."""
-    entry = dataclasses.replace(column.set_record, measures=(*column.measures, *measures.SUMMARY))
-    return dataclasses.replace(column, set_record=entry)
+    """Return the column with the further measures of published means."""
+    eval_set = dataclasses.replace(column.set_record, measures=(*column.measures, *measures.SUMMARY))
+    return dataclasses.replace(column, set_record=eval_set)
 
 
-def _has_wanted(study: PublishedStudy, wanted: Sequence[str] | str) -> bool:
-    return any(_is_wanted(run.algorithm + study.mark, wanted) for runs in study.by_rule.values() for run in runs)
+def _has_selected(study: PublishedStudy, algorithms: Sequence[str] | str) -> bool:
+    runs = itertools.chain.from_iterable(study.by_rule.values())
+    return any(_is_selected(run.algorithm + study.mark, algorithms) for run in runs)
 
 
-def _is_wanted(algorithm: str, wanted: Sequence[str] | str) -> bool:
-    return wanted == "all" or algorithm in wanted or algorithm.partition(PUBLISHED_MARK)[0] in wanted
+def _is_selected(algorithm: str, algorithms: Sequence[str] | str) -> bool:
+    return algorithms == "all" or algorithm in algorithms or algorithm.partition(PUBLISHED_MARK)[0] in algorithms
 
 
-def _check_names(by_rule: Mapping[str, Sequence[Run]], wanted: Sequence[str] | str) -> None:
-    known = {run.algorithm for runs in by_rule.values() for run in runs}
-    for name in () if wanted == "all" else wanted:
-        if PUBLISHED_MARK in name and name not in known:
-            raise UsageError(f"algorithms={','.join(wanted)}: no published '{name}'{nearest(name, sorted(known))}")
+def _check_names(published: Sequence[str], algorithms: Sequence[str] | str) -> None:
+    if algorithms == "all":
+        return
+    for name in algorithms:
+        if PUBLISHED_MARK in name and name not in published:
+            raise UsageError(f"algorithms={','.join(algorithms)}: no published '{name}'{nearest(name, published)}")
 
 
 def runs_under(collection: Collection, rule: str) -> tuple[Run, ...]:
-    """The runs that count under a rule: one's own, then the published ones."""
-    return (*collection.own, *under(collection.published_by_rule, rule))
+    """Return the runs that count under a rule: the user's, then the published ones."""
+    return (*collection.unpublished, *under(collection.published_by_rule, rule))
 
 
 def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str], frozenset[str]]:
-    """(row, column) of which no number was published; nothing can be said of what a row lacks there."""
-    rows = {run.id: run.algorithm for run in collection.runs}
-    published = {run.id for run in collection.runs if run.kind == "published"}
-    values = zip(selected.values["run_id"], selected.values["dataset"], strict=True)
-    there = {(rows[run], dataset) for run, dataset in values}
-    lost = {(rows[entry.run_id], entry.dataset) for entry in selected.missing if entry.run_id in published}
-    return dict.fromkeys(sorted(lost - there), frozenset())
+    """Return the (row, column) pairs without a published number, each with an empty set of unmet needs."""
+    runs = {run.id: run for run in collection.runs}
+    lost = set()
+    for missing in selected.missing:
+        if runs[missing.run_id].kind == "published":
+            lost.add((runs[missing.run_id].algorithm, missing.dataset))
+    for run_id, dataset in zip(selected.values["run_id"], selected.values["dataset"], strict=True):
+        lost.discard((runs[run_id].algorithm, dataset))
+    return dict.fromkeys(sorted(lost), frozenset())
 
 
 def unprinted_notes(places: Iterable[tuple[str, str]]) -> list[str]:
-    """A note for each choice of columns on rows without a number there."""
+    """Return a note per set of columns, with the rows that lack a number on all of them."""
     columns: dict[str, list[str]] = {}
     for row, column in places:
         columns.setdefault(row, []).append(column)
@@ -251,12 +271,12 @@ def unprinted_notes(places: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def summaries(collection: Collection) -> tuple[str, ...]:
-    """The rows of which means were published in place of runs."""
-    return tuple(sorted({run.algorithm for run in collection.runs if run.summary}))
+    """Return the rows of which only means were published, no runs."""
+    return tuple(distinct((run for run in collection.runs if run.summary), "algorithm"))
 
 
 def summary_notes(collection: Collection) -> list[str]:
-    """Why some rows are in no test over runs."""
+    """Return notes on the rows that are in no test over runs, since only their means were published."""
     rows = summaries(collection)
     if not rows:
         return []
@@ -269,7 +289,8 @@ def summary_notes(collection: Collection) -> list[str]:
 
 
 def _derived_notes(collection: Collection) -> list[str]:
-    """What of published means nobody printed."""
-    protocols = dict.fromkeys(run.protocol for run in collection.runs if run.summary)
-    found = dict.fromkeys(entry.measure for name in protocols for entry in collection.protocols[name].derived)
-    return [f"not printed, but follow from the published means: {', '.join(found)}"] if found else []
+    """Return a note on the measures that are derived from published means."""
+    derived: dict[str, None] = {}
+    for name in group_runs((run for run in collection.runs if run.summary), "protocol"):
+        derived |= dict.fromkeys(derivation.measure for derivation in collection.protocols[name].derived)
+    return [f"not printed, but follow from the published means: {', '.join(derived)}"] if derived else []

@@ -1,16 +1,17 @@
-"""Selection rules: which runs count, and which of their epochs stand for them.
+"""Selection rules: the runs that count, and the epochs whose results they are judged by.
 
-A rule is a small frozen object that looks at one run's history and names the steps that count for one evaluation set;
-every measure of that set is then the mean over those steps. Of the trials of a search it chooses one, by a value of its
-own or by all that the pool tells. A new rule is a subclass of `Rule`: in a file of your own (own.py), or here with a
-line in `RULES`.
+A rule is a small frozen object that reads one run's history and returns the steps that count for one evaluation set;
+every measure of that set is then the mean over those steps. Among the trials of a search it chooses one, by a value of
+its own or by anything that the pool contains. To add a rule, subclass `Rule` in a file of your own (user_rules.py), or
+here with a line in `RULES`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from biasbed import record
@@ -28,81 +29,78 @@ OF_BIASES = frozenset(name for name, measure in MEASURES.items() if measure.of_b
 
 
 class Rule:
-    """Which runs count, and at which steps."""
+    """Base class of selection rules."""
 
-    name: str  # as `selection=` has it
-    oracle: bool  # whether it looks at the evaluation sets: no model could be chosen so in practice
-    needs: tuple[str, ...] = ()  # the labels that it looks at, in words, besides those of validation
-    validates: ClassVar[bool] = True  # whether it looks at the validation images at all
-    in_every_protocol: ClassVar[bool] = False  # whether it makes sense where the protocol doesn't list it
-    needs_all: ClassVar[bool] = False  # whether every run that it may look at must be there (completeness.py)
-    looks_elsewhere: ClassVar[bool] = False  # among these those of other cells, which hold out one domain more
-    alike_on_sets: ClassVar[bool] = False  # whether a run's steps and value are the same whatever the set
-    error: ClassVar[str] = "standard_deviation"  # what ± usually is in tables of what it chose (`AnalyzeOptions.error`)
+    name: str  # value of `selection=`
+    oracle: bool  # True if it reads the evaluation sets: no model could be chosen so in practice
+    needs: tuple[str, ...] = ()  # labels that it reads, in words, besides those of validation
+    validates: ClassVar[bool] = True  # False if it ignores the validation images
+    in_every_protocol: ClassVar[bool] = False  # True if it is valid in protocols that don't list it
+    needs_all: ClassVar[bool] = False  # True if every run that it may read must exist (completeness.py)
+    looks_elsewhere: ClassVar[bool] = False  # True if it reads runs of other cells, which hold out one more domain
+    alike_on_sets: ClassVar[bool] = False  # True if a run's steps and value are the same for all sets
+    error: ClassVar[str] = "standard_deviation"  # default meaning of ± in its tables (`AnalyzeOptions.error`)
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        """The rule for a protocol, whose `sets` are those that count. n: as `n=` says."""
+        """Make the rule for a protocol whose `sets` are those that count. n: value of the option `n=`."""
         return cls(protocol, n)  # type: ignore[call-arg]
 
     @property
     def labels(self) -> str:
-        """All labels that it takes, in words; who has groups has classes too."""
+        """Labels that the rule reads, in words; groups imply classes."""
         return " and ".join(self.needs) or (CLASS_LABELS if self.validates else NO_LABELS)
 
     @property
     def label(self) -> str:
-        """The rule in words, for captions; that of an oracle begins with ORACLE."""
+        """Description for captions; an oracle's begins with ORACLE."""
         raise NotImplementedError
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
-        """Which run of the pool stands for it on each set, and at which steps.
+        """Yield the runs and steps that represent the pool on each set.
 
-        Every run for itself; of a search the trial that the rule holds for the best, by `value`.
+        Every run represents itself; a search is represented by its best trial, by `value`.
         """
-        chosen: list[tuple[str, tuple[int, ...], float]] = []
+        chosen: list[Choice] = []
         has_value = pool.is_search or self.validates
-        for number, entry in enumerate(pool.sets):
+        for number, eval_set in enumerate(pool.sets):
             if number == 0 or not self.alike_on_sets:
-                standing = (self._best(pool, entry),) if pool.is_search else pool.candidates
+                standing = (self._best(pool, eval_set),) if pool.is_search else pool.candidates
                 chosen = []
                 for candidate in standing:
-                    steps = self.steps(candidate.history, entry)
-                    value = self.criterion(candidate.history, entry, steps) if has_value and steps else math.nan
-                    chosen.append((candidate.run.id, steps, value))
-            yield from (Choice(run, entry.name, steps, value) for run, steps, value in chosen)
+                    steps = self.steps(candidate.history, eval_set)
+                    value = self.criterion(candidate.history, eval_set, steps) if has_value and steps else math.nan
+                    chosen.append(Choice(candidate.run.id, eval_set.name, steps, value))
+            yield from (replace(choice, set=eval_set.name) for choice in chosen)
 
-    def _best(self, pool: Pool, entry: record.SetRecord) -> Candidate:
-        """The candidate with the highest value, of several the first."""
-        values = {number: self.value(candidate.history, entry) for number, candidate in enumerate(pool.candidates)}
+    def _best(self, pool: Pool, eval_set: record.SetRecord) -> Candidate:
+        """Return the candidate with the highest value, the first of equals."""
+        values = {number: self.value(candidate.history, eval_set) for number, candidate in enumerate(pool.candidates)}
         finite = {number: value for number, value in values.items() if value is not None and math.isfinite(value)}
         if not finite:
             raise Failure(f"selection={self.name}: no trial of {pool.title} has a value to choose it by")
         return pool.candidates[max(finite, key=finite.__getitem__)]
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
-        """How good a trial is by this rule, where it is to choose one for this set: the higher the better."""
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
+        """Return the score by which the rule chooses among trials for this set: the higher the better."""
         raise UsageError(f"selection={self.name}: the rule does not say how to choose among the trials of a search")
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        """The steps of a run that count for this evaluation set; empty where the run was never tested on it."""
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        """Return the steps of a run that count for this evaluation set; empty if it was never tested on it."""
         raise NotImplementedError
 
-    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
+    def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
         """Return the value by which these steps were chosen, as it was measured; NaN if it is none of the run's.
 
         Its unit is that of `monitor` if the rule has such a metric, else the set's.
         """
-        metric = getattr(self, "monitor", "")
-        curve = history.curve(metric)
-        if not metric or any(step not in curve for step in steps):
-            return math.nan
-        return math.fsum(curve[step] for step in steps) / len(steps)
+        curve = history.curve(getattr(self, "monitor", ""))
+        return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)
 
 
 @dataclass(frozen=True)
 class BestValidation(Rule):
-    """The epoch with the best monitor; of several the first. The same epoch for every evaluation set."""
+    """Epoch with the best monitor, the first of equals; the same for every evaluation set."""
 
     alike_on_sets: ClassVar[bool] = True
     monitor: str
@@ -120,24 +118,24 @@ class BestValidation(Rule):
     def label(self) -> str:
         return f"the epoch with the best {self.monitor}"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        best = _best_step(history.curve(self.monitor), self.higher_is_better)
-        if best is None:
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        best = _best_steps(history.curve(self.monitor), self.higher_is_better)
+        if not best:
             raise Failure(f"run {history.run} has no finite {self.monitor}, so it has no best validation epoch")
-        return (best,)
+        return best
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
         return _best_value(history.curve(self.monitor), self.higher_is_better)
 
 
 class OneMeasure(BestValidation):
-    """The epoch with the best value of one measure on the monitor's validation set, whatever the monitor is."""
+    """Epoch with the best value of one measure on the monitor's validation set, whatever the monitor is."""
 
     measure: ClassVar[str]
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        """UsageError where the monitor is of no set, on which to look at another measure."""
+        """Make the rule. Raises UsageError if the monitor belongs to no set."""
         monitor = record.parse_metric(protocol.monitor)
         if monitor is None or monitor.set is None:
             raise UsageError(f"selection={cls.name}: these runs' monitor, {protocol.monitor}, is of no set")
@@ -146,7 +144,7 @@ class OneMeasure(BestValidation):
 
 @dataclass(frozen=True)
 class ValidationAccuracy(OneMeasure):
-    """By accuracy of all validation images, which takes no more labels than their classes."""
+    """Epoch with the best accuracy on all validation images; it needs class labels only."""
 
     name: str = "validation_accuracy"
     measure: ClassVar[str] = "accuracy"
@@ -154,7 +152,7 @@ class ValidationAccuracy(OneMeasure):
 
 @dataclass(frozen=True)
 class WorstClass(OneMeasure):
-    """By the least accuracy of a class, which takes no more labels than classes (Yang et al. 2023)."""
+    """Epoch with the best worst-class accuracy; it needs class labels only (Yang et al. 2023)."""
 
     name: str = "worst_class"
     measure: ClassVar[str] = "worst_class_accuracy"
@@ -162,7 +160,7 @@ class WorstClass(OneMeasure):
 
 @dataclass(frozen=True)
 class WorstGroup(OneMeasure):
-    """By the least accuracy among the groups of one class and one bias (Sagawa et al. 2020)."""
+    """Epoch with the best worst-group accuracy, over groups of one class and one bias (Sagawa et al. 2020)."""
 
     name: str = "worst_group"
     needs: tuple[str, ...] = (GROUP_LABELS,)
@@ -171,11 +169,11 @@ class WorstGroup(OneMeasure):
 
 @dataclass(frozen=True)
 class LastN(Rule):
-    """The last n epochs at which the set was tested, averaged (Kalischek et al. 2023)."""
+    """Mean over the last n epochs at which the set was tested (Kalischek et al. 2023)."""
 
     validates: ClassVar[bool] = False
     n: int
-    monitor: str = ""  # by which it chooses among trials, at the same epochs
+    monitor: str = ""  # by which it chooses among trials, at these epochs
     higher_is_better: bool = True
     name: str = "last_n"
     oracle: bool = False
@@ -188,22 +186,22 @@ class LastN(Rule):
     def label(self) -> str:
         return f"the mean over the last {self.n} epochs"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        curve = history.curve(headline(entry))
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        curve = history.curve(headline(eval_set))
         if 0 < len(curve) < self.n:
             raise UsageError(
-                f"n={self.n}: run {history.run} was tested on {entry.name} at {len(curve)} epochs only; "
+                f"n={self.n}: run {history.run} was tested on {eval_set.name} at {len(curve)} epochs only; "
                 f"choose n of at most {len(curve)}"
             )
         return tuple(curve)[-self.n :]
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
-        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, entry))
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
+        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, eval_set))
 
 
 @dataclass(frozen=True)
 class BestEpoch(Rule):
-    """Each set's own best epoch, chosen on the set itself: an oracle, an upper bound that no practice can reach."""
+    """Best epoch of each set, chosen on the set itself: an oracle, which gives an upper bound."""
 
     name: str = "best_epoch"
     oracle: bool = True
@@ -218,22 +216,21 @@ class BestEpoch(Rule):
     def label(self) -> str:
         return "ORACLE: each set's own best epoch, chosen on the test images"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        best = _best_step(history.curve(headline(entry)), entry.higher_is_better)
-        return () if best is None else (best,)
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        return _best_steps(history.curve(headline(eval_set)), eval_set.higher_is_better)
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
-        return _best_value(history.curve(headline(entry)), entry.higher_is_better)
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
+        return _best_value(history.curve(headline(eval_set)), eval_set.higher_is_better)
 
-    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
-        return history.curve(headline(entry))[steps[0]]
+    def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
+        return history.curve(headline(eval_set))[steps[0]]
 
 
 @dataclass(frozen=True)
 class BestEpochPerRun(Rule):
-    """One epoch for all sets, that with the best mean over their blocks; of several the first. An oracle too."""
+    """One epoch for all sets, the one with the best mean over their blocks, the first of equals. An oracle too."""
 
-    blocks: tuple[tuple[record.SetRecord, ...], ...]  # of each the columns that count
+    blocks: tuple[tuple[record.SetRecord, ...], ...]  # per block: the columns that count
     name: str = "best_epoch_per_run"
     alike_on_sets: ClassVar[bool] = True
     oracle: bool = True
@@ -242,43 +239,43 @@ class BestEpochPerRun(Rule):
 
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
-        columns = [Column(entry.name, entry, unit=unit_of(protocol, entry)) for entry in protocol.sets]
+        columns = [Column(eval_set.name, eval_set, unit=unit_of(protocol, eval_set)) for eval_set in protocol.sets]
         counted = list(blocks(columns).values())
-        if len({column.unit for same in counted for column in same}) > 1:
-            what = " and ".join(sorted({column.headline for same in counted for column in same}))
-            raise UsageError(f"selection={cls.name}: {what} have no common mean; choose sets= of one unit")
-        return cls(tuple(tuple(column.set_record for column in same) for same in counted))
+        if len({column.unit for column in itertools.chain.from_iterable(counted)}) > 1:
+            measures = " and ".join(sorted({column.headline for column in itertools.chain.from_iterable(counted)}))
+            raise UsageError(f"selection={cls.name}: {measures} have no common mean; choose sets= of one unit")
+        return cls(tuple(tuple(column.set_record for column in block) for block in counted))
 
     @property
     def label(self) -> str:
         return "ORACLE: each run's epoch with the best mean over the test sets, chosen on the test images"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        best = _best_step(self._means(history), higher_is_better=True)
-        return () if best is None else (best,)
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        return _best_steps(self._means(history), higher_is_better=True)
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
         return _best_value(self._means(history), higher_is_better=True)
 
-    def criterion(self, history: History, entry: record.SetRecord, steps: Sequence[int]) -> float:
-        """Return the mean over blocks."""
+    def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
+        """Return the mean over blocks at the chosen step."""
         mean = self._means(history)[steps[0]] / len(self.blocks)
         return mean if self.blocks[0][0].higher_is_better else -mean
 
     def _means(self, history: History) -> dict[int, float]:
-        """Step -> the sum over blocks, turned round where less is better."""
-        curves = {entry.name: history.curve(headline(entry)) for same in self.blocks for entry in same}
+        """Return the sum over blocks by step, negated if lower is better."""
+        eval_sets = list(itertools.chain.from_iterable(self.blocks))
+        curves = {eval_set.name: history.curve(headline(eval_set)) for eval_set in eval_sets}
         common = set.intersection(*map(set, curves.values()))
         tested = [step for step in next(iter(curves.values())) if step in common]
-        of_blocks = [_block_values(same, curves, tested) for same in self.blocks]
-        return dict(zip(tested, map(math.fsum, zip(*of_blocks, strict=True)), strict=True))
+        values = [_block_values(block, curves, tested) for block in self.blocks]
+        return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
 
 
 @dataclass(frozen=True)
 class Last(Rule):
-    """The last epoch at which the set was tested."""
+    """Last epoch at which the set was tested."""
 
-    monitor: str = ""  # by which it chooses among trials, at the same epoch
+    monitor: str = ""  # by which it chooses among trials, at this epoch
     higher_is_better: bool = True
     name: str = "last"
     oracle: bool = False
@@ -293,14 +290,14 @@ class Last(Rule):
     def label(self) -> str:
         return "the last epoch"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return last_step(history, entry)
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        return last_step(history, eval_set)
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
-        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, entry))
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
+        return _monitored(self.monitor, self.higher_is_better, history, self.steps(history, eval_set))
 
 
-# biasbed's own; a user's is `<file>.py:<Class>` (own.py).
+# Rules of biasbed; a user's rule is `<file>.py:<Class>` (user_rules.py).
 RULES = Registry(
     "selection",
     {
@@ -319,14 +316,14 @@ RULES = Registry(
     base="biasbed.analysis.selection.rules:Rule",
     kind="rule",
 )
-PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # as far as papers say
+PRINTED = record.Protocol("", (), (), (), monitor="validation score")  # the part of a protocol that papers state
 
 
 class AsPublished(Rule):
-    """Numbers that were published with a rule applied: there is one value per run and set, and it is taken."""
+    """Published numbers, to which a rule was applied already: there is one value per run and set."""
 
     def __init__(self, name: str, n: int = 0) -> None:
-        """name: empty where the paper names no rule; n: as the numbers were published with, if their rule has one."""
+        """name: empty if the paper names no rule. n: the value that the numbers were published with, if any."""
         self.rule = RULES.load(name).made(PRINTED, n) if name in RULES else None
         self.name, self.oracle = name or "as_published", self.rule is not None and self.rule.oracle
         self.error = Rule.error if self.rule is None else self.rule.error  # type: ignore[misc]
@@ -335,33 +332,35 @@ class AsPublished(Rule):
     def label(self) -> str:
         return "as published" if self.rule is None else f"as published: {self.rule.label}"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return last_step(history, entry)
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        return last_step(history, eval_set)
 
 
 class AsTested(Rule):
-    """Models that are only tested: there is one value for each set, and it is taken."""
+    """Models that are only tested: there is one value per set."""
 
     name, label, oracle = "as_tested", "as tested", False
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
-        return last_step(history, entry)
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+        return last_step(history, eval_set)
 
 
-def last_step(history: History, entry: record.SetRecord) -> tuple[int, ...]:
-    """The last step at which the set was tested; of published numbers the only one."""
-    return tuple(history.curve(headline(entry)))[-1:]
+def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
+    """Return the last step at which the set was tested; published numbers have only one."""
+    return tuple(history.curve(headline(eval_set)))[-1:]
 
 
-def _best_step(curve: Mapping[int, float], higher_is_better: bool) -> int | None:
-    """The step of the best finite value, of several the first; None without one."""
+def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int, ...]:
+    """Return the step of the best finite value, the first of equals; empty without one."""
     finite = {step: value for step, value in curve.items() if record.is_finite(value)}
+    if not finite:
+        return ()
     best = max if higher_is_better else min
-    return best(finite, key=finite.__getitem__, default=None)  # max and min return the first of equal values
+    return (best(finite, key=finite.__getitem__),)  # `max` and `min` return the first of equal values
 
 
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
-    """Whether a metric is one of a group of images or takes their bias labels, or is derived of such."""
+    """Return True if a metric is about a group of images, needs bias labels, or is derived from such a metric."""
     name, derived = record.parse_metric(metric), protocol.derivation(metric)
     if name is not None and (name.group is not None or name.measure in OF_BIASES):
         return True
@@ -371,20 +370,19 @@ def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
 def _block_values(
     block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], steps: Sequence[int]
 ) -> list[float]:
-    """The mean of its columns at each of the steps, turned round where less is better."""
+    """Return the mean of a block's columns at each of the steps, negated if lower is better."""
     size = len(block) if block[0].higher_is_better else -len(block)
-    of_columns = [[curves[entry.name][step] for step in steps] for entry in block]
-    return [math.fsum(values) / size for values in zip(*of_columns, strict=True)]
+    return [math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in steps]
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:
-    """The best finite value, turned round where less is better; None without one."""
-    step = _best_step(curve, higher_is_better)
-    return None if step is None else curve[step] if higher_is_better else -curve[step]
+    """Return the best finite value, negated if lower is better; None without one."""
+    sign = 1 if higher_is_better else -1
+    return next((sign * curve[step] for step in _best_steps(curve, higher_is_better)), None)
 
 
 def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float | None:
-    """The monitor's mean over the steps, turned round where less is better; None where it has no value at one."""
+    """Return the monitor's mean over the steps, negated if lower is better; None if it lacks a value at any."""
     curve = history.curve(monitor)
     if not steps or any(step not in curve for step in steps):
         return None

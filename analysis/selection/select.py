@@ -1,8 +1,9 @@
-"""Rules applied: which values of which runs stand for each column."""
+"""Application of selection rules: the values that represent each pool on each column."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +19,19 @@ from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.suites import derived
 
-Rules = Mapping[tuple[str, str], Rule]  # hash of a protocol, cell -> the rule as it is made for them
+Rules = Mapping[tuple[str, str], Rule]  # (hash of a protocol, cell) -> the rule made for them
 
 
 def rule_names(protocol: record.Protocol) -> tuple[str, ...]:
-    """The rules that runs of a protocol may be selected by."""
+    """Return the names of the rules that are valid for a protocol."""
     always = (name for name in RULES if RULES.load(name).in_every_protocol)
     return tuple(dict.fromkeys((*protocol.selection_rules, *always)))
 
 
 def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
-    """The rule that `selection=` names (auto: the protocol's own; `<file>.py:<Class>`: your own).
+    """Make the rule that `selection=` names (auto: the protocol's default; `<file>.py:<Class>`: a user's rule).
 
-    protocol.sets: those that count. UsageError where the protocol does not have the rule.
+    protocol.sets: the sets that count. Raises UsageError if the rule is not valid for the protocol.
     """
     if ":" in name:
         from biasbed.analysis.selection import user_rules
@@ -40,9 +41,9 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
 
 
 def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
-    """The rule of this name among ours: what a protocol names comes from a server, and is never imported.
+    """Make one of biasbed's rules by its name. A name from a protocol comes from a server, so it is never imported.
 
-    UsageError where the protocol does not have the rule, or we don't.
+    Raises UsageError if the rule is unknown, or not valid for the protocol.
     """
     names = rule_names(protocol)
     if name not in names:
@@ -57,47 +58,49 @@ def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
 def rules_of(
     make: Callable[[record.Protocol], Rule], collection: Collection, columns: Sequence[Column]
 ) -> dict[tuple[str, str], Rule]:
-    """The rule as it is made for each protocol and cell, whose `sets` are those that count there."""
-    found = {}
-    for run in collection.own:
+    """Make the rule for each protocol and cell of the runs, with the sets that count there."""
+    rules: dict[tuple[str, str], Rule] = {}
+    for run in collection.unpublished:
         names = {column.set_record.name for column in columns if column.cell == run.cell}
         protocol = collection.protocol_of(run)
-        counted = tuple(entry for entry in protocol.columns if entry.name in names)
-        if counted and (run.protocol, run.cell) not in found:
-            found[run.protocol, run.cell] = make(dataclasses.replace(protocol, sets=counted))
-    return found
+        counted = tuple(eval_set for eval_set in protocol.columns if eval_set.name in names)
+        if counted and (run.protocol, run.cell) not in rules:
+            rules[run.protocol, run.cell] = make(dataclasses.replace(protocol, sets=counted))
+    return rules
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A run without a usable value for one column."""
+    """Lack of a usable value of a run on one column."""
 
     run_id: str
     dataset: str
     why: str
-    at_other_steps: bool = False  # the set was tested, but not at the step that the rule names
+    at_other_steps: bool = False  # the set was tested, but not at the step that the rule chose
 
 
 @dataclass(frozen=True)
 class Selected:
-    """What a rule chose."""
+    """Choices of a rule, and the values at the chosen steps."""
 
-    values: pd.DataFrame  # SELECTED_COLUMNS, then each further measure of any set
+    values: pd.DataFrame  # `SELECTED_COLUMNS`, then each further measure of any set
     missing: tuple[Missing, ...]
     choices: tuple[tuple[Pool, Choice], ...]
 
     @property
     def notes(self) -> list[str]:
-        """Where a rule lets some of a row's runs stand for all."""
+        """Notes on pools of which the rule chose only some runs."""
         chosen: dict[tuple[str, str], set[str]] = {}
-        pools = {(pool.algorithm, pool.cell): pool for pool, _ in self.choices if not pool.is_search}
+        pools: dict[tuple[str, str], Pool] = {}
         for pool, choice in self.choices:
-            chosen.setdefault((pool.algorithm, pool.cell), set()).add(choice.run)
-        return [
-            f"{pool.title}: the rule chose {len(chosen[place])} of {len(pool.candidates)} runs"
-            for place, pool in pools.items()
-            if len(chosen[place]) < len(pool.candidates)
-        ]
+            if not pool.is_search:
+                pools[pool.algorithm, pool.cell] = pool
+                chosen.setdefault((pool.algorithm, pool.cell), set()).add(choice.run)
+        notes = []
+        for key, pool in pools.items():
+            if len(chosen[key]) < len(pool.candidates):
+                notes.append(f"{pool.title}: the rule chose {len(chosen[key])} of {len(pool.candidates)} runs")
+        return notes
 
 
 SELECTED_COLUMNS = (
@@ -109,55 +112,58 @@ SELECTED_COLUMNS = (
 def select(
     rules: Rules, pools: Sequence[Pool], columns: Sequence[Column], protocols: Mapping[str, record.Protocol]
 ) -> Selected:
-    """Every pool's values under a rule, tidy, and what is missing.
+    """Select values from every pool under a rule, as a tidy frame, and list the missing ones.
 
-    One row per run and column: `SELECTED_COLUMNS` (value: mean of the headline measure over the selected steps, in the
-    metric's unit; monitor: the monitor's mean over the same steps; selection_value: by which the rule chose, as it is
-    shown), then each further measure of any set.
+    The frame has a row per run and column: `SELECTED_COLUMNS` (value: mean of the headline measure over the selected
+    steps, in the metric's unit; monitor: mean of the monitor over the same steps; selection_value: the value by which
+    the rule chose, in the unit that is shown), then each further measure of any set.
     """
-    measures = list(dict.fromkeys(measure for column in columns for measure in column.measures))
+    measures = list(dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)))
     rows: list[tuple[object, ...]] = []
     missing: list[Missing] = []
     chosen: list[tuple[Pool, Choice]] = []
     for pool in pools:
-        of_cell = {column.set_record.name: column for column in columns if column.cell == pool.cell}
+        by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         for choice in _choices(rules, pool):
-            candidate, column = pool.by_run[choice.run], of_cell[choice.set]
+            candidate, column = pool.by_run[choice.run], by_set[choice.set]
             protocol = protocols[candidate.run.protocol]
             problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
             if problem:
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
             chosen.append((pool, choice))
-            by = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
-            values = _values(candidate, column, choice.steps, protocol.monitor, by, measures)
+            criterion = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
+            values = _values(candidate, column, choice.steps, protocol.monitor, criterion, measures)
             rows.append((choice.run, pool.replicate(candidate.run), pool.cell, column.name, column.headline, *values))
     return Selected(pd.DataFrame(rows, columns=[*SELECTED_COLUMNS, *measures]), tuple(missing), tuple(chosen))
 
 
 def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
-    """By the rule, but for runs of which nothing is left to be chosen."""
+    """Yield the rule's choices, and the last step of runs that are settled, i.e. leave nothing to choose."""
     free = [candidate for candidate in pool.candidates if not candidate.history.is_settled]
     for candidate in pool.candidates:
         if candidate.history.is_settled:
-            yield from (Choice(candidate.run.id, e.name, last_step(candidate.history, e)) for e in pool.sets)
+            for eval_set in pool.sets:
+                yield Choice(candidate.run.id, eval_set.name, last_step(candidate.history, eval_set))
     if free:
         yield from rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
 
 
 def _values(
-    candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, by: float, measures: Sequence[str]
+    candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, criterion: float, measures: Sequence[str]
 ) -> tuple[object, ...]:
-    """The columns from `value` on, then the further measures."""
-    history, entry = candidate.history, column.set_record
-    places = [summary_metrics(column, measure) for measure in measures]
-    means = [_mean_at(history, next(filter(history.curve, names), names[0]), steps) for names in places]
-    value, followed = _mean_at(history, headline(entry), steps), _mean_at(history, monitor, steps)
-    return (value, min(steps), max(steps), len(steps), followed, by, *means)
+    """Return a row's values from the column `value` on, then the further measures."""
+    history, eval_set = candidate.history, column.set_record
+    means = []
+    for measure in measures:
+        names = summary_metrics(column, measure)
+        means.append(_mean_at(history, next(filter(history.curve, names), names[0]), steps))
+    value, monitored = _mean_at(history, headline(eval_set), steps), _mean_at(history, monitor, steps)
+    return (value, min(steps), max(steps), len(steps), monitored, criterion, *means)
 
 
 def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
-    """Return the factor to the unit that a rule's value is shown in: of the metric that it names, or of the set."""
+    """Return the factor to the unit of a rule's value: that of its monitor if it has one, else the set's."""
     metric = getattr(rule, "monitor", "")
     return measures.scale(measures.described(protocol, metric).unit) if metric else column.scale
 
@@ -165,13 +171,15 @@ def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> floa
 OTHER_STEPS = "not tested at step"
 
 
-def _problem(history: History, entry: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
-    """Why the selected steps give no value; empty where they do."""
-    curve = history.curve(headline(entry))
+def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
+    """Return the reason why the selected steps give no value; empty if they do."""
+    curve = history.curve(headline(eval_set))
     if not curve:
-        how = protocol.derivation(str(headline(entry)))
-        last = {name: ([math.nan, *history.curve(name).values()])[-1] for name in how.inputs} if how else {}
-        return "never tested" if how is None else derived.missing(how, last)
+        derivation = protocol.derivation(str(headline(eval_set)))
+        if derivation is None:
+            return "never tested"
+        last = {name: [math.nan, *history.curve(name).values()][-1] for name in derivation.inputs}
+        return derived.missing(derivation, last)
     if not steps:
         return "no finite value"
     absent = [str(step) for step in steps if step not in curve]
@@ -183,7 +191,7 @@ def _problem(history: History, entry: record.SetRecord, steps: Sequence[int], pr
 
 
 def _mean_at(history: History, metric: record.MetricName | str, steps: Sequence[int]) -> float:
-    """The mean over the steps; NaN where any of them has no value."""
+    """Return the mean over the steps; NaN if any of them has no value."""
     curve = history.curve(metric)
     return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
 
@@ -199,33 +207,26 @@ CHOICE_COLUMNS = (
 def choice_table(
     rule: str, oracle: bool, selected: Selected, columns: Sequence[Column], runs: Mapping[str, Run]
 ) -> pd.DataFrame:
-    """`CHOICE_COLUMNS`, then the settings in which the runs of one pool differ: which run at which steps stands where.
-
-    One row per pool and column.
-    """
+    """Return each pool's chosen run and steps by column: `CHOICE_COLUMNS`, then the settings that a search varied."""
     names = {(column.cell, column.set_record.name): column.name for column in columns}
     rows = []
     for pool, choice in selected.choices:
         run, steps = runs[choice.run], choice.steps
-        what = (rule, oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, names[pool.cell, choice.set])
-        named = dict(zip(CHOICE_COLUMNS, (*what, run.id, run.name, run.trial, *_extent(steps)), strict=True))
-        rows.append({**named, **_varied(pool, run)})
+        subject = (rule, oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, names[pool.cell, choice.set])
+        values = (*subject, run.id, run.name, run.trial, min(steps), max(steps), len(steps))
+        rows.append({**dict(zip(CHOICE_COLUMNS, values, strict=True)), **_varied(pool, run)})
     frame = pd.DataFrame(rows)
     settings = sorted(set(frame.columns) - set(CHOICE_COLUMNS))
     return frame.reindex(columns=[*CHOICE_COLUMNS, *settings])
 
 
-def _extent(steps: Sequence[int]) -> tuple[int, int, int]:
-    return min(steps), max(steps), len(steps)
-
-
 def _varied(pool: Pool, run: Run) -> dict[str, str]:
-    """The settings that a search varied, as this run has them."""
+    """Return this run's values of the settings that a search varied."""
     if not pool.is_search:
         return {}
-    names = {name for candidate in pool.candidates for name in candidate.run.config}
-    return {
-        name: run.config.get(name, "")
-        for name in sorted(names)
-        if len({candidate.run.config.get(name, "") for candidate in pool.candidates}) > 1
-    }
+    configs = [candidate.run.config for candidate in pool.candidates]
+    varied = {}
+    for name in sorted(set().union(*configs)):
+        if len({config.get(name, "") for config in configs}) > 1:
+            varied[name] = run.config.get(name, "")
+    return varied

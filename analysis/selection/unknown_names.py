@@ -1,8 +1,8 @@
-"""Names that nobody knows are refused before any run is read.
+"""Refusal of unknown names of rules, suites, algorithms and evaluation sets, before any run is read.
 
-Known is what biasbed's own registries name and what any tracked run names: a method from somebody's file and the sets
-of another package are in no registry, so the server is asked for them. One short question for each name; only a refusal
-asks for more, to offer the nearest.
+A name is known if it is in biasbed's registries or if a tracked run has it: methods from a user's file and sets of
+another package are in no registry, so the server is searched for them. Each name takes one short query; only a refusal
+makes more, to suggest the nearest name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check(store: RunStore, options: AnalyzeOptions) -> None:
-    """UsageError for a selection rule, suite, algorithm or evaluation set that neither biasbed nor any run knows."""
+    """Raise UsageError for a selection rule, suite, algorithm or set that neither biasbed nor any run knows."""
     published = {record.SELECTION: options.selection}
     if options.selection not in ("auto", *RULES) and ":" not in options.selection and not store.find(published):
         hint = nearest(options.selection, ["auto", *RULES])
@@ -34,42 +34,52 @@ def check(store: RunStore, options: AnalyzeOptions) -> None:
             f"selection={options.selection}: there is no such rule{hint}, or <file>.py:<Class> of your own"
         )
     if options.suite != "auto":
-        _tagged(store, "suite", options.suite, [options.suite], record.SUITE, SUITES)
-    algorithms = () if options.algorithms == "all" else options.algorithms
-    own = [name for name in algorithms if PUBLISHED_MARK not in name]
-    _tagged(store, "algorithms", ",".join(algorithms), own, record.ALGORITHM, ALGORITHMS)
+        _check_suite(store, options.suite)
+    if options.algorithms != "all":
+        trained_here = [name for name in options.algorithms if PUBLISHED_MARK not in name]
+        _check_algorithms(store, f"algorithms={','.join(options.algorithms)}", trained_here)
     if options.control != "none" and PUBLISHED_MARK not in options.control:
-        _tagged(store, "control", options.control, [options.control], record.ALGORITHM, ALGORITHMS)
+        _check_algorithms(store, f"control={options.control}", [options.control])
     if options.sets != "all":
-        _sets(store, options.sets)
+        _check_sets(store, options.sets)
 
 
-def _tagged(store: RunStore, option: str, words: str, names: Iterable[str], tag: str, registry: Iterable[str]) -> None:
+def _check_suite(store: RunStore, suite: str) -> None:
+    if suite not in SUITES and not store.find({record.SUITE: suite}):
+        names = [*SUITES, *(run.data.tags[record.SUITE] for run in store.one_of_each(record.SUITE))]
+        hint = nearest(suite, dict.fromkeys(names))
+        raise UsageError(f"suite={suite}: neither biasbed nor any run knows the suite '{suite}'{hint}")
+
+
+def _check_algorithms(store: RunStore, setting: str, names: Iterable[str]) -> None:
+    """Check names of rows, which are those of methods unless the user chose others. setting: `option=value`."""
+    tags = (record.ALGORITHM, record.ROW)
     for name in names:
-        # What is compared is a row, which may be called otherwise than its method.
-        tags = (tag, record.ROW) if tag == record.ALGORITHM else (tag,)
-        if name not in registry and not any(store.find({one: name}) for one in tags):
-            known = dict.fromkeys((*registry, *(run.data.tags[one] for one in tags for run in store.one_of_each(one))))
-            what = {record.SUITE: "suite", record.ALGORITHM: "algorithm"}[tag]
-            raise UsageError(
-                f"{option}={words}: neither biasbed nor any run knows the {what} '{name}'{nearest(name, known)}"
-            )
+        if name not in ALGORITHMS and not any(store.find({tag: name}) for tag in tags):
+            names_there = list(ALGORITHMS)
+            for tag in tags:
+                names_there += [run.data.tags[tag] for run in store.one_of_each(tag)]
+            hint = nearest(name, dict.fromkeys(names_there))
+            raise UsageError(f"{setting}: neither biasbed nor any run knows the algorithm '{name}'{hint}")
 
 
-def _sets(store: RunStore, names: Sequence[str]) -> None:
-    """Sets stand in protocols, which few runs stand for: one of each is read."""
-    known: dict[str, None] = {}
+def _check_sets(store: RunStore, names: Sequence[str]) -> None:
+    """Check names of evaluation sets, which are in protocols: one run per protocol is read."""
+    set_names: dict[str, None] = {}
     cells = [run.data.tags[record.CELL] for run in store.one_of_each(record.CELL)]
     for number, run in enumerate(map(read_run, store.one_of_each(record.PROTOCOL_HASH)), 1):
-        if all(name in known for name in names) or number == MANY_VALUES:
+        if all(name in set_names for name in names) or number == MANY_VALUES:
             return
         try:
             columns = read_protocol(store, run.protocol, [run]).columns
-        except Failure:  # told apart later, among the runs that count
+        except Failure:  # reported later, if the run is among those that count
             return
-        known |= dict.fromkeys([*(column.name for column in columns), *filter(None, (c.block for c in columns))])
-        known |= dict.fromkeys(name for cell in cells for name in (cell, *(f"{cell}-{c.name}" for c in columns)))
+        columns_there = [column.name for column in columns]
+        set_names |= dict.fromkeys(columns_there)
+        set_names |= dict.fromkeys(column.block for column in columns if column.block)
+        for cell in cells:
+            set_names |= dict.fromkeys([cell, *(f"{cell}-{name}" for name in columns_there)])
     for name in names:
-        if name not in known:
-            hint = nearest(name, known) if known else "; no run on the server names any"
+        if name not in set_names:
+            hint = nearest(name, set_names) if set_names else "; no run on the server names any"
             raise UsageError(f"sets={','.join(names)}: no run knows the evaluation set '{name}'{hint}")

@@ -1,8 +1,8 @@
-"""Selection rules from a user's own file, `selection=my_rules.py:MyRule` (docs/selection.md has an example).
+"""Selection rules from a user's file, `selection=my_rules.py:MyRule` (docs/selection.md has an example).
 
-`MyRule` is a subclass of `Rule` with `name`, `label`, `oracle` and `steps(history, entry)`; `MyRule(protocol, n)` makes
-it. One that chooses among the trials of a search says by which `value(history, entry)`; one that looks at more than one
-run at a time (hyper-parameters by leave-one-domain-out) has `choices(pool)` in place of all of these.
+`MyRule` is a subclass of `Rule` with `name`, `label`, `oracle` and `steps(history, eval_set)`, made by
+`MyRule(protocol, n)`. A rule that chooses among the trials of a search also has `value(history, eval_set)`. A rule that
+reads several runs at once (e.g. hyper-parameters by leave-one-domain-out) has `choices(pool)` instead of these.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from biasbed.analysis.selection.pools import Choice, History, Pool
 from biasbed.analysis.selection.rules import RULES, Rule
 from biasbed.errors import Failure, UsageError
 
-WHOLE = "whole numbers, each once"
+STEPS = "whole numbers, each once"
 NEEDED: Mapping[str, type] = {"name": str, "label": str, "oracle": bool}
 
 
-class OwnRule(Rule):
-    """A user's rule: what it returns is checked, what it raises becomes one line."""
+class UserRule(Rule):
+    """Wrapper of a user's rule that checks what it returns and turns what it raises into one line."""
 
     def __init__(self, source: str, rule: Rule, code: str) -> None:
-        """source: as the command names it. code: hash of its file."""
+        """source: value of `selection=`. code: hash of the file."""
         self.source, self.rule, self.code = source, rule, code
         self.name, self.oracle, self.needs = rule.name, rule.oracle, tuple(rule.needs)
         self.validates = rule.validates  # type: ignore[misc]
@@ -38,24 +38,24 @@ class OwnRule(Rule):
         mark = "ORACLE: " if self.oracle and "ORACLE" not in self.rule.label else ""
         return f"{mark}{self.rule.label} ({self.source}, code {self.code})"
 
-    def steps(self, history: History, entry: record.SetRecord) -> tuple[int, ...]:
+    def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         try:
-            found = tuple(self.rule.steps(history, entry))
+            returned = tuple(self.rule.steps(history, eval_set))
         except (Exception, SystemExit) as error:  # a user's code may do anything
             raise self._failed(f"on run {history.run}", error) from error
-        curve = history.curve(headline(entry))
-        if not found and any(map(record.is_finite, curve.values())):
-            raise Failure(f"selection={self.source}: it chose no step of run {history.run} for '{entry.name}'")
-        steps = _whole(found)
+        curve = history.curve(headline(eval_set))
+        if not returned and any(map(record.is_finite, curve.values())):
+            raise Failure(f"selection={self.source}: it chose no step of run {history.run} for '{eval_set.name}'")
+        steps = _distinct_integers(returned)
         if steps is None:
-            raise Failure(f"selection={self.source}: steps must return {WHOLE}, not {found!r}")
+            raise Failure(f"selection={self.source}: steps must return {STEPS}, not {returned!r}")
         return steps
 
-    def value(self, history: History, entry: record.SetRecord) -> float | None:
+    def value(self, history: History, eval_set: record.SetRecord) -> float | None:
         try:
-            found = self.rule.value(history, entry)
-            return None if found is None else float(found)
-        except UsageError:  # it has none
+            value = self.rule.value(history, eval_set)
+            return None if value is None else float(value)
+        except UsageError:  # the rule does not define `value`
             raise
         except (Exception, SystemExit) as error:
             raise self._failed(f"on run {history.run}", error) from error
@@ -64,72 +64,75 @@ class OwnRule(Rule):
         if type(self.rule).choices is Rule.choices:
             return list(super().choices(pool))
         try:
-            found = [Choice(str(one.run), str(one.set), tuple(one.steps)) for one in self.rule.choices(pool)]
+            returned = self.rule.choices(pool)
+            choices = [Choice(str(choice.run), str(choice.set), tuple(choice.steps)) for choice in returned]
         except (Exception, SystemExit) as error:
             raise self._failed(f"on {pool.title}", error) from error
-        if not found:
+        if not choices:
             raise Failure(
                 f"selection={self.source}: it chose none of the {len(pool.candidates)} run(s) of {pool.title}"
             )
-        self._check(pool, found)
-        return [replace(one, steps=_whole(one.steps) or ()) for one in found]
+        self._check(pool, choices)
+        return [replace(choice, steps=_distinct_integers(choice.steps) or ()) for choice in choices]
 
-    def _check(self, pool: Pool, found: Sequence[Choice]) -> None:
-        """Failure for what can't be a choice from this pool."""
-        runs, sets = {candidate.run.id for candidate in pool.candidates}, [entry.name for entry in pool.sets]
-        taken: set[tuple[str, str]] = set()
-        for one in found:
-            wrong = ""
-            if one.run not in runs:
-                wrong = f"it chose the run {one.run}, which is none of these"
-            elif one.set not in sets:
-                wrong = f"it chose for '{one.set}', which is none of the sets {', '.join(sets)}"
-            elif not one.steps or _whole(one.steps) is None:
-                wrong = f"it chose the steps {one.steps!r}, which should be {WHOLE}"
-            elif ((one.set, "") if pool.is_search else (one.set, one.run)) in taken:
-                wrong = f"it chose twice for '{one.set}'"
-            if wrong:
-                raise Failure(f"selection={self.source} on {pool.title}: {wrong}")
-            taken.add((one.set, "") if pool.is_search else (one.set, one.run))
+    def _check(self, pool: Pool, choices: Sequence[Choice]) -> None:
+        """Raise Failure for a choice that is impossible in this pool."""
+        runs, sets = {candidate.run.id for candidate in pool.candidates}, [eval_set.name for eval_set in pool.sets]
+        chosen: set[tuple[str, str]] = set()
+        for choice in choices:
+            key = (choice.set, "" if pool.is_search else choice.run)
+            problem = ""
+            if choice.run not in runs:
+                problem = f"it chose the run {choice.run}, which is none of these"
+            elif choice.set not in sets:
+                problem = f"it chose for '{choice.set}', which is none of the sets {', '.join(sets)}"
+            elif not choice.steps or _distinct_integers(choice.steps) is None:
+                problem = f"it chose the steps {choice.steps!r}, which should be {STEPS}"
+            elif key in chosen:
+                problem = f"it chose twice for '{choice.set}'"
+            if problem:
+                raise Failure(f"selection={self.source} on {pool.title}: {problem}")
+            chosen.add(key)
 
     def _failed(self, where: str, error: BaseException) -> Failure:
         return Failure(f"selection={self.source} failed {where}: {type(error).__name__}: {error}")
 
 
-def _whole(steps: Sequence[Any]) -> tuple[int, ...] | None:
-    """The steps as Python's own integers; None for what is no whole number, and for one that is there twice."""
+def _distinct_integers(steps: Sequence[Any]) -> tuple[int, ...] | None:
+    """Return the steps as Python integers; None if one is no integer or occurs twice."""
     try:
-        found = tuple(map(operator.index, steps))
+        integers = tuple(map(operator.index, steps))
     except TypeError:
         return None
-    return found if len(set(found)) == len(found) else None
+    return integers if len(set(integers)) == len(integers) else None
 
 
-def load(source: str, protocol: record.Protocol, n: int) -> OwnRule:
-    """The rule `<file>.py:<Class>`, made by `<Class>(protocol, n)`; UsageError where that gives no rule."""
-    place = source.rpartition(":")[0]
-    if not place.endswith(".py"):
+def load(source: str, protocol: record.Protocol, n: int) -> UserRule:
+    """Load the rule `<file>.py:<Class>`, made by `<Class>(protocol, n)`. Raises UsageError if that gives no rule."""
+    path = source.rpartition(":")[0]
+    if not path.endswith(".py"):
         raise UsageError(f"selection={source}: a rule of your own is <file>.py:<Class>")
     cls = RULES.load(source)
     try:
         rule = cls.made(protocol, n)
-        wrong = [name for name, kind in NEEDED.items() if not _is(rule, name, kind)]
+        missing = [name for name, kind in NEEDED.items() if not _has_attribute(rule, name, kind)]
     except (Exception, SystemExit) as error:
         raise UsageError(f"selection={source} can't be used: {type(error).__name__}: {error}") from None
-    wrong += ["steps"] if cls.steps is Rule.steps and cls.choices is Rule.choices else []
-    if wrong:
+    if cls.steps is Rule.steps and cls.choices is Rule.choices:
+        missing.append("steps")
+    if missing:
         raise UsageError(
-            f"selection={source} is no selection rule: it needs {', '.join(wrong)} (text name and label, "
-            "oracle True or False, and steps(history, entry); docs/selection.md)"
+            f"selection={source} is no selection rule: it needs {', '.join(missing)} (text name and label, "
+            "oracle True or False, and steps(history, eval_set); docs/selection.md)"
         )
     if rule.name in RULES:
         raise UsageError(f"selection={source}: call it otherwise, '{rule.name}' is one of biasbed's rules")
-    return OwnRule(source, rule, hashlib.sha256(Path(place).expanduser().read_bytes()).hexdigest()[:8])
+    return UserRule(source, rule, hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:8])
 
 
-def _is(rule: Rule, name: str, kind: type) -> bool:
-    """Whether the rule says this of itself."""
+def _has_attribute(rule: Rule, name: str, kind: type) -> bool:
+    """Return True if the rule defines this attribute, with a value of this type."""
     try:
         return isinstance(getattr(rule, name, None), kind)
-    except NotImplementedError:  # `Rule` itself answers
+    except NotImplementedError:  # the base class's property
         return False

@@ -1,1 +1,1 @@
-"""Matrices in, frames out: nothing here knows of a run."""
+"""Statistics on score matrices, returned as data frames. Nothing in here knows MLflow runs."""

@@ -1,8 +1,8 @@
-"""How probable is it that one algorithm is better in practice, or that two are equivalent?
+"""Bayesian signed-rank test with a region of practical equivalence (rope).
 
-The Bayesian signed-rank test with a region of practical equivalence (rope): Benavoli, Corani, Mangili, Demsar and
-Ruggeri 2014 (the test), Benavoli, Corani, Demsar and Zaffalon 2017, section 4.2 (the rope). Unlike a p-value it can
-support equivalence.
+It gives the probability that one algorithm is better in practice, or that two are equivalent. Unlike a p-value it can
+support equivalence. Sources: Benavoli, Corani, Mangili, Demsar and Ruggeri 2014 (the test); Benavoli, Corani, Demsar
+and Zaffalon 2017, section 4.2 (the rope).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Posterior:
 
 
 def signed_rank(differences: Array, rope: float) -> Posterior:
-    """The posterior of (differences a - b over the sets) under a Dirichlet process prior.
+    """Return the posterior of the differences a - b over the sets, under a Dirichlet process prior.
 
-    A draw weighs the sets and one pseudo-set of difference 0 by w ~ Dirichlet(1, ..., 1, 1/2). The shares of pairs
-    whose mean (d_i + d_j) / 2 lies above, within and below the rope, sum w_i w_j over all i, j, compete; the
-    probability of a region is how often its share is the largest. Means right on the rope's edge count half (rope = 0:
-    half to each side). Deterministic: the draws are seeded, and the order of sets does not matter.
+    Each draw weights the sets and one pseudo-set of difference 0 by w ~ Dirichlet(1, ..., 1, 1/2). The weight of a
+    region (above, within or below the rope) is the sum of w_i w_j over all pairs whose mean (d_i + d_j) / 2 lies in it.
+    The probability of a region is the share of draws in which it weighs most. Means exactly on the rope's edge count
+    half (with rope = 0, half to each side). The result is deterministic and does not depend on the order of sets.
     """
     d = np.append(0.0, differences[np.lexsort((differences, np.abs(differences)))])
     weights = _weights(len(d), SAMPLES)
     means = (d[:, None] + d) / 2
     above = _share(weights, _heaviside(means - rope))
     below = _share(weights, _heaviside(-means - rope))
-    # What is left lies within; without a rope nothing does, whatever rounding leaves.
+    # Without a rope nothing lies within it: rounding errors must not win a draw.
     within = 1 - above - below if rope > 0 else np.full_like(above, -1.0)
     regions = np.stack([above, within, below])
     largest = regions == regions.max(axis=0)
@@ -61,43 +61,43 @@ def signed_rank(differences: Array, rope: float) -> Posterior:
 
 
 def compare_pairs(scores: pd.DataFrame, rope: float, alpha: float, control: str | None = None) -> pd.DataFrame:
-    """`COLUMNS` for every pair; rope in the scores' unit. verdict: what has a posterior above 1 - alpha.
+    """Return a row with `COLUMNS` for every pair; rope is in the unit of the scores.
 
-    On fewer sets than `FEWEST_SETS` every verdict is `undecided`: how often it errs there has not been measured, and
-    from two single runs the posterior may exceed 0.95.
+    The verdict names the region with a posterior above 1 - alpha. On fewer than `FEWEST_SETS` sets every verdict is
+    `undecided`: the error rate there has not been measured, and the posterior of two single runs may exceed 0.95.
     """
     check_scores(scores)
-    few = len(scores) < FEWEST_SETS
+    has_few_sets = len(scores) < FEWEST_SETS
     scores = scores.rename(columns=str)
     rows = []
     for a, b in pairs.pairs(tuple(scores.columns), control):
         p = signed_rank(difference(scores, a, b), rope)
-        said = "undecided" if few else verdict(p, alpha)
-        rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, said))
+        decision = "undecided" if has_few_sets else verdict(p, alpha)
+        rows.append((a, b, len(scores), rope, p.a, p.rope, p.b, p.monte_carlo_error, decision))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def verdict(posterior: Posterior, alpha: float) -> str:
-    """`a better`, `equivalent` or `b better` where that is more probable than 1 - alpha, else `undecided`."""
-    named = {"a better": posterior.a, "equivalent": posterior.rope, "b better": posterior.b}
-    return next((name for name, p in named.items() if p > 1 - alpha), "undecided")
+    """Return `a better`, `equivalent` or `b better` if its probability exceeds 1 - alpha, else `undecided`."""
+    probabilities = {"a better": posterior.a, "equivalent": posterior.rope, "b better": posterior.b}
+    return next((name for name, p in probabilities.items() if p > 1 - alpha), "undecided")
 
 
 @cache
 def _weights(size: int, samples: int) -> Array:
-    """Draws x sets; the first is the pseudo-set."""
+    """Draw Dirichlet weights, draws x sets; the first column is the pseudo-set."""
     strength = np.ones(size)
     strength[0] = PRIOR_STRENGTH
     return np.random.default_rng(SEED).dirichlet(strength, samples)
 
 
 def _share(weights: Array, indicator: Array) -> Array:
-    """w' I w for every draw w."""
+    """Return w' I w for every draw w."""
     result: Array = np.einsum("ij,ij->i", weights @ indicator, weights)
     return result
 
 
 def _heaviside(values: Array) -> Array:
-    """1 above zero, 1/2 at it; scores are rounded to nine digits, so what is nearer is zero."""
+    """Return 1 above zero, 1/2 at zero, else 0. Scores are rounded to nine digits, so smaller values are zero."""
     result: Array = np.heaviside(np.where(np.abs(values) < 1e-9, 0.0, values), 0.5)
     return result

@@ -1,7 +1,7 @@
 """Exact null distributions of the paired and unpaired rank tests, with ties, and Holm's correction.
 
-scipy's exact modes assume that no two values are equal; here each distribution is built up value by value from the
-ranks that were observed, so it is exact whatever the ties are.
+scipy's exact modes assume that no two values are equal. Here each distribution is built value by value from the
+observed ranks, so it is exact with any ties.
 
 Sources: Wilcoxon 1945; Pratt 1959 (zero differences); Mann and Whitney 1947; Holm 1979.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# Above this many values in both groups the rank-sum distribution is close to normal and too long to build.
+# Above this many values in both groups the rank-sum distribution is close to normal and slow to build.
 LARGEST_EXACT = 60
 
 
@@ -30,37 +30,37 @@ class SignedRank:
 
     @property
     def balance(self) -> float:
-        """Positive where the positive differences weigh more."""
+        """Difference of the rank sums: positive if the positive differences weigh more."""
         return self.plus - self.minus
 
 
 def wilcoxon(differences: Array) -> SignedRank:
-    """The signed-rank test, exact and two-sided. Zeros take part in the ranking and then drop out (Pratt 1959).
+    """Run the exact two-sided signed-rank test. Zeros are ranked and then dropped (Pratt 1959).
 
-    Splitting the ranks of the zeros evenly between the two sums, as Demsar (2006) does, moves both sums by the same
-    number and gives the same p. Without any difference p is 1.
+    Demsar (2006) splits the ranks of the zeros evenly between the two sums; this moves both sums by the same number
+    and gives the same p. If all differences are zero, p is 1.
     """
     return wilcoxon_of_each(differences[None])[0]
 
 
 def wilcoxon_of_each(differences: Array) -> list[SignedRank]:
-    """The same of every row: pairs x sets."""
+    """Run `wilcoxon` on every row of differences (pairs x sets)."""
     doubled = _doubled_ranks(np.abs(differences))
     plus, minus = ((doubled * (sign * differences > 0)).sum(axis=1).tolist() for sign in (1, -1))
-    ranks = np.sort(doubled * (differences != 0), axis=1).tolist()  # a rank of nothing changes no sum
+    ranks = np.sort(doubled * (differences != 0), axis=1).tolist()  # a rank of 0 changes no sum
     p = [_signed_rank_p(tuple(row), sum_of_row) for row, sum_of_row in zip(ranks, plus, strict=True)]
     return [SignedRank(a / 2, b / 2, value) for a, b, value in zip(plus, minus, p, strict=True)]
 
 
 @lru_cache(maxsize=10_000)
 def _signed_rank_p(doubled: tuple[int, ...], plus: int) -> float:
-    """Kept, since without ties there are few."""
+    """Return the p-value, cached: without ties there are few distinct arguments."""
     return _two_sided(signed_rank_distribution(doubled), plus)
 
 
 @cache
 def signed_rank_distribution(doubled: tuple[int, ...]) -> Array:
-    """P(sum of the doubled ranks with positive sign = 0, 1, ...) if every sign is a fair coin."""
+    """Return P(sum of the doubled ranks with positive sign = 0, 1, ...) if every sign is a fair coin flip."""
     ways: Array = np.zeros(sum(doubled) + 1)
     ways[0] = 1.0
     for value in doubled:
@@ -71,16 +71,17 @@ def signed_rank_distribution(doubled: tuple[int, ...]) -> Array:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Exact two-sided p of the sign test; ties are left out. Without wins and losses p is 1."""
+    """Return the exact two-sided p of the sign test, ties left out. It is 1 without wins and losses."""
     from scipy import stats
 
     return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 def rank_sum(a: Array, b: Array) -> float:
-    """Two-sided p of the Mann-Whitney test of two independent samples.
+    """Return the two-sided p of the Mann-Whitney test of two independent samples.
 
-    Exact with ties up to `LARGEST_EXACT` values in all; beyond that scipy's normal approximation with tie correction.
+    It is exact, with ties, for up to `LARGEST_EXACT` values in total; above, scipy's normal approximation with tie
+    correction.
     """
     from scipy import stats
 
@@ -94,18 +95,18 @@ def rank_sum(a: Array, b: Array) -> float:
 
 @cache
 def rank_sum_distribution(doubled: tuple[int, ...], size: int) -> Array:
-    """P(sum of the doubled ranks of one group = 0, 1, ...) if every choice of `size` of the values is as likely."""
+    """Return P(sum of one group's doubled ranks = 0, 1, ...) if every choice of `size` values is equally likely."""
     ways = np.zeros((size + 1, sum(doubled) + 1))
     ways[0, 0] = 1.0
     for value in doubled:
-        # numpy computes the right side before it adds, so no value is chosen twice.
+        # NumPy evaluates the right side before it adds, so no value is chosen twice.
         ways[1:, value:] += ways[:-1, : ways.shape[1] - value]
     last: Array = ways[size]
     return last / last.sum()
 
 
 def holm(p: Array) -> Array:
-    """Holm's adjusted p-values along the last axis: reject where they are below alpha, and the family keeps alpha."""
+    """Return Holm's adjusted p-values along the last axis; rejecting those below alpha keeps the family-wise level."""
     order = np.argsort(p, axis=-1)
     number = p.shape[-1]
     stepped = np.take_along_axis(p, order, axis=-1) * np.arange(number, 0, -1)
@@ -116,7 +117,7 @@ def holm(p: Array) -> Array:
 
 
 def _doubled_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Mid-ranks are halves: doubled, they are whole numbers."""
+    """Return twice the ranks along the last axis: mid-ranks are halves, so these are integers."""
     from scipy import stats
 
     return np.rint(2 * stats.rankdata(values, axis=-1)).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Are the algorithms different, and which? Friedman with Iman-Davenport and Nemenyi, or two paired tests for two.
+"""Friedman's test with Iman and Davenport's correction, and Nemenyi's post-hoc test; paired tests for two algorithms.
 
 Blocks are evaluation sets, or data sets of several columns, never seeds or epochs. Every matrix is checked here before
-a library sees it: libraries drop incomplete sets, rank infinity first or compare numbers as words, all without a word
+a library gets it: libraries silently drop incomplete sets, rank infinity first or compare numbers as text
 (docs/analysis.md).
 
 Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006; for two algorithms see `exact`.
@@ -20,34 +20,34 @@ import pandas as pd
 from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.errors import Failure, listed
 
-ALL_SETS = "all"  # every set that all algorithms can have
-COMPLETE = "complete"  # where some can't have some set: the algorithms that have all
-STRICT = "strict"  # no set made by the maker of some algorithm's training data
+ALL_SETS = "all"  # every set that all algorithms can be tested on
+COMPLETE = "complete"  # only the algorithms that have every set, if some lack one
+STRICT = "strict"  # without sets that were generated the same way as some algorithm's training data
 
 
 @dataclass(frozen=True)
 class Friedman:
-    """The omnibus test: could all algorithms be equal?"""
+    """Result of the omnibus test of the hypothesis that all algorithms are equal."""
 
     chi2: float  # tie-corrected
     chi2_dof: int
     chi2_p: float
-    f: float  # Iman-Davenport; infinite where all sets rank the algorithms alike
+    f: float  # Iman-Davenport; infinite if all sets rank the algorithms alike
     f_dof: tuple[int, int]
     f_p: float
-    permutation_p: float | None  # on few sets, where f's distribution does not hold
+    permutation_p: float | None  # on few sets, where the F distribution does not hold
     kendall_w: float  # chi2 over its largest value: 0 no agreement between sets, 1 the same order on every set
-    agreement_p: float  # how probable it is that sets with these ties all agree, were the algorithms equal
+    agreement_p: float  # probability that sets with these ties all agree if the algorithms are equal
 
     @property
     def p(self) -> float:
-        """The one that decides."""
+        """P-value that decides: by permutation if there is one, else Iman and Davenport's."""
         return self.f_p if self.permutation_p is None else self.permutation_p
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """Two algorithms over the sets, exactly and two-sided."""
+    """Result of the exact two-sided tests of two algorithms over the sets."""
 
     a: str
     b: str
@@ -67,7 +67,7 @@ class PairTest:
 
 @dataclass(frozen=True)
 class RankTests:
-    """All tests on one choice of sets."""
+    """Results of all tests on one choice of sets."""
 
     setting: str  # one of the three above
     algorithms: tuple[str, ...]
@@ -75,68 +75,68 @@ class RankTests:
     left_out: tuple[str, ...]
     alpha: float
     ranks: pd.DataFrame  # sets x algorithms, 1 = best
-    skipped: str = ""  # why there are no tests
+    skipped: str = ""  # the reason if there are no tests
     friedman: Friedman | None = None
     nemenyi: pd.DataFrame | None = None  # algorithms x algorithms, p-values
     pair: PairTest | None = None
     reach: power.DesignLimits | None = None
-    noun: str = "set"  # what a block is called: a set, or a data set of several columns
+    noun: str = "set"  # word for a block: `set`, or `data set` if it has several columns
 
     @property
     def size(self) -> str:
-        """`10 sets`, `3 data sets`."""
+        """Number of blocks with their noun, e.g. `10 sets` or `3 data sets`."""
         return f"{len(self.sets)} {self.noun}s"
 
     @property
     def mean_ranks(self) -> dict[str, float]:
-        """Average rank of each algorithm, best first; of equal ones in the algorithms' order."""
+        """Average rank of each algorithm, best first; ties keep the order of the algorithms."""
         means = {str(name): round(float(value), DIGITS) for name, value in self.ranks.mean().items()}
         return dict(sorted(means.items(), key=lambda item: item[1]))
 
     @property
     def suffix(self) -> str:
-        """What tells this setting's files from the others'."""
+        """Suffix of this setting's file names."""
         return "" if self.setting == ALL_SETS else f"_{self.setting}"
 
     def p(self, a: str, b: str) -> float:
-        """Nemenyi's p-value of a pair; KeyError where there is no such test."""
+        """Return Nemenyi's p-value of a pair. Raises KeyError if the test was not run."""
         if self.nemenyi is None:
             raise KeyError(f"no Nemenyi test of {a} and {b}")
         return float(self.nemenyi.to_numpy()[self.algorithms.index(a), self.algorithms.index(b)])
 
     @property
     def significant(self) -> bool:
-        """Whether the omnibus test (for two algorithms: Wilcoxon's) rejects equality."""
+        """True if the omnibus test (Wilcoxon's for two algorithms) rejects equality."""
         if self.pair is not None:
             return self.pair.wilcoxon_p < self.alpha
         return self.friedman is not None and self.friedman.p < self.alpha
 
     def groups(self) -> list[tuple[str, ...]]:
-        """Maximal runs of algorithms, in order of rank, that the Nemenyi test does not tell apart."""
+        """Return the maximal sequences of algorithms, ordered by rank, that Nemenyi's test does not tell apart."""
         if self.nemenyi is None:
             return []
         order = list(self.mean_ranks)
-        found: list[tuple[str, ...]] = []
+        groups: list[tuple[str, ...]] = []
         for start in range(len(order)):
             end = start
             while end + 1 < len(order) and self.p(order[start], order[end + 1]) >= self.alpha:
                 end += 1
-            if end > start and not any(order[end] in group for group in found):
-                found.append(tuple(order[start : end + 1]))
-        return found
+            if end > start and not any(order[end] in group for group in groups):
+                groups.append(tuple(order[start : end + 1]))
+        return groups
 
 
 def check_scores(scores: pd.DataFrame) -> None:
-    """Failure unless the matrix (rows: sets, columns: algorithms) is complete, finite, numeric and unambiguous."""
+    """Raise Failure unless the matrix (sets x algorithms) is complete, finite, numeric and free of duplicates."""
     if scores.empty:
         raise Failure("there are no scores to compare")
-    for what, labels in (("algorithm", scores.columns), ("set", scores.index)):
+    for noun, labels in (("algorithm", scores.columns), ("set", scores.index)):
         repeated = sorted({str(label) for label in labels[labels.duplicated()]})
         if repeated:
-            raise Failure(f"each {what} may stand in the score table once, but these stand there twice: {repeated}")
-    words = [str(name) for name in scores if not pd.api.types.is_numeric_dtype(scores[name])]
-    if words:
-        raise Failure(f"scores must be numbers, but those of {listed(words)} are not")
+            raise Failure(f"each {noun} may stand in the score table once, but these stand there twice: {repeated}")
+    not_numeric = [str(name) for name in scores if not pd.api.types.is_numeric_dtype(scores[name])]
+    if not_numeric:
+        raise Failure(f"scores must be numbers, but those of {listed(not_numeric)} are not")
     values = scores.to_numpy(dtype="float64")
     bad = [f"{scores.columns[j]} on {scores.index[i]} ({values[i, j]})" for i, j in np.argwhere(~np.isfinite(values))]
     if bad:
@@ -144,7 +144,7 @@ def check_scores(scores: pd.DataFrame) -> None:
 
 
 def why_not_testable(scores: pd.DataFrame, noun: str = "set") -> str:
-    """Why a valid matrix is too small or too even for any test; empty where it is not. noun: what a row is called."""
+    """Return the reason why a valid matrix is too small or too even to test, else "". noun: the word for a row."""
     num_sets, num_algorithms = scores.shape
     if num_algorithms < 2:
         return f"tests need at least two algorithms and there is one ({scores.columns[0]})"
@@ -156,23 +156,23 @@ def why_not_testable(scores: pd.DataFrame, noun: str = "set") -> str:
 
 
 def orient(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
-    """The scores, those of sets on which lower is better with the other sign: then higher is better everywhere."""
+    """Return the scores, negated on sets on which lower is better, so that higher is better everywhere."""
     return scores.mul(np.where(scores.index.isin(list(lower_is_better)), -1.0, 1.0), axis=0)
 
 
 def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
-    """By how much a is ahead of b on every set, rounded so that a tie is a tie."""
+    """Return the lead of a over b on every set, rounded so that ties are exact."""
     return (scores[a] - scores[b]).round(DIGITS).to_numpy(dtype="float64")
 
 
 def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
-    """Ranks of the algorithms within each set: 1 = best, equal scores share their mean rank."""
+    """Rank the algorithms within each set: 1 = best, equal scores share their mean rank."""
     oriented = orient(scores, lower_is_better).to_numpy(dtype="float64")
     return pd.DataFrame(ranks_of(oriented), index=scores.index, columns=scores.columns)
 
 
 def ranks_of(scores: exact.Array) -> exact.Array:
-    """The same of an array sets x algorithms in which higher is better."""
+    """Rank the columns of an array (sets x algorithms) in which higher is better."""
     from scipy import stats
 
     ranks: exact.Array = stats.rankdata(-scores.round(DIGITS), axis=1)
@@ -180,9 +180,9 @@ def ranks_of(scores: exact.Array) -> exact.Array:
 
 
 def friedman(ranks: exact.Array) -> Friedman:
-    """Friedman's test with Iman and Davenport's correction, from ranks (sets x algorithms, at least three).
+    """Run Friedman's test with Iman and Davenport's correction on ranks (sets x algorithms, at least three).
 
-    On fewer than `permutation.FEWEST_SETS` sets the same statistic is judged by permutation.
+    On fewer than `permutation.FEWEST_SETS` sets the p-value is computed by permutation as well.
     """
     from scipy import stats
 
@@ -213,19 +213,19 @@ def friedman(ranks: exact.Array) -> Friedman:
 
 
 def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
-    """p-values of Nemenyi's test for every pair (algorithms x algorithms), by the studentized range (Demsar 2006)."""
+    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006)."""
     import scikit_posthocs
 
     check_scores(scores)
     if scores.shape[1] < 3 or scores.shape[0] < 2:
         raise Failure("the Nemenyi test needs three algorithms and two sets")
-    # The library gets ranks of ours: same ranks again, so its result is the same, and a set's direction is respected.
+    # The library ranks what it gets. Ranks keep their order, and each set's direction is already taken into account.
     table = scikit_posthocs.posthoc_nemenyi_friedman(rank(scores, lower_is_better))
     return pd.DataFrame(table.to_numpy(), index=scores.columns, columns=scores.columns)
 
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:
-    """Exact Wilcoxon signed-rank and sign test of two algorithms over the sets."""
+    """Run the exact Wilcoxon signed-rank and sign tests of two algorithms over the sets."""
     check_scores(scores)
     if scores.shape[1] != 2:
         raise Failure(f"this comparison is for two algorithms, not {scores.shape[1]}")
@@ -246,9 +246,9 @@ def compare(
     left_out: Sequence[str] = (),
     noun: str = "set",
 ) -> RankTests:
-    """All tests that the matrix (rows: sets, columns: algorithms) allows, or the reason why there are none.
+    """Run all tests that the matrix (sets x algorithms) allows; `skipped` is the reason if it allows none.
 
-    noun: what a row is called in sentences.
+    noun: the word for a row in sentences.
     """
     scores = scores.rename(index=str, columns=str)
     sets = [name for name in scores.index if name not in left_out]
@@ -271,6 +271,6 @@ def compare(
     return RankTests(**base, friedman=friedman(ranks.to_numpy()), nemenyi=nemenyi(scores, lower_is_better))
 
 
-# Scores are rounded to this many digits before they are compared: the mean of the same numbers in another order differs
-# in the last bits, and a tie must stay a tie.
+# Scores are rounded to this many digits before they are compared: means of the same numbers in another order differ in
+# the last bits, and a tie must stay a tie.
 DIGITS = 9

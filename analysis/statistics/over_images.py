@@ -1,10 +1,11 @@
-"""Two models on the same images: do they differ by more than the choice of images explains?
+"""McNemar's test and the paired bootstrap over images: two models tested on the same images.
 
-The weights are as they are, and what is drawn anew are images: nothing here says anything about other seeds.
+They tell whether two models differ by more than the choice of images explains. The weights are fixed and only images
+are resampled, so nothing here speaks about other seeds.
 
-Sources: McNemar 1947, exact as a binomial test of the images on which one of the two is right (Dietterich 1998,
-section 3.1, recommends it where a method can be trained once); paired bootstrap over images (Efron 1979; Koehn 2004,
-section 5), over clusters where several images are views of one photograph (Field and Welsh 2007).
+Sources: McNemar 1947, exact as a binomial test of the images on which only one of the two is right (Dietterich 1998,
+section 3.1, recommends it for methods that can be trained only once); paired bootstrap over images (Efron 1979; Koehn
+2004, section 5), over clusters if several images are views of one photograph (Field and Welsh 2007).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ SEED = 0
 
 @dataclass(frozen=True, eq=False)
 class ImageAnswers:
-    """What one model decided on N images of a set, in the order of their names."""
+    """Decisions of one model on the N images of a set, in the order of the images' names."""
 
-    images: str  # digest of names, labels and conditions: equal ones are the same images
+    images: str  # digest of names, labels and conditions: equal digests mean the same images
     right: np.ndarray  # [N] bool
-    photograph: np.ndarray | None = None  # [N] int of which each image is a view; None: each is one of its own
+    photograph: np.ndarray | None = None  # [N] int, the photograph of which each image is a view; None: all differ
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two models on one set."""
+    """Comparison of two models on the images of one set."""
 
     images: int
     photographs: int
@@ -42,21 +43,21 @@ class PairedComparison:
     difference: float  # of accuracies, a - b, in points
     low: float
     high: float
-    p: float  # McNemar's; NaN where images are not independent
+    p: float  # McNemar's; NaN if images are not independent
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact two-sided p: of the images on which one alone is right, either is as likely to be the one."""
+    """Return the exact two-sided p: on images that only one model gets right, either model is equally likely."""
     return exact.sign_test(only_a, only_b)
 
 
 def compare(a: ImageAnswers, b: ImageAnswers, alpha: float, number: int) -> PairedComparison:
-    """Both on the same images; ValueError for unlike ones. number: resamples."""
+    """Compare two models on the same images with `number` resamples. Raises ValueError if the images differ."""
     if a.images != b.images or len(a.right) != len(b.right):
         raise ValueError("they were not tested on the same images")
     both, only_a = int((a.right & b.right).sum()), int((a.right & ~b.right).sum())
     only_b, total = int((~a.right & b.right).sum()), len(a.right)
-    apart = a.photograph is None
+    is_independent = a.photograph is None
     cluster = np.arange(total) if a.photograph is None else a.photograph
     signs = a.right.astype(np.int64) - b.right
     low, high = interval(signs, cluster, alpha, number)
@@ -70,14 +71,14 @@ def compare(a: ImageAnswers, b: ImageAnswers, alpha: float, number: int) -> Pair
         difference=100 * (only_a - only_b) / total,
         low=low,
         high=high,
-        p=mcnemar(only_a, only_b) if apart else math.nan,
+        p=mcnemar(only_a, only_b) if is_independent else math.nan,
     )
 
 
 def interval(signs: np.ndarray, cluster: np.ndarray, alpha: float, number: int) -> tuple[float, float]:
-    """Percentile interval, in points, of the mean of signs [N] in {-1, 0, 1}; those of one cluster [N] come together.
+    """Return the percentile interval, in points, of the mean of signs [N] in {-1, 0, 1}; clusters [N] are resampled.
 
-    A cluster takes part with its sum and its size alone: to draw clusters anew is to draw how many have which.
+    Only a cluster's sum and size matter, so a resample is a multinomial draw over the distinct pairs of these.
     """
     code = np.unique(cluster, return_inverse=True)[1]
     sums = np.zeros(int(code.max()) + 1, dtype=np.int64)
@@ -90,9 +91,9 @@ def interval(signs: np.ndarray, cluster: np.ndarray, alpha: float, number: int) 
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction over all tests that there are; NaN where there is none."""
+    """Return Holm's adjusted p-values over the tests that exist; NaN stays NaN."""
     raw = np.array(p, dtype=np.float64)
     tested = ~np.isnan(raw)
-    found = np.full(len(raw), math.nan)
-    found[tested] = exact.holm(raw[tested])
-    return [float(value) for value in found]
+    adjusted = np.full(len(raw), math.nan)
+    adjusted[tested] = exact.holm(raw[tested])
+    return [float(value) for value in adjusted]

@@ -1,8 +1,8 @@
-"""Every pair of algorithms, or every algorithm against a control, by tests that see only the two of them.
+"""Tests and effect sizes of every pair of algorithms, or of every algorithm against a control.
 
-Unlike Nemenyi's test, what these say about two algorithms does not depend on which others are compared (Benavoli,
-Corani, Mangili 2016); only Holm's correction depends on how many there are. Scores are matrices of sets x algorithms in
-which higher is better (`statistics.orient`).
+Unlike Nemenyi's test, these tests see only the two algorithms, so their result does not depend on which others are
+compared (Benavoli, Corani, Mangili 2016); only Holm's correction depends on the number of pairs. Scores are matrices of
+sets x algorithms in which higher is better (`friedman.orient`).
 
 Sources: Demsar 2006, sections 3.1.3 and 3.2.2; Hodges and Lehmann 1963; Hollander, Wolfe and Chicken 2014, section 3.3
 (interval by inversion); Kerby 2014 (rank-biserial correlation).
@@ -34,9 +34,9 @@ EFFECT_COLUMNS = (
 
 
 def pairs(algorithms: tuple[str, ...], control: str | None = None) -> Pairs:
-    """(a, b) for all pairs in the algorithms' order, or for every other algorithm with the control as b.
+    """Return all pairs (a, b) in the order of the algorithms, or every other algorithm paired with the control as b.
 
-    Failure for a control that is not among them.
+    Raises Failure if the control is not among the algorithms.
     """
     if control is None:
         return tuple(itertools.combinations(algorithms, 2))
@@ -46,9 +46,9 @@ def pairs(algorithms: tuple[str, ...], control: str | None = None) -> Pairs:
 
 
 def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFrame:
-    """`TEST_COLUMNS`: exact Wilcoxon and sign tests of every pair, two-sided, with Holm's correction over the pairs.
+    """Return `TEST_COLUMNS`: exact two-sided Wilcoxon and sign tests of every pair, with Holm's correction.
 
-    smallest_p: the p_holm of the most extreme outcome that this number of sets allows (2^(1-N) times the tests).
+    smallest_p: the p_holm of the most extreme outcome on this number of sets (2^(1-N) times the number of tests).
     """
     check_scores(scores)
     scores = scores.rename(columns=str)
@@ -69,7 +69,7 @@ def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFr
 
 
 def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> pd.DataFrame:
-    """`EFFECT_COLUMNS`: by how much a is better than b, in the scores' unit; low, high: `Shift` at 1 - alpha."""
+    """Return `EFFECT_COLUMNS`: the lead of a over b in the unit of the scores; low, high: `Shift` at 1 - alpha."""
     check_scores(scores)
     scores = scores.rename(columns=str)
     rows = []
@@ -85,7 +85,7 @@ def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> p
 
 @dataclass(frozen=True)
 class Shift:
-    """An estimate of the difference's centre with an interval; infinite where N is too small for the level."""
+    """Estimate of the centre of the differences with its interval, infinite if N is too small for the level."""
 
     estimate: float
     low: float
@@ -93,13 +93,14 @@ class Shift:
 
 
 def hodges_lehmann(differences: exact.Array, alpha: float) -> Shift:
-    """The median of all pairwise means (d_i + d_j) / 2, i <= j, and the shifts that Wilcoxon's test does not reject.
+    """Return the median of all pairwise means (d_i + d_j) / 2, i <= j, and the shifts that Wilcoxon's test accepts.
 
-    The interval is exact, at least 1 - alpha, if the differences are symmetric around their centre; with ties it is
-    wider than need be. It is infinite where even 2^(1-N) is no less than alpha (below six sets for alpha = 0.05).
+    The interval is exact, with coverage of at least 1 - alpha, if the differences are symmetric around their centre;
+    with ties it is wider than necessary. It is infinite if 2^(1-N) >= alpha (below six sets for alpha = 0.05).
     """
     n = len(differences)
-    means = np.sort([(differences[i] + differences[j]) / 2 for i in range(n) for j in range(i, n)])
+    first, second = np.triu_indices(n)
+    means = np.sort((differences[first] + differences[second]) / 2)
     distribution = exact.signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2]
     # The largest c with P(W < c) <= alpha/2: the c-th pairwise mean from either end bounds the interval.
     c = int(np.searchsorted(np.cumsum(distribution), alpha / 2, side="right"))
@@ -108,7 +109,7 @@ def hodges_lehmann(differences: exact.Array, alpha: float) -> Shift:
 
 
 def rank_biserial(differences: exact.Array) -> float:
-    """Matched-pairs rank-biserial correlation: (R+ - R-) over the sum of all ranks, from -1 to 1.
+    """Return the matched-pairs rank-biserial correlation: (R+ - R-) over the sum of all ranks, from -1 to 1.
 
     Sets on which both are equal count for neither, so they pull it towards 0.
     """

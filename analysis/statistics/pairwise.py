@@ -1,8 +1,8 @@
-"""Everything beyond the omnibus and Nemenyi tests, as tidy frames: one for each CSV file of the same columns.
+"""Pairwise tests, effect sizes, intervals, stability and power, as one tidy frame per CSV file.
 
-Computed once, for every setting of the tests; docs/analysis.md describes every column. What is said over sets takes
-blocks (`layout`): where a set has several columns, their mean. Differences are a - b, turned round on sets where lower
-is better, so positive always means that a is better.
+They are computed once, for every setting of the tests; docs/analysis.md describes every column. Statements over sets
+use blocks (`design`): the mean of a set's columns if it has several. Differences are a - b, negated on sets on which
+lower is better, so that positive always means that a is better.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
 EFFECT_COLUMNS = (
     *pairs.EFFECT_COLUMNS,
     *bootstrap.IMPROVEMENT_COLUMNS[2:],
-    *("detectable", "detectable_alone"),  # planner.detectable_pair, with Holm's first step and without correction
+    *("detectable", "detectable_alone"),  # `planner.detectable_pair` with Holm's first step, and without correction
 )
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one comparison's design can show: before looking at the scores, and given the runs' variance."""
+    """Limits of one comparison: those of its design alone, and those given the variance of its runs."""
 
     setting: str
     num_sets: int
     num_algorithms: int
-    num_runs: float  # replicates, harmonic mean over the algorithms: a mean's variance goes with 1/R
+    num_runs: float  # replicates, harmonic mean over the algorithms: the variance of a mean is proportional to 1/R
     nemenyi: power.DesignLimits
-    smallest_num_runs: int  # at which a pair can differ on one set (Mann-Whitney with Holm)
+    smallest_num_runs: int  # the fewest runs with which a pair can differ on one set (Mann-Whitney with Holm)
     model: simulation.VarianceModel
     detectable: tuple[planner.Detectable, ...]
-    false_positives: tuple[planner.FalsePositives, ...]  # empty where runs' spread is not known
-    luck: planner.Luck | None  # what that spread does to the omnibus test; None where it is not known
-    pair: float  # the median of the pairs' own detectable differences, with Holm's correction; may be infinite
+    false_positives: tuple[planner.FalsePositives, ...]  # empty if the variance of runs is unknown
+    luck: planner.Luck | None  # effect of that variance on the omnibus test; None if it is unknown
+    pair: float  # median of the pairs' detectable differences with Holm's correction; may be infinite
     pair_alone: float  # the same without correction
 
 
 @dataclass(frozen=True)
 class PairwiseResults:
-    """Frames with the columns of their modules and `setting` before them, where there are settings."""
+    """Frames with the columns of their modules, preceded by `setting` if they depend on it."""
 
-    skipped: str  # why nothing is said of sizes over sets; empty where it is
+    skipped: str  # the reason if nothing is computed over sets, else empty
     wilcoxon: pd.DataFrame
     effects: pd.DataFrame
-    bayesian: pd.DataFrame  # of percent only, in which the region of practical equivalence is given
+    bayesian: pd.DataFrame  # for percentages only, the unit of the region of practical equivalence
     intervals: pd.DataFrame
     sets: pd.DataFrame  # Kruskal-Wallis
     set_pairs: pd.DataFrame  # Mann-Whitney
@@ -64,95 +64,89 @@ class PairwiseResults:
     checks: pd.DataFrame
     pool: pd.DataFrame
     limits: tuple[Limits, ...]  # one for each setting with tests
-    plan: pd.DataFrame | None  # for all sets, where asked for
+    plan: pd.DataFrame | None  # for all sets, if requested
 
 
 def gather(
     comparisons: Sequence[RankTests],
     runs: tuple[pd.DataFrame, pd.DataFrame],
-    layout: Design,
+    design: Design,
     rules: tuple[Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]],
     options: AnalyzeOptions,
 ) -> PairwiseResults:
-    """All of it, from the run table (`scores.run_table`) and the block matrices of further selection rules.
+    """Compute all results from the run table (`scores.run_table`) and the block matrices of further selection rules.
 
-    Both twice: as they are, and as they count in the strict setting.
+    runs, rules: each twice, for all sets and for the strict setting.
     """
-    units = sorted(set(layout.units.values()))
+    units = sorted(set(design.units.values()))
     skipped = ""
     if len(units) > 1:
-        noun = f"{layout.noun}s"
+        noun = f"{design.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = [dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(one, layout.shown) for one in runs]
-    of_settings = [rows[comparison.setting == STRICT] for comparison in comparisons]
-    parts = [
-        _Setting(comparison, own, layout, rules[comparison.setting == STRICT], options)
-        for comparison, own in zip(comparisons, of_settings, strict=True)
-        if not comparison.skipped and not skipped
-    ]
-    by_set = per_set.per_set(*_on_columns(comparisons[0], rows[0], layout, options))
-    found = [(part.name, *part.flips()) for part in parts]
+    rows = [dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(table, design.shown) for table in runs]
+    rows_by_setting = [rows[comparison.setting == STRICT] for comparison in comparisons]
+    parts = []
+    for comparison, setting_rows in zip(comparisons, rows_by_setting, strict=True):
+        if not comparison.skipped and not skipped:
+            setting_rules = rules[comparison.setting == STRICT]
+            parts.append(_Setting(comparison, setting_rows, design, setting_rules, options))
+    # Tests over runs look at each column by itself, whatever block it is in.
+    oriented = design.oriented({name: rows[0][name] for name in comparisons[0].algorithms})
+    frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
+    family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
+    sets, set_pairs = per_set.per_set(frames, options.alpha, family)
+    flips = [(part.name, *part.flips()) for part in parts]
     return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
         effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
         bayesian=_stack([p for p in parts if p.in_points], _Setting.bayesian, bayesian.COLUMNS),
-        intervals=_intervals(comparisons, of_settings, layout, options, over_sets=not skipped),
-        sets=by_set[0],
-        set_pairs=by_set[1],
-        flips=_concat([(name, flips) for name, flips, _ in found], stability.FLIP_COLUMNS),
-        checks=_concat([(name, checks) for name, _, checks in found], stability.CHECK_COLUMNS),
+        intervals=_intervals(comparisons, rows_by_setting, design, options, over_sets=not skipped),
+        sets=sets,
+        set_pairs=set_pairs,
+        flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
+        checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
         pool=_stack([p for p in parts if len(p.scores.columns) > 2], _Setting.pool, stability.POOL_COLUMNS),
         limits=tuple(part.limits() for part in parts),
         plan=parts[0].plan() if parts and options.plan and parts[0].in_points else None,
     )
 
 
-def _on_columns(
-    whole: RankTests, rows: Mapping[str, RowScores], layout: Design, options: AnalyzeOptions
-) -> tuple[dict[str, pd.DataFrame], float, pairs.Pairs]:
-    """What `per_set` takes: the tests over runs look at each column, whatever block it is in."""
-    columns = list(layout.shown)
-    oriented = layout.oriented({name: rows[name] for name in whole.algorithms})
-    frames = {name: row.replicates.reindex(columns=columns) for name, row in oriented.items()}
-    return frames, options.alpha, pairs.pairs(whole.algorithms, _control(options, whole))
-
-
 def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:
-    """The control of the pairwise tests; one algorithm has nothing to be compared with.
+    """Return the control of the pairwise tests.
 
-    Where the control can't have every set, those that can are compared in all pairs.
+    It is None, so that all pairs are compared, if the control lacks a set and is thus not in the comparison.
     """
     return options.control if options.control in comparison.algorithms and len(comparison.algorithms) > 1 else None
 
 
 class _Setting:
-    """One comparison with what its parts share. All scores are oriented: higher is better."""
+    """One comparison with the data that its results share. All scores are oriented: higher is better."""
 
     def __init__(
         self,
         comparison: RankTests,
         rows: Mapping[str, RowScores],
-        layout: Design,
+        design: Design,
         rules: Mapping[str, pd.DataFrame],
         options: AnalyzeOptions,
     ) -> None:
         self.comparison, self.options = comparison, options
         self.name = comparison.setting
-        self.layout, self.rows = _of(comparison, rows, layout)
-        self.rows = self.layout.oriented(self.rows)
-        self.scores = pd.DataFrame({name: self.layout.reduced(row.scores.mean()) for name, row in self.rows.items()})
-        # Replicates x sets, of the rows that have any.
-        self.runs = {name: self.layout.means(row.scores) for name, row in self.rows.items() if not row.mean_of}
-        places = list(comparison.sets), list(comparison.algorithms)
-        self.rules = {rule: orient(other.loc[places], sorted(layout.lower_blocks)) for rule, other in rules.items()}
+        self.design, compared = _select(comparison, rows, design)
+        self.rows = self.design.oriented(compared)
+        self.scores = pd.DataFrame({name: self.design.reduced(row.scores.mean()) for name, row in self.rows.items()})
+        # Replicates x sets, for rows that are more than a published mean.
+        self.runs = {name: self.design.means(row.scores) for name, row in self.rows.items() if not row.mean_of}
+        places, lower = (list(comparison.sets), list(comparison.algorithms)), sorted(design.lower_blocks)
+        self.rules = {rule: orient(matrix.loc[places], lower) for rule, matrix in rules.items()}
         self.control = _control(options, comparison)
 
     @property
     def in_points(self) -> bool:
-        """Whether scores are percentages, of which the options `rope` and `difference` speak."""
-        return set(self.layout.units.values()) == {measures.FRACTION}
+        """True if scores are percentages, the unit of the options `rope` and `difference`."""
+        return set(self.design.units.values()) == {measures.FRACTION}
 
     def wilcoxon(self) -> pd.DataFrame:
         frame = pairs.compare_pairs(self.scores, self.control)
@@ -162,16 +156,14 @@ class _Setting:
     @cached_property
     def effects(self) -> pd.DataFrame:
         frame = pairs.effects(self.scores, self.options.alpha, self.control)
-        draws = bootstrap.resample(self.rows, self.layout, self.options.bootstrap)
+        draws = bootstrap.resample(self.rows, self.design, self.options.bootstrap)
         family = pairs.pairs(self.comparison.algorithms, self.control)
-        improvements = bootstrap.improvements(self.rows, self.layout, draws, self.options.alpha, family)
+        improvements = bootstrap.improvements(self.rows, self.design, draws, self.options.alpha, family)
         frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
         differences = [difference(self.scores, a, b) for a, b in family]
-        for column, level in (
-            ("detectable", self.options.alpha / len(family)),
-            ("detectable_alone", self.options.alpha),
-        ):
-            frame[column] = [planner.detectable_pair(d, level) for d in differences]
+        alpha, holm = self.options.alpha, self.options.alpha / len(family)
+        frame["detectable"] = [planner.detectable_pair(d, holm) for d in differences]
+        frame["detectable_alone"] = [planner.detectable_pair(d, alpha) for d in differences]
         return frame
 
     def bayesian(self) -> pd.DataFrame:
@@ -180,7 +172,7 @@ class _Setting:
     def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         alpha = self.options.alpha
         columns = {name: row.scores for name, row in self.rows.items()}
-        changed = stability.variants(self.scores, columns, self.rules, alpha, self.layout.means)
+        changed = stability.variants(self.scores, columns, self.rules, alpha, self.design.means)
         return stability.flips(self.scores, alpha, changed, self.control)
 
     def pool(self) -> pd.DataFrame:
@@ -191,7 +183,7 @@ class _Setting:
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
         family = len(pairs.pairs(self.comparison.algorithms, self.control))
-        design = (num_sets, num_runs, alpha)
+        size = (num_sets, num_runs, alpha)
         return Limits(
             setting=self.name,
             num_sets=num_sets,
@@ -200,9 +192,9 @@ class _Setting:
             nemenyi=power.reach(num_algorithms, num_sets, alpha, self.comparison.noun),
             smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
             model=model,
-            detectable=tuple(planner.detectable(model, *design)),
-            false_positives=tuple(planner.false_positives(model, *design)) if model.knows_runs else (),
-            luck=planner.luck(model, *design) if model.knows_runs else None,
+            detectable=tuple(planner.detectable(model, *size)),
+            false_positives=tuple(planner.false_positives(model, *size)) if model.knows_runs else (),
+            luck=planner.luck(model, *size) if model.knows_runs else None,
             pair=_median(self.effects["detectable"]),
             pair_alone=_median(self.effects["detectable_alone"]),
         )
@@ -212,29 +204,32 @@ class _Setting:
         return planner.plan(model, self.options.difference, self.options.alpha)
 
 
-def _of(comparison: RankTests, rows: Mapping[str, RowScores], layout: Design) -> tuple[Design, dict[str, RowScores]]:
-    """The blocks and the rows of a comparison."""
-    own = layout.of(comparison.sets)
-    return own, {name: rows[name].of(own.columns) for name in comparison.algorithms}
+def _select(
+    comparison: RankTests, rows: Mapping[str, RowScores], design: Design
+) -> tuple[Design, dict[str, RowScores]]:
+    """Return the design and the rows of a comparison."""
+    compared = design.select_blocks(comparison.sets)
+    return compared, {name: rows[name].select_columns(compared.columns) for name in comparison.algorithms}
 
 
 def _intervals(
     comparisons: Sequence[RankTests],
-    of_settings: Sequence[Mapping[str, RowScores]],
-    layout: Design,
+    rows_by_setting: Sequence[Mapping[str, RowScores]],
+    design: Design,
     options: AnalyzeOptions,
     over_sets: bool,
 ) -> pd.DataFrame:
-    """Intervals as scores are shown, so not turned round: means over sets only where all point the same way."""
+    """Return the intervals of scores, not oriented; means over sets only if all sets have the same direction."""
     frames = []
-    for position, (comparison, rows) in enumerate(zip(comparisons, of_settings, strict=True)):
-        same_way = len({name in layout.lower_blocks for name in comparison.sets}) == 1
-        frame = _intervals_of(*_of(comparison, rows, layout), options)
+    for position, (comparison, rows) in enumerate(zip(comparisons, rows_by_setting, strict=True)):
+        same_way = len({name in design.lower_blocks for name in comparison.sets}) == 1
+        compared, compared_rows = _select(comparison, rows, design)
+        frame = _intervals_of(compared, compared_rows, options)
         is_mean = frame["dataset"] == bootstrap.OVER_SETS
         keep = is_mean & (over_sets and same_way)
-        if position == 0 and len(_of(comparison, rows, layout)[0].columns) < len(layout.shown):
-            # Columns that some rows don't have, and those that another one stands for.
-            every = _intervals_of(layout, {name: rows[name] for name in comparison.algorithms}, options)
+        if position == 0 and len(compared.columns) < len(design.shown):
+            # Show columns that some rows lack, and those that another column represents.
+            every = _intervals_of(design, {name: rows[name] for name in comparison.algorithms}, options)
             frames.append((comparison.setting, every[every["dataset"] != bootstrap.OVER_SETS]))
         elif position == 0:
             keep |= ~is_mean
@@ -242,15 +237,15 @@ def _intervals(
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 
-def _intervals_of(layout: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
+def _intervals_of(design: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
     rows = {name: row for name, row in rows.items() if row.columns}
-    if not layout.blocks or not rows:
+    if not design.blocks or not rows:
         return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))
-    return bootstrap.intervals(rows, layout, bootstrap.resample(rows, layout, options.bootstrap), options.alpha)
+    return bootstrap.intervals(rows, design, bootstrap.resample(rows, design, options.bootstrap), options.alpha)
 
 
 def _median(differences: pd.Series[float]) -> float:
-    """The upper median: infinity has no neighbour to be averaged with."""
+    """Return the upper median: infinity can't be averaged with its neighbour."""
     return float(sorted(differences.tolist())[len(differences) // 2])
 
 
@@ -261,7 +256,7 @@ def _stack(
 
 
 def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) -> pd.DataFrame:
-    """The frames of all settings below each other, with the column `setting` first; empty with the right columns."""
+    """Concatenate the frames of all settings, with `setting` as first column; if empty, with the right columns."""
     named = [frame.assign(setting=setting)[["setting", *columns]] for setting, frame in frames]
     filled = [frame for frame in named if len(frame)]
     if not filled:
@@ -270,9 +265,16 @@ def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) 
 
 
 def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
-    """The limits of one setting as plain values for `power.json`; what no number of points reaches is null."""
+    """Return the limits of one setting as plain values for `power.json`; infinite differences are null."""
     model = limits.model
-    known = model.knows_runs
+    procedures = {}
+    for limit in limits.detectable:
+        procedures[limit.procedure] = {
+            "smallest_num_sets": limit.smallest_num_sets,
+            "minimum_detectable_difference": _finite(limit.difference),
+            "power_monte_carlo_error": limit.monte_carlo_error,
+        }
+    luck = limits.luck
     return {
         "num_sets": limits.num_sets,
         "num_algorithms": limits.num_algorithms,
@@ -281,29 +283,24 @@ def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
         "critical_difference": limits.nemenyi.critical_difference,
         "largest_possible_difference": limits.nemenyi.largest_difference,
         "interaction_sd": model.interaction,
-        "run_sd": model.run if known else None,
-        "noise_sd": model.noise if known else None,
+        "run_sd": model.run if model.knows_runs else None,
+        "noise_sd": model.noise if model.knows_runs else None,
         "target_power": planner.TARGET,
         "simulations": planner.SIMULATIONS,
-        "procedures": {
-            entry.procedure: {
-                "smallest_num_sets": entry.smallest_num_sets,
-                "minimum_detectable_difference": entry.difference if entry.possible else None,
-                "power_monte_carlo_error": entry.monte_carlo_error,
-            }
-            for entry in limits.detectable
-        },
-        "pair_detectable_difference": limits.pair if math.isfinite(limits.pair) else None,
-        "pair_detectable_difference_alone": limits.pair_alone if math.isfinite(limits.pair_alone) else None,
-        "false_positives": {entry.procedure: rate_fields(entry.rate) for entry in limits.false_positives} or None,
-        "false_positives_of_equal_runs": None
-        if limits.luck is None
-        else {limits.luck.procedure: rate_fields(limits.luck.without_it)},
+        "procedures": procedures,
+        "pair_detectable_difference": _finite(limits.pair),
+        "pair_detectable_difference_alone": _finite(limits.pair_alone),
+        "false_positives": {test.procedure: rate_fields(test.rate) for test in limits.false_positives} or None,
+        "false_positives_of_equal_runs": {luck.procedure: rate_fields(luck.without_it)} if luck is not None else None,
         "smallest_num_runs_per_set": limits.smallest_num_runs,
     }
 
 
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 def rate_fields(rate: planner.Rate) -> dict[str, float]:
-    """A simulated rate with what its simulation leaves open."""
+    """Return a simulated rate with its Monte Carlo error and confidence interval."""
     low, high = rate.interval
     return {"rate": rate.value, "monte_carlo_error": rate.monte_carlo_error, "low": low, "high": high}

@@ -1,6 +1,6 @@
-"""What holds on one evaluation set: tests over runs, which are independent trainings and thus proper blocks there.
+"""Tests on single evaluation sets: Kruskal-Wallis and Mann-Whitney over runs, which are independent trainings.
 
-Nothing here says anything about other sets; that is what the tests over sets are for.
+Their results hold for the one set only; the tests over sets generalise to other sets.
 
 Sources: Kruskal and Wallis 1952; Mann and Whitney 1947; Holm 1979.
 """
@@ -31,12 +31,12 @@ PAIR_COLUMNS = (
 
 
 def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`SET_COLUMNS`: Kruskal-Wallis on every set, and `PAIR_COLUMNS`: Mann-Whitney of every pair on every set.
+    """Return `SET_COLUMNS`: Kruskal-Wallis on every set, and `PAIR_COLUMNS`: Mann-Whitney of every pair on every set.
 
-    runs: algorithm -> runs x sets, higher is better, NaN where a run has no score. An algorithm without any on a set
-    can't have one there, and is not compared there. Kruskal-Wallis is corrected by Holm over the sets, Mann-Whitney by
-    Holm over the pairs of one set. `p_chi_square` is what papers print, of num_algorithms - 1 degrees of freedom; it is
-    decided by `p`, which is never below 1 / (PERMUTATIONS + 1).
+    runs: algorithm -> runs x sets, higher is better, NaN if a run has no score. An algorithm without any score on a set
+    is not compared there. Kruskal-Wallis is corrected by Holm over the sets, Mann-Whitney over the pairs of one set.
+    `p_chi_square` is the approximation that papers print, with num_algorithms - 1 degrees of freedom; the permutation
+    p-value `p` decides, which is never below 1 / (PERMUTATIONS + 1).
     """
     datasets = [str(name) for name in next(iter(runs.values()))]
     omnibus = pd.DataFrame([_kruskal(runs, dataset) for dataset in datasets], columns=list(SET_COLUMNS[:-3]))
@@ -46,19 +46,20 @@ def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tu
     omnibus["p_holm"] = corrected
     omnibus["significant"] = corrected < alpha
     omnibus["skipped"] = [_why_not(runs, dataset) for dataset in datasets]
-    allowed = dict(zip(datasets, omnibus["significant"].tolist(), strict=True))
-    pairs = [row for dataset in datasets for row in _pair_rows(runs, dataset, alpha, family, allowed[dataset])]
+    pairs: list[tuple[object, ...]] = []
+    for dataset, is_significant in zip(datasets, omnibus["significant"].tolist(), strict=True):
+        pairs += _pair_rows(runs, dataset, alpha, family, is_significant)
     return omnibus.reindex(columns=list(SET_COLUMNS)), pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
 
 
 def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:
-    """The scores on a set of every algorithm that has any, rounded so that a tie is a tie."""
-    found = {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}
-    return {name: values for name, values in found.items() if len(values)}
+    """Return the scores on a set for every algorithm that has any, rounded so that ties are exact."""
+    samples = {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}
+    return {name: values for name, values in samples.items() if len(values)}
 
 
 def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
-    """Why there is no test on a set; empty where there is."""
+    """Return the reason why there is no test on a set; empty if there is one."""
     samples = _samples(runs, dataset)
     single = [name for name, values in samples.items() if len(values) < 2]
     if len(samples) < 2:
@@ -69,9 +70,9 @@ def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
 
 
 def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, int, float, float, float]:
-    """H, and its p by permutation and by chi-square.
+    """Return a set's first `SET_COLUMNS`: sizes, H, and its p by permutation and by chi-square.
 
-    That approximation gives 0.027 where three runs of three methods don't overlap, whose probability is 0.0036.
+    If three runs each of three methods don't overlap, chi-square gives 0.027; the exact probability is 0.0036.
     """
     from scipy import stats
 
@@ -90,13 +91,13 @@ def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, 
 
 @cache
 def _null_distribution(ranks: tuple[float, ...], sizes: tuple[int, ...], number: int) -> Array:
-    """What `_between` is if every order of the runs is as likely, drawn; the same for all sets without ties."""
+    """Draw the null distribution of `_between`; cached, since it is the same for all sets without ties."""
     generator = np.random.default_rng(SEED)
     return _between(generator.permuted(np.tile(ranks, (number, 1)), axis=1), sizes)
 
 
 def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:
-    """Sum over groups of (rank sum)^2 / size, with which H grows; ranks: arrangements x runs, groups side by side."""
+    """Return the sum over groups of (rank sum)^2 / size, monotonic in H; ranks: arrangements x runs, group by group."""
     starts = np.cumsum((0, *sizes[:-1]))
     sums = np.add.reduceat(ranks, starts, axis=1)
     result: Array = (sums**2 / np.array(sizes)).sum(axis=1)
@@ -106,7 +107,7 @@ def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:
 def _pair_rows(
     runs: Mapping[str, pd.DataFrame], dataset: str, alpha: float, family: Pairs, allowed: bool
 ) -> list[tuple[object, ...]]:
-    """The Mann-Whitney tests of one set; none where its omnibus test was skipped."""
+    """Return the Mann-Whitney tests of one set; none if its omnibus test was skipped."""
     samples = _samples(runs, dataset)
     family = tuple(pair for pair in family if set(pair) <= set(samples))
     if _why_not(runs, dataset) or not family:

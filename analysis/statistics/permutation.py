@@ -1,7 +1,7 @@
-"""The null distribution of Friedman's statistic from the ranks themselves, for designs too small for an approximation.
+"""Permutation distribution of Friedman's statistic, for designs too small for an approximation.
 
-If all algorithms are equal, each set's ranks may stand in any order (Friedman 1937; Conover 1999, section 5.8). All
-orders are gone through where they are few, else a seeded sample of them.
+If all algorithms are equal, every order of a set's ranks is equally likely (Friedman 1937; Conover 1999, section 5.8).
+All orders are enumerated if they are few, else a seeded sample of them.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 
 from biasbed.analysis.statistics.exact import Array
 
-RankRows = tuple[tuple[float, ...], ...]  # of each set: its ranks, sorted
+RankRows = tuple[tuple[float, ...], ...]  # per set: its ranks, sorted
 
 # On fewer sets than this, F's distribution is off by more than a point (docs/calibration.md).
 FEWEST_SETS = 6
 LARGEST_EXACT = 60_000  # orders
-SAMPLE = 20_000  # orders where there are more
+SAMPLE = 20_000  # orders that are drawn if there are more
 
 
 def friedman_p(ranks: Array) -> float:
-    """The share of orders within sets whose sums of ranks lie at least as far apart; ranks [sets, algorithms].
+    """Return the share of orders within sets whose rank sums spread at least as far; ranks [sets, algorithms].
 
-    Independent of the order of sets and algorithms. A sample counts the observed order too, so that p is never zero.
+    It does not depend on the order of sets and algorithms. A sample includes the observed order, so p is never zero.
     """
     rows = tuple(sorted(map(tuple, np.sort(ranks, axis=1).tolist())))
     return float(_p(ranks.sum(axis=0)[None], rows)[0])
 
 
 def agreement_p(ranks: Array) -> float:
-    """The probability that all sets order equal algorithms alike, if they have the ties that the first has.
+    """Return the probability that all sets order equal algorithms alike, with the ties of the first set.
 
-    Each set after the first must fall on the same of k!/(t! ...) orders; ranks [sets, algorithms].
+    Each further set must hit the same of k!/(t! ...) orders; ranks [sets, algorithms].
     """
     _, ties = np.unique(ranks[0], return_counts=True)
     orders = math.factorial(ranks.shape[1]) / math.prod(math.factorial(number) for number in ties.tolist())
@@ -42,13 +42,13 @@ def agreement_p(ranks: Array) -> float:
 
 
 def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
-    """`friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
+    """Return `friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
     ranks = tuple(range(1, mean_ranks.shape[1] + 1))
     return _p(mean_ranks * num_sets, (ranks,) * num_sets)
 
 
 def _p(sums: Array, rows: RankRows) -> Array:
-    """p of each of the rank sums [n, k]."""
+    """Return the p-value of each row of rank sums [n, k]."""
     is_exact = math.factorial(len(rows[0])) ** (len(rows) - 1) <= LARGEST_EXACT
     null = _null(rows, is_exact)
     as_far = len(null) - np.searchsorted(null, _spread(sums) - 1e-9)
@@ -56,9 +56,9 @@ def _p(sums: Array, rows: RankRows) -> Array:
     return result
 
 
-@functools.lru_cache(maxsize=64)  # most variants of a comparison have the same ties; half a megabyte each at most
+@functools.lru_cache(maxsize=64)  # most variants of a comparison have the same ties; at most half a megabyte each
 def _null(rows: RankRows, is_exact: bool) -> Array:
-    """How far apart rank sums lie among equal algorithms: of all orders within sets, or of a sample; sorted."""
+    """Return the sorted spreads of rank sums of equal algorithms, over all orders within sets or a sample of them."""
     ranks = np.array(rows, dtype="float64")
     num_sets, k = ranks.shape
     if is_exact:
@@ -73,6 +73,6 @@ def _null(rows: RankRows, is_exact: bool) -> Array:
 
 
 def _spread(sums: Array) -> Array:
-    """Sum of squared deviations of the rank sums [n, k]: rises with chi-square and with F."""
+    """Return the sum of squared deviations of the rank sums [n, k], which is monotonic in chi-square and in F."""
     spread: Array = ((sums - sums.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     return spread

@@ -1,4 +1,4 @@
-"""What a comparison of k algorithms on N sets can show at all, before any number is looked at."""
+"""Limits of a design: the differences that k algorithms on N sets can show, whatever the scores are."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-DIGITS = 9  # against rounding errors right at a whole number
+DIGITS = 9  # guards against rounding errors next to an integer
 
 
 @dataclass(frozen=True)
 class DesignLimits:
-    """The limits that k and N set."""
+    """Limits that follow from k and N."""
 
     num_algorithms: int
     num_sets: int
     alpha: float
-    smallest_num_sets: int  # at which anything can be significant
+    smallest_num_sets: int  # below it no outcome can be significant
     critical_difference: float | None = None  # in ranks; None for two algorithms
     largest_difference: float | None = None  # the largest possible difference of average ranks
-    noun: str = "set"  # what a block is called
+    noun: str = "set"  # the word for a block
 
     @property
     def possible(self) -> bool:
-        """Whether any outcome at all would have been significant."""
+        """True if some outcome would have been significant."""
         return self.num_sets >= self.smallest_num_sets
 
     @property
     def sentence(self) -> str:
+        """Sentence for the report that states these limits."""
         k, n = self.num_algorithms, f"{self.num_sets} {self.noun}s"
         few = f"{self.smallest_num_sets} {self.noun}s"
         if self.critical_difference is None:
@@ -47,7 +48,7 @@ class DesignLimits:
 
 @cache
 def nemenyi_quantile(num_algorithms: int, alpha: float) -> float:
-    """q of the Nemenyi test: the studentized range's upper quantile for infinite degrees of freedom over sqrt 2.
+    """Return q of the Nemenyi test: the studentized range's upper quantile with infinite degrees of freedom / sqrt 2.
 
     Demsar 2006, table 5a, e.g. 2.569 for four algorithms at 0.05.
     """
@@ -57,15 +58,15 @@ def nemenyi_quantile(num_algorithms: int, alpha: float) -> float:
 
 
 def critical_difference(num_algorithms: int, num_sets: int, alpha: float) -> float:
-    """Difference of average ranks beyond which the Nemenyi test rejects: q sqrt(k(k+1) / 6N) (Demsar 2006)."""
+    """Return the difference of average ranks above which Nemenyi's test rejects: q sqrt(k(k+1) / 6N) (Demsar 2006)."""
     k = num_algorithms
     return nemenyi_quantile(k, alpha) * math.sqrt(k * (k + 1) / (6 * num_sets))
 
 
 def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -> DesignLimits:
-    """What this design can show: against the Nemenyi test, for two algorithms the exact Wilcoxon and sign tests.
+    """Return the limits of a design under Nemenyi's test; for two algorithms under the exact Wilcoxon and sign tests.
 
-    noun: what a block is called in sentences.
+    noun: the word for a block in sentences.
     """
     k = num_algorithms
     if k < 3:
@@ -76,7 +77,7 @@ def reach(num_algorithms: int, num_sets: int, alpha: float, noun: str = "set") -
 
 
 def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:
-    """The fewest sets on which exact Wilcoxon tests can reject one of `num_tests` hypotheses with Holm's correction.
+    """Return the fewest sets on which exact Wilcoxon tests can reject one of `num_tests` hypotheses under Holm.
 
     The most extreme outcome, one algorithm ahead on every set, has a two-sided p of 2^(1-N), and Holm's first step
     multiplies it by the number of tests.
@@ -85,9 +86,9 @@ def smallest_num_sets_wilcoxon(num_tests: int, alpha: float) -> int:
 
 
 def smallest_num_runs_mann_whitney(num_tests: int, alpha: float) -> int:
-    """The fewest runs of each of two algorithms with which Mann-Whitney can reject under Holm's correction.
+    """Return the fewest runs of each of two algorithms with which Mann-Whitney can reject under Holm's correction.
 
-    All runs of one above all of the other: a two-sided p of 2 / C(2R, R).
+    If all runs of one lie above all runs of the other, the two-sided p is 2 / C(2R, R).
     """
     runs = 2
     while 2 / math.comb(2 * runs, runs) * num_tests >= alpha:
@@ -96,5 +97,5 @@ def smallest_num_runs_mann_whitney(num_tests: int, alpha: float) -> int:
 
 
 def _first_above(bound: float) -> int:
-    """The smallest whole number beyond a bound."""
+    """Return the smallest integer above a bound."""
     return math.floor(round(bound, DIGITS)) + 1

@@ -1,9 +1,9 @@
-"""Score tables drawn from a model of the runs, and the tests on many of them at once.
+"""Simulated score tables from a variance model of the runs, and the tests vectorised over many tables.
 
 The model is a two-way layout: score = set + algorithm + interaction + run + noise. Interaction: an algorithm is better
-on some sets than on others. Run: one training is better than another on all sets. Noise: what is left. A mean over R
-runs has the last two divided by R. The tests are those of `friedman` and `pairs` (their tests show that they
-decide alike), without ties, over the first axis of an array simulations x sets x algorithms; higher is better.
+on some sets than on others. Run: one training is better than another on all sets. Noise: the rest. The variances of the
+last two are divided by R in a mean over R runs. The tests are those of `friedman` and `pairs` (the test suite checks
+that they agree), without ties, on arrays simulations x sets x algorithms; higher is better.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from biasbed.analysis.statistics import exact, permutation, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
-AT_ONCE = 100_000  # numbers that are ranked at a time, for a processor's cache: those of all pairs take gigabytes
+AT_ONCE = 100_000  # numbers ranked at a time, to fit the processor's cache; all pairs at once would take gigabytes
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # of pairs: 1 the first is better, -1 the second, 0 not told apart
+Verdicts = np.ndarray[Any, np.dtype[np.int64]]  # per pair: 1 the first is better, -1 the second, 0 not told apart
 ColumnPairs = list[tuple[int, int]]  # of algorithms, by their columns
 
 
 @dataclass(frozen=True)
 class VarianceModel:
-    """Where the scores' variance comes from, in points."""
+    """Components of the scores' variance, in points."""
 
-    interactions: Array  # sets x algorithms: what was observed, centred, with runs' part taken out
+    interactions: Array  # sets x algorithms: observed residuals, without the runs' share
     run: float  # standard deviation between runs, common to all sets
-    noise: float  # standard deviation of one run on one set, beyond that
+    noise: float  # further standard deviation of one run on one set
 
     @property
     def interaction(self) -> float:
@@ -47,23 +47,23 @@ class VarianceModel:
 
     @property
     def knows_runs(self) -> bool:
-        """Whether any algorithm has two runs, so that runs' part can be told from the interactions."""
+        """True if an algorithm has two runs, so that their variance can be told from the interactions."""
         return not math.isnan(self.run)
 
 
 def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> VarianceModel:
-    """The model behind a score table (sets x algorithms) and its runs (algorithm -> runs x sets), by mean squares.
+    """Estimate the model from a score table (sets x algorithms) and its runs (algorithm -> runs x sets).
 
-    A run may be a replicate, and a set a block of several columns: its mean over them counts. Only runs with a score on
-    every set are used for the runs' part. Where no algorithm has two of them it is NaN, and the interactions contain
-    it.
+    Mean squares are used. A run may be a replicate, and a set a block, represented by the mean over its columns. Only
+    runs with a score on every set count for the variance of runs. It is NaN if no algorithm has two of these; the
+    interactions then contain it.
     """
     matrix = scores.to_numpy(dtype="float64")
     num_sets, num_algorithms = matrix.shape
     residuals = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
     # Unbiased for the variance: N k residuals have (N-1)(k-1) degrees of freedom.
     residuals *= math.sqrt(num_sets * num_algorithms / ((num_sets - 1) * (num_algorithms - 1)))
-    # Contiguous: how a frame lies in memory decides in which order it is summed, and so the last digits.
+    # Contiguous: the memory layout of a frame decides the order of summation, and so the last digits.
     complete = [np.ascontiguousarray(frame.dropna(), dtype="float64") for frame in runs.values()]
     run, noise = _run_variance([frame for frame in complete if len(frame) > 1])
     per_mean = noise**2 * float(np.mean([1 / len(frame) for frame in runs.values()])) if runs else math.nan
@@ -73,7 +73,7 @@ def estimate(scores: pd.DataFrame, runs: Mapping[str, pd.DataFrame]) -> Variance
 
 
 def _run_variance(frames: list[Array]) -> tuple[float, float]:
-    """Standard deviations of runs and of what is left, pooled over algorithms; NaN without repeated runs."""
+    """Return the standard deviations of runs and of noise, pooled over algorithms; NaN without repeated runs."""
     if not frames:
         return math.nan, math.nan
     num_sets = frames[0].shape[1]
@@ -98,12 +98,11 @@ def draw(
     exchangeable: bool = False,
     seed: int = SEED,
 ) -> Array:
-    """Score tables (simulations x sets x algorithms) of equally good algorithms, means over `num_runs` runs each.
+    """Draw score tables (simulations x sets x algorithms) of equally good algorithms, means over `num_runs` runs.
 
-    A new set's interactions are those of an observed set, all algorithms together and with a random sign: sets keep
-    their different spreads, related methods stay alike, and no difference leans to a side. Which algorithm comes first
-    is drawn for every table; exchangeable: for every set anew, so that algorithms have nothing of their own but luck.
-    Sets' own levels are left out, as no test looks at them.
+    Each new set takes the interactions of an observed set, all algorithms together, with a random sign: sets keep their
+    spreads, related methods stay alike, and differences are symmetric. The algorithms are permuted once per table;
+    exchangeable: once per set, so that only luck distinguishes them. Levels of sets are omitted, as no test uses them.
     """
     generator = np.random.default_rng(seed)
     observed, num_algorithms = model.interactions.shape
@@ -115,7 +114,7 @@ def draw(
         scale = 1 / math.sqrt(num_runs)
         tables = tables + generator.normal(0, model.run * scale, (num_simulations, 1, num_algorithms))
         tables = tables + generator.normal(0, model.noise * scale, tables.shape)
-    # A set drawn twice makes ties, which the fast tests don't handle; this breaks them at random.
+    # A set that is drawn twice makes ties, which the fast tests don't handle; break them at random.
     result: Array = tables + generator.normal(0, 1e-6, tables.shape)
     return result
 
@@ -124,17 +123,17 @@ def draw(
 
 
 def decide(tables: Array, alpha: float, procedure: str) -> Verdicts:
-    """What a pairwise procedure (`planner.procedures`) says, whatever the omnibus test does: simulations x pairs.
+    """Return the verdicts of a pairwise procedure (`planner.procedures`), simulations x pairs, without an omnibus test.
 
-    Those with a control compare the first algorithm with each other one, the rest compare all pairs.
+    A procedure with a control compares the first algorithm with every other; the rest compare all pairs.
     """
     pairs = _pairs(tables.shape[2], procedure == "wilcoxon_holm_control")
-    told = _nemenyi if procedure == "nemenyi" else _wilcoxon_holm
-    return np.concatenate([told(part, pairs, alpha) for part in _parts(tables, len(pairs))])
+    test = _nemenyi if procedure == "nemenyi" else _wilcoxon_holm
+    return np.concatenate([test(part, pairs, alpha) for part in _parts(tables, len(pairs))])
 
 
 def _parts(tables: Array, across: int) -> list[Array]:
-    """The same tables, few enough at a time; each is decided by itself. across: what is ranked per set."""
+    """Split the tables into parts that fit the cache; across: numbers that are ranked per set."""
     return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
 
 
@@ -144,18 +143,18 @@ def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     first, second = np.array(pairs).T
     lead = ranks[:, second] - ranks[:, first]
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
-    told: Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
-    return told
+    verdicts: Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    return verdicts
 
 
 def _wilcoxon_holm(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     balance, p = wilcoxon(tables, pairs)
-    told: Verdicts = np.sign(balance) * (exact.holm(p) < alpha)
-    return told
+    verdicts: Verdicts = np.sign(balance) * (exact.holm(p) < alpha)
+    return verdicts
 
 
 def omnibus(tables: Array, alpha: float) -> BoolArray:
-    """Whether equality is rejected, of each simulation; for two algorithms by Wilcoxon's test."""
+    """Return which simulations reject equality (for two algorithms by Wilcoxon's test)."""
     return np.concatenate([_omnibus(part, alpha) for part in _parts(tables, tables.shape[2])])
 
 
@@ -168,14 +167,14 @@ def _omnibus(tables: Array, alpha: float) -> BoolArray:
 
 
 def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:
-    """p of the omnibus test from mean ranks (simulations x algorithms) without ties: on few sets by permutation."""
+    """Return p of the omnibus test from untied mean ranks (simulations x algorithms); by permutation on few sets."""
     if num_sets < permutation.FEWEST_SETS:
         return permutation.untied_friedman_p(mean_ranks, num_sets)
     return iman_davenport_p(mean_ranks, num_sets)
 
 
 def iman_davenport_p(mean_ranks: Array, num_sets: int) -> Array:
-    """p of Iman and Davenport's F from mean ranks (simulations x algorithms) without ties."""
+    """Return p of Iman and Davenport's F from mean ranks (simulations x algorithms) without ties."""
     from scipy import stats
 
     k = mean_ranks.shape[1]
@@ -187,14 +186,14 @@ def iman_davenport_p(mean_ranks: Array, num_sets: int) -> Array:
 
 
 def friedman_chi2(mean_ranks: Array, num_sets: int) -> Array:
-    """Friedman's chi-square from mean ranks (simulations x algorithms) without ties (Demsar 2006, section 3.2.2)."""
+    """Return Friedman's chi-square from mean ranks (simulations x algorithms) without ties (Demsar 2006, 3.2.2)."""
     k = mean_ranks.shape[1]
     result: Array = 12 * num_sets / (k * (k + 1)) * ((mean_ranks - (k + 1) / 2) ** 2).sum(axis=1)
     return result
 
 
 def wilcoxon(tables: Array, pairs: ColumnPairs) -> tuple[Verdicts, Array]:
-    """Wilcoxon's signed-rank test of each pair: rank sums for minus against the first, and exact two-sided p.
+    """Return the rank sums for minus against the first of each pair, and Wilcoxon's exact two-sided p.
 
     Both are simulations x pairs; without ties.
     """
@@ -209,7 +208,7 @@ def wilcoxon(tables: Array, pairs: ColumnPairs) -> tuple[Verdicts, Array]:
 
 
 def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Ranks along the last axis, 1 = smallest."""
+    """Rank along the last axis, 1 = smallest."""
     order = np.argsort(values, axis=-1)
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(1, values.shape[-1] + 1), axis=-1)
@@ -218,5 +217,5 @@ def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _pairs(num_algorithms: int, control: bool) -> ColumnPairs:
     if control:
-        return [(0, other) for other in range(1, num_algorithms)]
+        return [(0, column) for column in range(1, num_algorithms)]
     return list(itertools.combinations(range(num_algorithms), 2))

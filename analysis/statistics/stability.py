@@ -1,8 +1,8 @@
-"""Which conclusions would be others with an algorithm, a set or a run less, another selection rule or another alpha?
+"""Stability of conclusions: those that flip without an algorithm, a set or a run, or with another rule or alpha.
 
-A conclusion is what the analysis says: whether the algorithms differ (Iman-Davenport), and of every pair which one is
-better or that they are not told apart (Nemenyi; Wilcoxon with Holm), pairs only under a significant omnibus test.
-Scores are matrices of sets x algorithms in which higher is better (`statistics.orient`).
+The conclusions are those of the analysis: whether the algorithms differ (Iman-Davenport), and for every pair which one
+is better or that they are not told apart (Nemenyi; Wilcoxon with Holm), pairs only under a significant omnibus test.
+Scores are matrices of sets x algorithms in which higher is better (`friedman.orient`).
 """
 
 from __future__ import annotations
@@ -30,49 +30,46 @@ CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips"
 
 @dataclass(frozen=True)
 class Variant:
-    """The same comparison with one thing changed."""
+    """Comparison with one thing changed."""
 
     change: str  # leave_one_algorithm_out, leave_one_set_out, one_run_less, selection_rule, alpha
-    what: str  # the name of what was left out, or the new value
+    subject: str  # the name of what is left out, or the new value
     scores: pd.DataFrame
     alpha: float
 
 
 def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[PairClaim, str]:
-    """Every claim and what is said about it; empty where there is nothing to test.
+    """Return every claim with its verdict; empty if there is nothing to test.
 
-    Of two algorithms there is Wilcoxon's test only, as in the analysis. Where the control is gone, all pairs remain
-    comparable only by Nemenyi's test.
+    Two algorithms are compared by Wilcoxon's test only, as in the analysis. If the control is left out, only Nemenyi's
+    test remains.
     """
     if friedman.why_not_testable(scores):
         return {}
-    # In NumPy: there are as many variants as runs.
+    # In NumPy for speed: there are at least as many variants as runs.
     values = scores.to_numpy(dtype="float64")
     columns = dict(zip(map(str, scores), values.T, strict=True))
-    found: dict[PairClaim, str] = {}
+    verdicts: dict[PairClaim, str] = {}
     differ = True
     if len(columns) > 2:
         ranks = friedman.ranks_of(values)
         differ = friedman.friedman(ranks).p < alpha
-        found[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
+        verdicts[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
         mean_ranks = dict(zip(columns, ranks.mean(axis=0).tolist(), strict=True))
-        found |= _nemenyi(mean_ranks, len(scores), alpha, differ)
+        verdicts |= _nemenyi(mean_ranks, len(scores), alpha, differ)
     if control is None or control in columns:
-        found |= _wilcoxon(columns, alpha, control, differ)
-    return found
+        verdicts |= _wilcoxon(columns, alpha, control, differ)
+    return verdicts
 
 
 def _nemenyi(mean_ranks: Mapping[str, float], num_sets: int, alpha: float, differ: bool) -> dict[PairClaim, str]:
-    """By the critical difference, which decides as the p-values do and takes no time."""
+    """Return Nemenyi's verdicts by the critical difference, which decides as the p-values do and is fast."""
     critical = power.critical_difference(len(mean_ranks), num_sets, alpha)
-    return {
-        (NEMENYI, a, b): _verdict(a, b, mean_ranks[b] - mean_ranks[a], differ and _apart(mean_ranks, a, b, critical))
-        for a, b in itertools.combinations(mean_ranks, 2)
-    }
-
-
-def _apart(mean_ranks: Mapping[str, float], a: str, b: str, critical: float) -> bool:
-    return abs(mean_ranks[a] - mean_ranks[b]) > critical
+    verdicts: dict[PairClaim, str] = {}
+    for a, b in itertools.combinations(mean_ranks, 2):
+        lead = mean_ranks[b] - mean_ranks[a]
+        verdicts[NEMENYI, a, b] = _verdict(a, b, lead, differ and abs(lead) > critical)
+    return verdicts
 
 
 def _wilcoxon(
@@ -80,12 +77,12 @@ def _wilcoxon(
 ) -> dict[PairClaim, str]:
     family = pairs(tuple(columns), control)
     differences: exact.Array = np.stack([columns[a] - columns[b] for a, b in family])
-    found = exact.wilcoxon_of_each(differences.round(DIGITS))
-    adjusted = exact.holm(np.array([test.p for test in found])).tolist()
-    return {
-        (WILCOXON, a, b): _verdict(a, b, test.balance, differ and p < alpha)
-        for (a, b), test, p in zip(family, found, adjusted, strict=True)
-    }
+    tests = exact.wilcoxon_of_each(differences.round(DIGITS))
+    adjusted = exact.holm(np.array([test.p for test in tests])).tolist()
+    verdicts: dict[PairClaim, str] = {}
+    for (a, b), test, p in zip(family, tests, adjusted, strict=True):
+        verdicts[WILCOXON, a, b] = _verdict(a, b, test.balance, differ and p < alpha)
+    return verdicts
 
 
 def _verdict(a: str, b: str, lead: float, significant: bool) -> str:
@@ -104,10 +101,10 @@ def variants(
     alpha: float,
     reduced: Callable[[pd.DataFrame], pd.DataFrame] = lambda means: means,
 ) -> Iterator[Variant]:
-    """Everything that is changed. rules: further selection rules' score matrices.
+    """Yield every variant of the comparison.
 
-    runs: algorithm -> replicates x columns; reduced: makes a value for each set of every row from one for each column,
-    where a set has several.
+    runs: algorithm -> replicates x columns. rules: score matrices under further selection rules. reduced: averages the
+    columns of each set if a set has several.
     """
     for name in scores:
         yield Variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
@@ -119,19 +116,19 @@ def variants(
             values = scores.to_numpy(dtype="float64", copy=True)
             values[:, scores.columns.get_loc(name)] = means
             yield Variant("one_run_less", str(run_id), pd.DataFrame(values, scores.index, scores.columns), alpha)
-    for rule, other in rules.items():
-        yield Variant("selection_rule", rule, other, alpha)
+    for rule, matrix in rules.items():
+        yield Variant("selection_rule", rule, matrix, alpha)
     for other_alpha in ALPHAS:
         if other_alpha != alpha:
             yield Variant("alpha", f"{other_alpha:g}", scores, other_alpha)
 
 
 def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs x columns: the mean of all other runs, NaN where no other has a value."""
+    """Return for each run the mean of all other runs (runs x columns); NaN if no other run has a value."""
     values = runs.to_numpy(dtype="float64")
-    known = np.isfinite(values)
-    rows = [np.delete(np.where(known, values, 0.0), i, axis=0).sum(axis=0) for i in range(len(values))]
-    number = known.sum(axis=0) - known
+    is_present = np.isfinite(values)
+    rows = [np.delete(np.where(is_present, values, 0.0), i, axis=0).sum(axis=0) for i in range(len(values))]
+    number = is_present.sum(axis=0) - is_present
     means = np.divide(np.array(rows).reshape(values.shape), number, out=np.full_like(values, np.nan), where=number > 0)
     return pd.DataFrame(means, index=runs.index, columns=runs.columns)
 
@@ -139,7 +136,7 @@ def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
 def flips(
     scores: pd.DataFrame, alpha: float, changed: Iterable[Variant], control: str | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`FLIP_COLUMNS`, one row per claim that a change overturns, and `CHECK_COLUMNS`, how many were checked.
+    """Return `FLIP_COLUMNS`, a row per claim that a variant overturns, and `CHECK_COLUMNS`, counts of checked claims.
 
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
@@ -154,26 +151,18 @@ def flips(
         untestable[variant.change] += not after
         shared = [claim for claim in before if claim in after]
         checked.update((variant.change, claim[0]) for claim in shared)
-        moved = [(claim, before[claim], after[claim]) for claim in shared if before[claim] != after[claim]]
-        rows += [(variant.change, variant.what, *claim, old, new) for claim, old, new in moved]
-    found = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
+        for claim in shared:
+            if before[claim] != after[claim]:
+                rows.append((variant.change, variant.subject, *claim, before[claim], after[claim]))
+    table = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
     tests = dict.fromkeys(claim[0] for claim in before)
-    counts = {(change, test): checked[change, test] for change in variant_counts for test in tests}
-    return found, _checks(found, variant_counts, untestable, counts)
-
-
-def _checks(
-    found: pd.DataFrame,
-    variant_counts: Mapping[str, int],
-    untestable: Mapping[str, int],
-    checked: Mapping[tuple[str, str], int],
-) -> pd.DataFrame:
-    rows = []
-    for (change, test), number in checked.items():
-        own = found[(found["change"] == change) & (found["test"] == test)]
-        claims = len(own[["a", "b"]].drop_duplicates())
-        rows.append((change, variant_counts[change], untestable[change], test, number, len(own), claims))
-    return pd.DataFrame(rows, columns=list(CHECK_COLUMNS))
+    checks: list[tuple[object, ...]] = []
+    for change, test in itertools.product(variant_counts, tests):
+        flipped = table[(table["change"] == change) & (table["test"] == test)]
+        claims = len(flipped[["a", "b"]].drop_duplicates())
+        number = checked[change, test]
+        checks.append((change, variant_counts[change], untestable[change], test, number, len(flipped), claims))
+    return table, pd.DataFrame(checks, columns=list(CHECK_COLUMNS))
 
 
 # --- the pool of algorithms -------------------------------------------------------------------------------------------
@@ -182,14 +171,14 @@ POOL_COLUMNS = ("a", "b", "difference", "told_apart", "leave_out", "leave_out_na
 
 
 def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
-    """`POOL_COLUMNS`: of every pair, how other algorithms in the comparison would overturn what Nemenyi's test says.
+    """Return `POOL_COLUMNS`: for every pair, how other algorithms in the comparison would overturn Nemenyi's verdict.
 
     The difference of two average ranks is a sum over all algorithms of the pool: each adds the share of sets on which
-    it lies between the two. So the sub-pool of a given size that separates the pair most, or least, is found by
-    sorting. leave_out: the fewest compared algorithms without which the verdict is another (empty: none; without all
-    others the pair is compared alone). add_weak: for a pair told apart, how many algorithms that are worst on every
-    set undo that: they leave the difference as it is and raise the critical one (empty: more than are compared).
-    The omnibus test is left aside. (Benavoli, Corani, Mangili 2016, whose point this measures.)
+    it lies between the two. So sorting finds the sub-pool of a given size that separates the pair most, or least.
+    leave_out: the fewest algorithms whose removal changes the verdict (empty: no removal does; without all others the
+    pair is compared alone). add_weak: for a pair that is told apart, the number of algorithms, worst on every set, that
+    undo it: they keep the difference and raise the critical one (empty: more than there are algorithms). The omnibus
+    test is ignored. This measures the point of Benavoli, Corani, Mangili (2016).
     """
     names, num_sets = [str(name) for name in scores], len(scores)
     critical = {size: power.critical_difference(size, num_sets, alpha) for size in range(2, 2 * len(names) + 1)}
@@ -197,11 +186,11 @@ def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
     rows = []
     for i, j in itertools.combinations(range(len(names)), 2):
         others = [m for m in range(len(names)) if m not in (i, j)]
-        own = beats[i, j] - beats[j, i]
+        direct = beats[i, j] - beats[j, i]
         parts = {names[m]: beats[m, j] - beats[m, i] for m in others}
-        total = own + sum(parts.values())
+        total = direct + sum(parts.values())
         apart = abs(total) > critical[len(names)]
-        left_out = _fewest_left_out(own, parts, apart, critical)
+        left_out = _fewest_left_out(direct, parts, apart, critical)
         sizes = range(len(names) + 1, 2 * len(names) + 1)
         weak = next((size - len(names) for size in sizes if apart and abs(total) <= critical[size]), None)
         count = None if left_out is None else len(left_out)
@@ -212,7 +201,7 @@ def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
 
 
 def _beats(scores: pd.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """[i, j]: the share of sets on which i is better than j; a tie counts half."""
+    """Return the share of sets on which i is better than j at [i, j]; a tie counts half."""
     values = scores.round(DIGITS).to_numpy(dtype="float64")
     result: np.ndarray[tuple[int, int], np.dtype[np.float64]] = np.heaviside(
         values[:, :, None] - values[:, None, :], 0.5
@@ -221,10 +210,10 @@ def _beats(scores: pd.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.floa
 
 
 def _fewest_left_out(
-    own: float, parts: Mapping[str, float], apart: bool, critical: Mapping[int, float]
+    direct: float, parts: Mapping[str, float], apart: bool, critical: Mapping[int, float]
 ) -> Sequence[str] | None:
-    """The fewest algorithms to leave out so that the verdict on the pair is another; None if there are none."""
-    total = own + sum(parts.values())
+    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does."""
+    total = direct + sum(parts.values())
     for number in range(1, len(parts) + 1):
         size = len(parts) + 2 - number
         for names in (sorted(parts, key=parts.__getitem__), sorted(parts, key=parts.__getitem__, reverse=True)):

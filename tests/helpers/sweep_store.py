@@ -11,9 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from biasbed.analysis.runs.store import RunStore, tidy_history
+from biasbed.analysis.runs.store import RunStore
 from biasbed.published import sweep_runs, sweeps
 from biasbed.published.sweeps import SweepJob
+from biasbed.tracking.run_reader import tidy_history
 
 
 class SweepStore(RunStore):

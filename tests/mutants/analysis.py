@@ -8,25 +8,29 @@ ANALYSIS = "analysis"
 
 MUTANTS: list[Mutant] = [
     *of(
-        "src/biasbed/tracking/finding.py",
-        "tracking/test_finding.py",
+        "src/biasbed/tracking/mlflow_private.py",
+        "tracking/test_run_reader.py",
         (
-            "finding: deleted runs too",
+            "run reader: deleted runs too",
             "WHERE lifecycle_stage = 'active' AND experiment_id",
             "WHERE experiment_id",
             "what somebody has deleted would count again",
             "::test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order",
         ),
         (
-            "finding: by one tag of several",
-            "tagged=TAGGED * len(wanted))",
-            "tagged=TAGGED * min(1, len(wanted)))",
+            "run reader: by one tag of several",
+            "tagged=TAGGED * len(tags))",
+            "tagged=TAGGED * min(1, len(tags)))",
             "runs of other studies would be found",
             "::test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order",
         ),
+    ),
+    *of(
+        "src/biasbed/tracking/run_reader.py",
+        "tracking/test_run_reader.py",
         (
-            "finding: whatever MLflow says",
-            "and run.data.tags == other.data.tags",
+            "run reader: whatever MLflow says",
+            "and run.data.tags == reference.data.tags",
             "",
             "another meaning of the tables would go unseen",
             "::test_where_mlflow_says_otherwise_of_a_run_it_searches_itself",
@@ -58,8 +62,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "selection: the oracle ignores a set's direction",
-            "best = _best_step(history.curve(headline(entry)), entry.higher_is_better)",
-            "best = _best_step(history.curve(headline(entry)), True)",
+            "return _best_steps(history.curve(headline(eval_set)), eval_set.higher_is_better)",
+            "return _best_steps(history.curve(headline(eval_set)), True)",
             "the worst epoch of a loss would be the bound",
             "::test_best_epoch_is_each_sets_own_and_respects_its_direction",
         ),
@@ -193,8 +197,8 @@ MUTANTS: list[Mutant] = [
         "analysis/statistics/test_pairs.py",
         (
             "hodges-lehmann: means of different sets only",
-            "for i in range(n) for j in range(i, n)])",
-            "for i in range(n) for j in range(i + 1, n)])",
+            "np.triu_indices(n)",
+            "np.triu_indices(n, 1)",
             "not the Walsh averages, and an interval that is none",
             "::test_hodges_lehmann_of_the_textbook",
         ),

@@ -146,8 +146,8 @@ MUTANTS: list[Mutant] = [
         "analysis/selection/test_corruption_errors.py",
         (
             "normalised: by the last run of the row",
-            "math.fsum(one[metric] for one in found) / len(found)",
-            "found[-1][metric]",
+            "math.fsum(errors[metric] for errors in of_runs) / len(of_runs)",
+            "of_runs[-1][metric]",
             "the named row would not be at 100",
             "::test_the_named_row_is_at_100_and_others_at_the_mean_of_their_ratios",
         ),

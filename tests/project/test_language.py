@@ -24,8 +24,10 @@ VAGUE_NAMES = {
 NOT_YET: tuple[str, ...] = (
     *("__main__", "cli", "usage", "catalogue", "options", "config", "registry", "settings", "record", "holding_out"),
     *("limits", "measures", "batch", "tasks", "errors"),
-    *("algorithms", "analysis", "compute", "networks", "prepare", "published"),
-    *("reproduce", "suites", "system", "tracking"),
+    *("algorithms", "compute", "networks", "prepare", "published", "reproduce", "suites", "system"),
+    *("analysis.columns", "analysis.command", "analysis.display_names", "analysis.inputs", "analysis.options"),
+    *("analysis.result", "analysis.scores", "analysis.comparisons", "analysis.report", "analysis.runs"),
+    *("analysis.selection",),
 )
 DENSEST_FILE, DENSEST_WHOLE = 15.0, 6.0  # comprehensions, conditional expressions and lambdas per 100 lines
 PACKED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.Lambda)

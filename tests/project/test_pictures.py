@@ -79,7 +79,7 @@ def studied(tracking: str, tmp_path: Path) -> Iterator[tuple[Outcome, Pages, str
 def test_mlflow_answers_at_first_sight(studied: tuple[Outcome, Pages, str], browser: object, shots: Path) -> None:
     """Numbers without a click: above the table of runs, in the view, as curves, on the study's own page."""
     outcome, pages, own = studied
-    (view,) = comparison.of_study(outcome.analysis.tracking_uri, "main")
+    (view,) = comparison.compare_study(outcome.analysis.tracking_uri, "main")
     table = pages.experiment(view.experiment, viewStateShareKey=view.key)
     curves = f"{table}&compareRunsMode=CHART"
     shown = {

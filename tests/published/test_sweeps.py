@@ -117,7 +117,7 @@ def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(
     (sweep / "b").rmdir()
     job(sweep / "b", 1)
     assert import_sweep(str(sweep)) == 1
-    from biasbed.tracking.finding import find_runs
+    from biasbed.tracking.run_reader import find_runs
 
     runs = find_runs(tracking, study="sweep_sweep")
     assert sorted(run.info.status for run in runs) == ["FINISHED", "FINISHED", "KILLED"]
@@ -127,7 +127,7 @@ def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(
 def test_a_sweep_is_imported_into_every_study_that_is_named(
     tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from biasbed.tracking.finding import find_runs
+    from biasbed.tracking.run_reader import find_runs
 
     sweep = tmp_path / "sweep"
     job(sweep / "a", 0)

@@ -177,7 +177,7 @@ def test_of_a_search_the_parameters_that_it_chose_are_columns(store: Store, trac
     for algorithm, rate, decay in (("erm", "0.1", "1"), ("erm", "0.2", "1"), ("mine", "0.3", "2")):
         params = {"config/optim.lr": rate, "config/optim.decay": decay, "optim.lr": rate}
         store.run(experiment, algorithm, "trial", params=params)
-    (found,) = comparison.of_study(tracking, "main")
+    (found,) = comparison.compare_study(tracking, "main")
     assert found.settings == ("config/optim.lr",)
     assert found.tags[record.KIND] == "trial"
 

@@ -23,7 +23,7 @@ def tracker(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
     """Of a run that has begun."""
     monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 0.03)
     folder = RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     tracker = Tracker(folder)
     tracker.start("name", "experiment", {"biasbed.kind": "train"}, {"epochs": 1})
     return tracker

@@ -158,7 +158,7 @@ def start(folder: RunFolder, **options: Any) -> Tracker:
 
 def test_a_run_whose_creation_was_not_answered_is_removed(tracking: str, tmp_path: Path, doubled: None) -> None:
     folder = RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     tracker = start(folder)
     (run,) = all_runs(tracking)
     assert run.info.run_id == tracker.run_id
@@ -169,7 +169,7 @@ def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, t
     from mlflow import MlflowClient
 
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     tracker = start(folder)
     of_folder = {record.FOLDER_ID: folder.identify()}
     same = {**of_folder, record.OPENING: folder.read_state()["opening"]}
@@ -194,7 +194,7 @@ def test_a_kill_before_the_answer_leaves_one_run(
             create(self, *arguments, **keywords)
         raise KeyboardInterrupt
 
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     with monkeypatch.context() as killed:
         killed.setattr(MlflowClient, "create_run", unanswered)
         with pytest.raises(KeyboardInterrupt):
@@ -208,7 +208,7 @@ def test_a_kill_before_the_answer_leaves_one_run(
 def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is told apart by its address; a new password is the same server."""
     folder = RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     for uri in ("http://alice:s3cret@127.0.0.1:1/x", "http://alice:other@127.0.0.1:1/x"):
         tracker = start(folder, offline=True)
         tracker.uri, tracker.offline = uri, False
@@ -242,7 +242,7 @@ def test_the_end_waits_no_longer_than_it_says(
     monkeypatch.setattr("biasbed.tracking.tracker.PATIENCE", 3.0)
     monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 1.5)
     folder = RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     tracker = start(folder)
     serve_at(hanging)
     tracker.uri = hanging

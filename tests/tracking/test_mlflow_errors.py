@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 from biasbed import cli
 from biasbed.errors import Failure, UsageError
 from biasbed.tracking import server, tracker
-from biasbed.tracking.folder import RunFolder, make
+from biasbed.tracking.folder import RunFolder, make_folder
 from biasbed.tracking.server import guarded, resolve_uri, writer
 from biasbed.tracking.tracker import Tracker
 from helpers.children import Command, one_line
@@ -88,7 +88,7 @@ def test_what_was_deleted_is_said_at_once(
 ) -> None:
     monkeypatch.setattr(tracker.time, "sleep", lambda seconds: pytest.fail("it waits"))
     folder = RunFolder(tmp_path / "run")
-    make(folder.path)
+    make_folder(folder.path)
     own = Tracker(folder)
     own.start("erm-seed0", "mine", {}, {})
     run = server.find_run(tracking, own.run_id)

@@ -29,7 +29,7 @@ from helpers.runs import all_runs
 def tracker(tracking: str, tmp_path: Path) -> Tracker:
     """Of a training that has begun."""
     folder = RunFolder(tmp_path / "run")
-    run_folder.make(folder.path)
+    run_folder.make_folder(folder.path)
     (folder.path / record.PROTOCOL_FILE).write_text(PROTOCOL.to_json())
     tracker = Tracker(folder)
     begin(tracker)
@@ -232,7 +232,7 @@ def test_a_launched_command_that_is_interrupted_ends_its_run_as_killed(
 
 def test_the_machine_is_measured_between_records() -> None:
     machine = SystemMetrics(every=0.01)
-    first, second = machine.taken(), machine.taken()
+    first, second = machine.take_means(), machine.take_means()
     machine.close()
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_percentage"} <= set(first)
     assert set(first) == set(second)

@@ -20,9 +20,9 @@ import yaml
 from mlflow import MlflowClient
 
 from biasbed import record
-from biasbed.analysis.runs import bulk
-from biasbed.analysis.runs.store import RunStore, is_read, tidy_history
+from biasbed.analysis.runs.store import RunStore, is_read
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.run_reader import ClientReader, tidy_history
 from helpers.commands import ROOT
 from helpers.postgres import PASSWORD, USER, Cluster
 from helpers.tracking_server import Server
@@ -158,16 +158,11 @@ def test_several_writers_at_once_and_what_analysis_reads(
     for run in runs:
         answers = [(m.key, m.step, m.timestamp, m.value) for k in METRICS for m in _history(client, run, k)]
         assert json.dumps(read[run.info.run_id]) == json.dumps(tidy_history(answers))  # NaN equals itself in JSON
-    assert bulk.from_server(team.server.uri, runs, is_read, client, _Silent()) is not None
+    assert ClientReader(team.server.uri)._fetch_in_bulk(runs, is_read) is not None
 
 
 def _history(client: MlflowClient, run: object, key: str) -> list[object]:
     return list(client.get_metric_history(run.info.run_id, key))  # type: ignore[attr-defined]
-
-
-class _Silent:
-    def tick(self, count: int = 1) -> None:
-        pass
 
 
 def test_server_killed_in_the_middle(team: Team) -> None:

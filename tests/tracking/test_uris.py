@@ -9,7 +9,7 @@ import pytest
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import database, guarded, resolve_uri, sqlite_uri
 from helpers.children import Command
 

@@ -150,7 +150,7 @@ def test_torchrun_s_word_for_a_signal_does_not_count_when_all_is_done(
     def ended(count: int, arguments: list[str]) -> int:
         flags = dict(word.removeprefix("--").split("=", 1) for word in arguments[1:])
         folder = job.plan(resolve(flags)).find_folder()
-        run_folder.make(folder.path)
+        run_folder.make_folder(folder.path)
         folder.write_state({"tags": {record.STUDY: "adhoc"}, "sent": spoil != "sent"})
         if spoil != "done":
             folder.mark_done()

@@ -15,7 +15,7 @@ from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.system import commands
 from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
 PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods

@@ -12,7 +12,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import word
 from biasbed.system import strict_yaml
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, guarded, writer
 
 KINDS = ("train", "trial", "reproduction", "evaluate")  # of runs that can be repeated

@@ -44,7 +44,7 @@ from biasbed.studies.table import (
 )
 from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
 

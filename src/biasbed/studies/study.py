@@ -20,10 +20,10 @@ from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
-from biasbed.tracking.finding import find_runs
-from biasbed.tracking.folder import make
+from biasbed.tracking.folder import make_folder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.pages import address
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import experiment_for, guarded, resolve_uri, writer
 from biasbed.tracking.study_row import refresh
 from biasbed.tracking.tracker import PARENT_RUN
@@ -226,7 +226,7 @@ def open_study(folder: Path, study: str, suite: str, config: Config, tags: Mappi
     started then.
     """
     launched = take_run_id({record.KIND: "study", record.STUDY: study}, config.tracking == "offline")
-    make(folder)
+    make_folder(folder)
     note = {"study": study, "suite": suite, "experiment": config.experiment, "tags": dict(tags)}
     opened, has_begun = OpenStudy(), False
     try:

@@ -13,8 +13,8 @@ from biasbed.errors import Failure, UsageError, os_reason
 from biasbed.options import SyncOptions
 from biasbed.studies.study import NOTE, StudyRun, write_note
 from biasbed.system import places
-from biasbed.tracking.finding import find_runs
-from biasbed.tracking.folder import RunFolder, all_folders, mapping
+from biasbed.tracking.folder import RunFolder, all_folders, read_mapping
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 from biasbed.training.sync import send_finished
 
@@ -65,7 +65,7 @@ def send_studies(root: Path, uri: str) -> int:
         if linked:
             print(f"{linked[0]} is a symbolic link, which is not followed: the study is not sent", file=sys.stderr)
             continue
-        note = mapping(path)
+        note = read_mapping(path)
         if note is None or not _is_complete(note):
             print(f"{path} is damaged; the study's own command mends it", file=sys.stderr)
             continue

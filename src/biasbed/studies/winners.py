@@ -14,7 +14,7 @@ from biasbed.studies.study import WINNERS
 from biasbed.studies.table import Overrides, StudyTable, read_table
 from biasbed.system import places
 from biasbed.tracking import notes
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import guarded, resolve_uri, writer
 
 NUM_SEEDS = 3  # that winners are trained with unless `seeds=` says otherwise

@@ -1,1 +1,1 @@
-"""Where numbers are kept: the run's folder, its journal, MLflow, and files of runs."""
+"""Tracking: run folders and their journals, MLflow, and archives of runs."""

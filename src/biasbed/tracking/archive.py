@@ -1,8 +1,8 @@
-"""The file that `export` writes and `import` reads.
+"""Archive of runs: the file that `export` writes and `import` reads.
 
-A zip archive: `manifest.json` (format, version, the runs, size and SHA-256 of every other file), and per run in
-`runs/<id>/` a `run.json` (what MLflow knows of it), a `metrics.csv` (metric,step,timestamp,value; every row) and its
-`artifacts/`. All of an archive is checked when it is opened, before anything is made of it: it may come from anywhere.
+A zip file with `manifest.json` (format, version, the runs, size and SHA-256 of every other file) and per run in
+`runs/<id>/` a `run.json` (the fields of MLflow), a `metrics.csv` (metric,step,timestamp,value; every row) and its
+`artifacts/`. An archive may come from anywhere, so all of it is checked when it is opened, before anything is imported.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 FORMAT, VERSION = "biasbed-runs", 1
 MANIFEST, RUN, METRICS, ARTIFACTS = "manifest.json", "run.json", "metrics.csv", "artifacts"
-PACKED = (".parquet", ".png", ".ckpt", ".jpg", ".zip", ".npz", ".pt2")  # that deflating makes no smaller
-# What unpacking may need, by the archive's own size: texts and tables are packed to a hundredth at most.
+PACKED = (".parquet", ".png", ".ckpt", ".jpg", ".zip", ".npz", ".pt2")  # deflating makes these no smaller
+# Limit of the unpacked size, relative to the archive's: texts and tables shrink to a hundredth at most.
 LARGEST_RATIO, ALWAYS_ALLOWED = 200, 16 * 2**20
 BLOCK = 2**20
 
 MetricRow = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
-# What MLflow's stores take (mlflow.utils.validation and the columns of its tables, 3.17): what they would refuse in the
-# middle of an import is refused before it.
+# Limits of MLflow's stores (mlflow.utils.validation and the columns of its tables, 3.17): values that they would refuse
+# in the middle of an import are refused before it.
 LONGEST_NAME, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 LARGEST_INT = 2**63 - 1
 MOST_METRICS = 5_000_000  # lines of a run's metrics
@@ -56,7 +56,7 @@ _NAME = re.compile(r"[/\w.\- :]+")
 
 
 def _checked_name(name: str) -> str:
-    """A key of a parameter, tag or metric; ValueError for one that MLflow refuses."""
+    """Return the key of a parameter, tag or metric. Raises ValueError for a key that MLflow refuses."""
     is_path = posixpath.normpath(name) == name and not name.startswith(("/", "..")) and name != "."
     if not is_path or not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise ValueError(f"{name[:60]!r} can't be a name")
@@ -65,7 +65,7 @@ def _checked_name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_checked_name)]
 LONGEST_PART, LONGEST_PATH = 255, 1000  # bytes of a file's name, and of an artifact's whole path
-# What a zip file that is none, or no longer one, can make Python's reader raise.
+# Errors that Python's reader raises for damaged zip files, and for other files.
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError),
     *(LookupError, NotImplementedError, OverflowError),
@@ -74,7 +74,7 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class Input:
-    """A data set that a run names."""
+    """Data set that a run used."""
 
     name: Annotated[str, Field(max_length=500)]
     digest: Annotated[str, Field(max_length=36)]
@@ -87,7 +87,7 @@ class Input:
 
 @dataclass(frozen=True)
 class ArchivedRun:
-    """A run, metrics and artifacts aside. Ids are those of the server where it was trained."""
+    """Run without its metrics and artifacts. Ids are those of the server where it was trained."""
 
     run_id: RunId
     server: Annotated[str, Field(max_length=LONGEST_TAG)]
@@ -104,7 +104,7 @@ class ArchivedRun:
 
 @dataclass(frozen=True)
 class ArchivedFile:
-    """A file of the archive."""
+    """Checksum and size of a file of the archive."""
 
     sha256: str
     bytes: int
@@ -112,7 +112,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class ArchiveManifest:
-    """What an archive says of itself."""
+    """Manifest: table of contents of an archive."""
 
     format: str
     version: int
@@ -126,7 +126,7 @@ class ArchiveManifest:
 
 @contextlib.contextmanager
 def new_archive(path: Path) -> Iterator[ArchiveWriter]:
-    """An archive to add runs to, which is there at the end of the block; UsageError where it can't be written."""
+    """Yield an archive to add runs to; the file appears at the end of the block. Raises UsageError if it can't."""
     with whole(path) as temporary:
         try:
             packed = zipfile.ZipFile(temporary, "w")
@@ -139,7 +139,7 @@ def new_archive(path: Path) -> Iterator[ArchiveWriter]:
 
 
 class ArchiveWriter:
-    """Puts runs into a zip file."""
+    """Writer of runs into a zip file."""
 
     def __init__(self, packed: zipfile.ZipFile) -> None:
         self.zip = packed
@@ -147,14 +147,14 @@ class ArchiveWriter:
         self.runs: list[str] = []
 
     def add_run(self, run: ArchivedRun, rows: Iterable[MetricRow], artifacts: Path) -> None:
-        """artifacts: a folder whose files are the run's."""
-        place = f"runs/{run.run_id}"
-        self._add(f"{place}/{RUN}", (json.dumps(asdict(run), indent=1) + "\n").encode())
+        """Add a run with its metric rows and the files in the folder `artifacts`."""
+        folder = f"runs/{run.run_id}"
+        self._add(f"{folder}/{RUN}", (json.dumps(asdict(run), indent=1) + "\n").encode())
         text = io.StringIO(newline="")
         csv.writer(text).writerows([("metric", "step", "timestamp", "value"), *rows])
-        self._add(f"{place}/{METRICS}", text.getvalue().encode())
+        self._add(f"{folder}/{METRICS}", text.getvalue().encode())
         for file in sorted(path for path in artifacts.rglob("*") if path.is_file()):
-            self._add(f"{place}/{ARTIFACTS}/{file.relative_to(artifacts).as_posix()}", file)
+            self._add(f"{folder}/{ARTIFACTS}/{file.relative_to(artifacts).as_posix()}", file)
         self.runs.append(run.run_id)
 
     def _add(self, name: str, content: bytes | Path) -> None:
@@ -169,7 +169,7 @@ class ArchiveWriter:
             self.files[name] = ArchivedFile(hashlib.sha256(content).hexdigest(), len(content))
 
     def describe(self) -> None:
-        """The manifest, which is of all that was added."""
+        """Write the manifest of everything that was added."""
         manifest = ArchiveManifest(FORMAT, VERSION, __version__, self.runs, self.files)
         self.zip.writestr(MANIFEST, json.dumps(asdict(manifest), indent=1), zipfile.ZIP_DEFLATED)
 
@@ -178,10 +178,10 @@ class ArchiveWriter:
 
 
 class Archive:
-    """An archive that was found whole and harmless."""
+    """Archive that is checked: complete, undamaged and safe to unpack."""
 
     def __init__(self, path: Path) -> None:
-        """Check all of it. UsageError where it is damaged, unsafe, or of another version."""
+        """Open and check an archive. Raises UsageError if it is damaged, unsafe, or of another version."""
         self.path = path
         try:
             self.zip = zipfile.ZipFile(path)
@@ -191,7 +191,7 @@ class Archive:
             self.manifest = self._checked()
             self.runs = [self._run(run_id) for run_id in self.manifest.runs]
             for run_id in self.manifest.runs:
-                for _ in self.metrics(run_id):  # each is looked at, none is kept
+                for _ in self.metrics(run_id):  # reading checks every row; none is kept
                     pass
         except _DAMAGED as error:
             self.zip.close()
@@ -201,7 +201,7 @@ class Archive:
             raise
 
     def metrics(self, run_id: str) -> Iterator[MetricRow]:
-        """Yield every row of a run's metrics; UsageError names a line that is none, or that MLflow would refuse."""
+        """Yield every row of a run's metrics. Raises UsageError for a line that is invalid or that MLflow refuses."""
         number = 1
         try:
             with self.zip.open(f"runs/{run_id}/{METRICS}") as file:
@@ -214,11 +214,11 @@ class Archive:
             raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
 
     def unpack(self, run_id: str, folder: Path) -> None:
-        """A run's artifacts, into a folder."""
-        place = f"runs/{run_id}/{ARTIFACTS}/"
+        """Unpack a run's artifacts into a folder."""
+        prefix = f"runs/{run_id}/{ARTIFACTS}/"
         for name in self.manifest.files:
-            if name.startswith(place):
-                target = folder / name.removeprefix(place)
+            if name.startswith(prefix):
+                target = folder / name.removeprefix(prefix)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with self.zip.open(name) as packed, target.open("wb") as file:
                     while block := packed.read(BLOCK):
@@ -244,21 +244,24 @@ class Archive:
             raise UsageError(f"{self.path} holds the unsafe name {unsafe[0][:200]!r}: it is not unpacked")
         self._refuse_conflicts(sizes)
         manifest = self._manifest(sizes)
-        wanted = {f"runs/{run_id}/{name}" for run_id in manifest.runs for name in (RUN, METRICS)}
-        if len(sizes) != len(members) or set(sizes) != {MANIFEST, *manifest.files} or not wanted <= set(sizes):
+        required = {f"runs/{run_id}/{RUN}" for run_id in manifest.runs}
+        required |= {f"runs/{run_id}/{METRICS}" for run_id in manifest.runs}
+        if len(sizes) != len(members) or set(sizes) != {MANIFEST, *manifest.files} or not required <= set(sizes):
             raise UsageError(f"{self.path} is damaged (other files than its manifest says): copy or export it again")
-        for name, entry in manifest.files.items():
+        for name, archived in manifest.files.items():
             with self.zip.open(name) as file:
                 digest = hashlib.sha256()
                 while block := file.read(BLOCK):
                     digest.update(block)
-            if (digest.hexdigest(), sizes[name]) != (entry.sha256, entry.bytes):
+            if (digest.hexdigest(), sizes[name]) != (archived.sha256, archived.bytes):
                 raise UsageError(f"{self.path} is damaged (checksum of {name}): copy or export it again")
         return manifest
 
     def _refuse_conflicts(self, names: Iterable[str]) -> None:
-        """UsageError where a name is a file's and a folder's."""
-        folders = {str(parent) for name in names for parent in PurePosixPath(name).parents}
+        """Raise UsageError if a name belongs to a file and to a folder."""
+        folders: set[str] = set()
+        for name in names:
+            folders.update(map(str, PurePosixPath(name).parents))
         both = sorted(folders & set(names))
         if both:
             raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
@@ -305,12 +308,12 @@ class Archive:
             return adapter.validate_python(values)
         except ValidationError as error:
             first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))[:80]
-            raise UsageError(f"{self.path}: {name} can't be read: {place!r}: {first['msg']}") from None
+            field = ".".join(map(str, first["loc"]))[:80]
+            raise UsageError(f"{self.path}: {name} can't be read: {field!r}: {first['msg']}") from None
 
 
 def _metric_row(row: Sequence[str], number: int) -> MetricRow:
-    """Return a line's values. Raises ValueError if it is none, or one too many."""
+    """Return the values of a line. Raises ValueError if it is invalid, or if there are too many lines."""
     if number > MOST_METRICS:
         raise ValueError(f"it has more than {MOST_METRICS:,} lines")
     metric, step, time, value = row
@@ -318,7 +321,7 @@ def _metric_row(row: Sequence[str], number: int) -> MetricRow:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a member's name can be a file's, as it is, within the folder that it is unpacked to."""
+    """Return True if a member's name, unchanged, is a path inside the folder that it is unpacked to."""
     path, content = PurePosixPath(name), name.encode(errors="replace")
     if not path.parts or path.is_absolute() or ".." in path.parts or "\\" in name or str(path) != name:
         return False
@@ -326,9 +329,9 @@ def _is_safe(name: str) -> bool:
 
 
 def _is_storable(value: object) -> bool:
-    """Whether no text in a JSON value has a NUL or half a character."""
+    """Return True if no text in a JSON value has a NUL or half a surrogate pair."""
     if isinstance(value, dict):
-        return all(_is_storable(part) for entry in value.items() for part in entry)
+        return all(map(_is_storable, (*value.keys(), *value.values())))
     if isinstance(value, list):
         return all(map(_is_storable, value))
     return not isinstance(value, str) or ("\0" not in value and is_text(value))

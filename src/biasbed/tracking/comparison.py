@@ -1,15 +1,16 @@
-"""A study's comparison in MLflow's own pages: a view that is ready when its link is opened.
+"""Comparison of a study in MLflow's pages: a shared view that opens with its link.
 
-MLflow's pages keep a view that somebody shares as a tag of the experiment, and a link names the tag. We write such a
-tag: a row per method with the means of what counts, its runs folded below, and the same as mean curves with bands.
-All that is in it follows from the protocol that the runs carry. The form is that of the pages and no public interface,
-so it is written for the version that it was tried with; people with another get the link to the plain table.
+MLflow's pages store a shared view as a tag of the experiment, and a link names the tag. biasbed writes such a tag: a
+row per method with means of the headline metrics, its runs folded below, and mean curves with bands. Everything in it
+follows from the protocol of the runs. The format belongs to the pages and is no public interface, so the view is
+written only for the version of MLflow that it was tested with; other versions get the link to the plain table.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import sys
 import zlib
@@ -21,37 +22,37 @@ from typing import Any
 
 from biasbed import limits, record
 from biasbed.errors import Failure
-from biasbed.tracking.finding import clause, find_runs
 from biasbed.tracking.pages import Pages, pages
+from biasbed.tracking.run_reader import find_runs, match_tag
 from biasbed.tracking.server import artifact_text, guarded, writer
 
-TRIED = "3.17.2"  # the MLflow whose pages the views are for
+TRIED = "3.17.2"  # the version of MLflow whose pages the views fit
 TAG = "mlflow.sharedViewState."
-LOADED = 100  # runs that the table loads at a time: means are over those that are loaded
-NAME = "attributes.`Run Name`"  # the column of the methods, whose names would be cut
+LOADED = 100  # runs that the table loads at a time; means are over the loaded ones
+NAME = "attributes.`Run Name`"  # the column with the methods, widened for their names
 STUDY = (record.KIND, record.SUITE, record.STUDY)
-ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # by the first that runs have, it is told what may stand in one table
+ALIKE = (record.TESTED, record.PROTOCOL_HASH)  # runs with the same first tag of these may be in one table
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs that may stand in one table."""
+    """Finished runs that may be in one table."""
 
-    tags: Mapping[str, str]  # by which MLflow finds them; their study, kind and protocol among them
+    tags: Mapping[str, str]  # by which MLflow finds them, including study, kind and protocol
     protocol: record.Protocol
-    algorithms: tuple[str, ...]  # or rows of a study, where runs say what they are one of
-    experiments: Mapping[str, int]  # id -> how many of the runs are there; the first run's first
-    rows: str = record.ROW  # tag of what is compared; runs from before have their method's only
-    settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as trials do
+    algorithms: tuple[str, ...]  # or the rows of a study, if the runs have them
+    experiments: Mapping[str, int]  # id -> number of the runs in it, beginning with that of the first run
+    rows: str = record.ROW  # tag that names the rows
+    settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as in trials
 
     @property
     def key(self) -> str:
-        """The view's name: equal for the same runs, so that a later one replaces it."""
+        """Name of the view: equal for the same runs, so that a later view replaces it."""
         return f"{record.slug(self.tags[record.STUDY])[:60]}-{record.digest(dict(self.tags))[:8]}"
 
     @property
     def experiment(self) -> str:
-        """The experiment that the view belongs to: where most of the runs are."""
+        """Experiment of the view: the one with most of the runs."""
         return max(self.experiments, key=lambda name: self.experiments[name])
 
     @property
@@ -60,17 +61,18 @@ class Comparison:
 
     @property
     def filter(self) -> str:
-        """What finds the runs, in MLflow's language."""
-        wanted = [clause(name, value) for name, value in self.tags.items()]
-        return " and ".join([*wanted, "attributes.status = 'FINISHED'"])
+        """MLflow filter that finds the runs."""
+        conditions = [match_tag(name, value) for name, value in self.tags.items()]
+        return " and ".join([*conditions, "attributes.status = 'FINISHED'"])
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """What counts, in the order of the columns."""
+        """Metrics of the columns, in their order."""
         best = self.protocol.best
-        if self.is_published:  # only these numbers are known, and under no other name
-            return tuple(str(record.MetricName("test", entry.headline, entry.name)) for entry in self.protocol.sets)
-        if self.is_search:  # what a search is decided by stands first
+        if self.is_published:  # published runs have only these metrics
+            sets = self.protocol.sets
+            return tuple(str(record.MetricName("test", eval_set.headline, eval_set.name)) for eval_set in sets)
+        if self.is_search:  # the monitor that decides the search is first
             return tuple(sorted(best, key=lambda name: best[name] != self.protocol.monitor))
         return tuple(best)
 
@@ -80,20 +82,20 @@ class Comparison:
 
     @property
     def is_search(self) -> bool:
-        """Whether the runs are a sweep's trials."""
+        """True if the runs are the trials of a sweep."""
         return self.tags[record.KIND] == "trial"
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What MLflow's pages call the state of a view."""
+        """Return the state of the view, in the format of MLflow's pages."""
         columns = [f"metrics.`{self.metrics[0]}`", *(f"params.`{name}`" for name in self.settings)]
         columns += [f"metrics.`{name}`" for name in self.metrics[1:]]
         sections, charts = self._charts()
         return {
             "searchFilter": self.filter,
-            # By start time, the study's own run would come along. Of more runs than are loaded at once those with
-            # the highest values would come first, and their means would be no means of the method.
+            # Ordered by start time, the study's own run would be included. If there are more runs than are loaded at
+            # once, ordering by value would load the best ones first, and bias the means.
             "orderByKey": columns[0] if self.size <= LOADED else "attributes.run_id",
             "orderByAsc": False,
             "startTime": "ALL",
@@ -107,7 +109,7 @@ class Comparison:
                 "aggregateFunction": "average",
                 "groupByKeys": [{"mode": "tag", "groupByData": self.rows}],
             },
-            # Of trials the best one is looked for, and a mean of their parameters means nothing.
+            # Trials are shown one by one: the best is of interest, and the mean of their parameters is meaningless.
             "groupsExpanded": {f"tag.{self.rows}.{name}": self.is_search for name in self.algorithms},
             "useGroupedValuesInCharts": True,
             "runsHiddenMode": "SHOW_ALL",
@@ -120,17 +122,17 @@ class Comparison:
         }
 
     def _charts(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Sections and charts, from the answer to the details; the pages add charts of all other metrics themselves.
+        """Return sections and charts, from the result to the details; the pages add charts of all other metrics.
 
-        They file a metric under what stands before its last slash, so sections bear such names.
+        The pages sort a metric into the section named by the part before its last slash.
         """
         best = self.protocol.best
         curves = self.metrics if self.is_published else best.values()
         shown = [name for name in map(record.parse_metric, curves) if name is not None]
         first = list(dict.fromkeys(f"{name.phase}/{name.measure}" for name in shown))
-        others = dict.fromkeys(measure for entry in self.protocol.sets for measure in entry.measures)
-        details = [record.BEST, "train", *(f"{phase}/{name}" for phase in ("test", "val") for name in others)]
-        names = list(dict.fromkeys([*first, *details, "time", "memory"]))
+        measures = list(itertools.chain.from_iterable(eval_set.measures for eval_set in self.protocol.sets))
+        details = [f"test/{measure}" for measure in measures] + [f"val/{measure}" for measure in measures]
+        names = list(dict.fromkeys([*first, record.BEST, "train", *details, "time", "memory"]))
         sections = [_section(name, is_open=name in first or name in (record.BEST, "train")) for name in names]
         make = _bars if self.is_published else _curve
         charts = [make(str(name), f"{name.phase}/{name.measure}") for name in shown]
@@ -138,12 +140,12 @@ class Comparison:
 
 
 def _section(name: str, is_open: bool) -> dict[str, Any]:
-    how = {"display": is_open, "columns": 2, "isReordered": True, "deleted": False, "isGenerated": False}
-    return {"uuid": name, "name": name, **how}
+    options = {"display": is_open, "columns": 2, "isReordered": True, "deleted": False, "isGenerated": False}
+    return {"uuid": name, "name": name, **options}
 
 
 def _bars(metric: str, section: str) -> dict[str, Any]:
-    """A bar per method. It is not `isGenerated`: those become curves where a metric's step is not 0."""
+    """Return a chart with a bar per method. Generated charts would become curves if a metric's step is not 0."""
     return {
         "type": "BAR",
         "uuid": f"chart:{metric}",
@@ -156,7 +158,7 @@ def _bars(metric: str, section: str) -> dict[str, Any]:
 
 
 def _curve(metric: str, section: str) -> dict[str, Any]:
-    """A mean curve with its band per method."""
+    """Return a chart with a mean curve and its band per method."""
     return {
         **_bars(metric, section),
         "type": "LINE",
@@ -175,18 +177,18 @@ def _curve(metric: str, section: str) -> dict[str, Any]:
 
 
 def _width(column: str) -> int:
-    """Pixels that show the whole name; those that the pages choose show a dozen characters."""
+    """Return the width in pixels that shows the whole name; the default of the pages shows a dozen characters."""
     return max(85, 24 + 7 * len(column.split("`")[1]))
 
 
 def packed(state: Mapping[str, Any]) -> str:
-    """A view as the tag's text, in the pages' own compressed form: a tag has room for 20,000 characters."""
+    """Encode a view as the text of the tag, compressed as the pages do: a tag has room for 20,000 characters."""
     compressed = zlib.compress(record.canonical_json(state).encode(), 9)
     return "deflate;" + base64.b64encode(compressed).decode()
 
 
 def unpacked(text: str) -> dict[str, Any]:
-    """The view that a tag holds."""
+    """Decode the view in the text of a tag."""
     state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text.removeprefix("deflate;"))))
     return state
 
@@ -194,23 +196,23 @@ def unpacked(text: str) -> dict[str, Any]:
 # --- writing it and telling of it -------------------------------------------------------------------------------------
 
 
-def of_study(uri: str, study: str) -> list[Comparison]:
-    """What a study's finished runs give to compare; usually one comparison. Raises Failure where the server fails."""
-    found: dict[tuple[tuple[str, str], ...], list[Any]] = {}
+def compare_study(uri: str, study: str) -> list[Comparison]:
+    """Return the comparisons of a study's finished runs, usually one. Raises Failure if the server fails."""
+    by_scope: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for run in find_runs(uri, study=study):
         scope = scope_of(run.data.tags)
         if scope.get(record.KIND) in ("train", "trial") and all(scope.values()) and run.info.status == "FINISHED":
-            found.setdefault(tuple(scope.items()), []).append(run)
-    return [_of_runs(uri, dict(scope), runs) for scope, runs in found.items()]
+            by_scope.setdefault(tuple(scope.items()), []).append(run)
+    return [_compare_runs(uri, dict(scope), runs) for scope, runs in by_scope.items()]
 
 
 def scope_of(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a run, of which those that may stand in one table with it have the same."""
+    """Return the tags that are equal for all runs that may be in one table with this run."""
     alike = next((name for name in ALIKE if tags.get(name)), record.PROTOCOL_HASH)
     return {name: tags.get(name, "") for name in (*STUDY, alike)}
 
 
-def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
+def _compare_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
     text = artifact_text(uri, runs[0].info.run_id, record.PROTOCOL_FILE)
     try:
         protocol = record.Protocol.from_json(text or "")
@@ -228,7 +230,7 @@ def _of_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
 
 
 def _searched(runs: Iterable[Any]) -> tuple[str, ...]:
-    """The parameters in which runs of one method differ: what a search has chosen for each trial."""
+    """Return the parameters in which runs of one method differ, which a search chose for each trial."""
     values: dict[tuple[str, str], set[str]] = {}
     for run in runs:
         for name, value in run.data.params.items():
@@ -238,20 +240,20 @@ def _searched(runs: Iterable[Any]) -> tuple[str, ...]:
 
 
 def offer_study(uri: str, study: str) -> None:
-    """Write a study's views and print their links. A server that fails costs a line: the numbers are safe without."""
-    with _forgiven(uri):
-        for comparison in of_study(uri, study):
-            _offer(uri, comparison)
+    """Write a study's views and print their links. A failure of the server is only a warning."""
+    with _as_warning(uri):
+        for comparison in compare_study(uri, study):
+            _print_view(uri, comparison)
 
 
 def offer(uri: str, comparison: Comparison) -> None:
-    """The same of one comparison."""
-    with _forgiven(uri):
-        _offer(uri, comparison)
+    """Write one comparison's view and print its link. A failure of the server is only a warning."""
+    with _as_warning(uri):
+        _print_view(uri, comparison)
 
 
 @contextlib.contextmanager
-def _forgiven(uri: str) -> Iterator[None]:
+def _as_warning(uri: str) -> Iterator[None]:
     try:
         with guarded(uri):
             yield
@@ -259,35 +261,35 @@ def _forgiven(uri: str) -> Iterator[None]:
         print(f"warning: no link to compare the runs in MLflow's pages: {failure}", file=sys.stderr)
 
 
-def _offer(uri: str, comparison: Comparison) -> None:
-    for line in _offered(uri, comparison):
+def _print_view(uri: str, comparison: Comparison) -> None:
+    for line in _write_view(uri, comparison):
         print(line, flush=True)
 
 
-def _offered(uri: str, comparison: Comparison) -> list[str]:
-    """The lines that lead to a view, which is written."""
-    found = pages(uri, comparison.experiment)
-    if found is None:
+def _write_view(uri: str, comparison: Comparison) -> list[str]:
+    """Write a view and return the lines with its links; none if the server has no pages."""
+    mlflow_pages = pages(uri, comparison.experiment)
+    if mlflow_pages is None:
         return []
-    start = f" (first start them: {found.start})" if found.start else ""
-    if found.version != TRIED:
-        return [f"The runs in MLflow's pages{start}:", f"  {found.experiment(comparison.experiment)}"]
+    start = f" (first start them: {mlflow_pages.start})" if mlflow_pages.start else ""
+    if mlflow_pages.version != TRIED:
+        return [f"The runs in MLflow's pages{start}:", f"  {mlflow_pages.experiment(comparison.experiment)}"]
     writer(uri).set_experiment_tag(comparison.experiment, TAG + comparison.key, packed(comparison.state()))
-    link = found.experiment(comparison.experiment, viewStateShareKey=comparison.key)
+    link = mlflow_pages.experiment(comparison.experiment, viewStateShareKey=comparison.key)
     return [
         f"Compare in MLflow's pages, a row per method and its runs below{start}:",
         f"  table:  {link}",
         f"  curves: {link}&compareRunsMode=CHART",
-        *_caveats(found, comparison),
+        *_caveats(mlflow_pages, comparison),
     ]
 
 
-def _caveats(found: Pages, comparison: Comparison) -> list[str]:
-    """What the view leaves out."""
+def _caveats(mlflow_pages: Pages, comparison: Comparison) -> list[str]:
+    """Return lines about what the view leaves out."""
     lines = [f"  {limits.note(comparison.protocol.limit)}"] if comparison.protocol.limit else []
     here = comparison.experiments[comparison.experiment]
     if here < comparison.size:
-        link = found.experiments(list(comparison.experiments), searchFilter=comparison.filter)
+        link = mlflow_pages.experiments(list(comparison.experiments), searchFilter=comparison.filter)
         lines.append(f"  {comparison.size - here} of {comparison.size} runs are in other experiments; all: {link}")
     if here > LOADED:
         lines.append(f"  MLflow loads {LOADED} of the {here} runs at a time: 'Load more' until the means are of all")

@@ -1,4 +1,4 @@
-"""How a tracked run ends, whatever it is that ends it."""
+"""End of a tracked run, by success, error or signal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from biasbed.tracking.tracker import Tracker
 
 @contextlib.contextmanager
 def ends_run(tracker: Tracker | None) -> Iterator[None]:
-    """However the work ends early, its run says how; what is a user's to mend becomes a Failure."""
+    """Note in the run why the work inside the block ends early; errors that a user can fix become a Failure."""
     try:
         yield
     except CorruptImage as error:

@@ -1,4 +1,4 @@
-"""`export`: tracked runs into one file."""
+"""Export of tracked runs to an archive (command `export`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from biasbed.options import ExportOptions
 from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import ArchivedRun, Input, MetricRow, new_archive
-from biasbed.tracking.finding import find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, guarded, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)
@@ -20,13 +20,15 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 
 
 def export(options: ExportOptions) -> Path:
-    """Write the file and return its path. UsageError for nothing to write, Failure where the server fails."""
+    """Write the archive and return its path. Raises UsageError without runs, Failure if the server fails."""
     uri = resolve_uri()
     path = Path(options.file).expanduser().absolute()
     if path.exists():
         raise UsageError(f"file={path} is there already: give another name, or remove it")
     runs = (
-        _of_study(uri, options.study) if options.run == "none" else [active_run(uri, run_id) for run_id in options.run]
+        _study_runs(uri, options.study)
+        if options.run == "none"
+        else [active_run(uri, run_id) for run_id in options.run]
     )
     left_out = [run for run in runs if run.info.status not in ENDED]
     runs = [run for run in runs if run.info.status in ENDED]
@@ -46,16 +48,16 @@ def export(options: ExportOptions) -> Path:
     return path
 
 
-def _of_study(uri: str, study: str) -> list[Any]:
+def _study_runs(uri: str, study: str) -> list[Any]:
     runs = find_runs(uri, study=study)
     if not runs:
         raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
     with guarded(uri):
-        return [writer(uri).get_run(run.info.run_id) for run in runs]  # with what they were trained on
+        return [writer(uri).get_run(run.info.run_id) for run in runs]  # with their inputs
 
 
 def _described(uri: str, run: Any) -> ArchivedRun:
-    """Under the id and the server where it was trained, which an imported run has in its tags."""
+    """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
     client, tags = writer(uri), dict(run.data.tags)
     parent = tags.pop(notes.PARENT, "")
     if parent:
@@ -72,27 +74,27 @@ def _described(uri: str, run: Any) -> ArchivedRun:
         parent=parent,
         params=dict(run.data.params),
         tags=tags,
-        inputs=[_input(one) for one in inputs],
+        inputs=list(map(_read_input, inputs)),
     )
 
 
-def _input(one: Any) -> Input:
-    data = one.dataset
-    tags = {tag.key: tag.value for tag in one.tags}
+def _read_input(dataset_input: Any) -> Input:
+    data = dataset_input.dataset
+    tags = {tag.key: tag.value for tag in dataset_input.tags}
     return Input(data.name, data.digest, data.source_type, data.source, data.schema, data.profile, tags)
 
 
 def _rows(uri: str, run: Any) -> list[MetricRow]:
     client = writer(uri)
-    return [
-        (name, row.step, row.timestamp, row.value)
-        for name in sorted(run.data.metrics)
-        for row in client.get_metric_history(run.info.run_id, name)
-    ]
+    rows: list[MetricRow] = []
+    for name in sorted(run.data.metrics):
+        history = client.get_metric_history(run.info.run_id, name)
+        rows += [(name, row.step, row.timestamp, row.value) for row in history]
+    return rows
 
 
 def _download(uri: str, run_id: str, folder: Path, checkpoints: bool) -> None:
     client = writer(uri)
-    for entry in client.list_artifacts(run_id):
-        if checkpoints or entry.path not in HEAVY:
-            client.download_artifacts(run_id, entry.path, str(folder))
+    for artifact in client.list_artifacts(run_id):
+        if checkpoints or artifact.path not in HEAVY:
+            client.download_artifacts(run_id, artifact.path, str(folder))

@@ -1,4 +1,4 @@
-"""The folder of one training: found again by what is trained, locked while it is, holding all that resume needs."""
+"""Folder of one training: its lock, journal, state and identity, with everything that resuming needs."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
-COMMAND = "command"  # there while a command works here, and after one that was killed
-CLAIM = "claim"  # locked by the command that is about to train here, or whose training does
+COMMAND = "command"  # exists while a command works here, and after a command that was killed
+CLAIM = "claim"  # locked by the command that is about to train here, or whose training runs here
 
 
 def home(config: Config) -> Path:
-    """The folder of all runs of these settings' tracking server."""
+    """Return the folder of all runs of the tracking server that these settings name."""
     if config.output_dir != "auto":
         return Path(config.output_dir).expanduser().resolve()
     return places.home(resolve_uri() if config.tracking == "on" else "offline")
 
 
 class RunState(TypedDict, total=False):
-    """What the tracker notes of a folder's run."""
+    """State of a folder's run, as the tracker writes it."""
 
     tags: dict[str, str]
     params: dict[str, str]
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
-    about: str  # what people read of it, whatever its outcome
-    noted: list[str]  # notes that it had before: any other one is somebody's own
+    about: str  # description of the run in Markdown, without its outcome
+    noted: list[str]  # earlier notes by biasbed; any other note is a user's
     superseded: list[str]
     experiment: str
     opening: str
@@ -64,21 +64,21 @@ START_LINE = re.compile("[0-9a-f]{32} [0-9a-f]{16}")
 
 
 class StartRecord(NamedTuple):
-    """A start of a training in a folder."""
+    """Start of a training in a folder."""
 
-    token: str  # known to the folder alone; the run on the server has its hash
-    place: str  # identity of the folder in which it happened: a copy has another one
+    token: str  # secret of the folder; the run on the server has its hash
+    inode: str  # identity of the folder in which it started; a copy has another one
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """`<output_dir>/<suite>/<algorithm>-s<seed>-<run_key[:8]>`, with `-2`, `-3`, .. for later runs of the same key."""
+    """Folder `<output_dir>/<suite>/<algorithm>-s<seed>-<run_key[:8]>`; later runs of the same key get `-2`, `-3` ..."""
 
     path: Path
 
     @property
     def is_done(self) -> bool:
-        """Whether its training has ended. One whose state is lost is continued at its end, which writes it anew."""
+        """True if its training has ended. If its state is lost, the training continues at its end and rewrites it."""
         return (self.path / DONE).exists() and bool(self.read_state())
 
     def mark_done(self) -> None:
@@ -89,7 +89,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def commanded(self) -> Iterator[None]:
-        """Note that a command works here, until it ends by itself; a signal that ends it leaves the note."""
+        """Note that a command works here until the block ends; if a signal ends it, the note stays."""
         write_whole(self.path / COMMAND, f"process {os.getpid()} on {socket.gethostname()}\n")
         try:
             yield
@@ -103,7 +103,7 @@ class RunFolder:
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether the last command here was killed, perhaps after all was done: then nobody was told so."""
+        """True if the last command here was killed, even if only before it could report that everything is done."""
         return (self.path / COMMAND).exists()
 
     # --- journal -----------------------------------------------------------------------------------------------------
@@ -113,20 +113,20 @@ class RunFolder:
         return self.path / JOURNAL
 
     def write_journal(self, records: Sequence[dict[str, Any]]) -> None:
-        """Make the journal hold exactly these records."""
-        write_whole(self.journal, "".join(json.dumps(entry) + "\n" for entry in records))
+        """Replace the journal by exactly these records."""
+        write_whole(self.journal, "".join(json.dumps(journal_record) + "\n" for journal_record in records))
 
-    def append_journal(self, entry: dict[str, Any]) -> None:
-        append_line(self.journal, json.dumps(entry))
+    def append_journal(self, journal_record: dict[str, Any]) -> None:
+        append_line(self.journal, json.dumps(journal_record))
 
     def read_journal(self) -> list[dict[str, Any]]:
-        """All whole records; a line that is damaged, or was cut off by a kill, is left out (the checkpoint has it)."""
-        return [found for line in self._lines() if (found := _record(line)) is not None]
+        """Return all complete records. A damaged or cut-off line is left out; the checkpoint has its record."""
+        return [journal_record for journal_record in map(_parse_record, self._lines()) if journal_record is not None]
 
     @property
     def has_whole_journal(self) -> bool:
-        """Whether every line of the journal can be read."""
-        return all(_record(line) is not None for line in self._lines())
+        """True if every line of the journal can be read."""
+        return None not in map(_parse_record, self._lines())
 
     def _lines(self) -> list[str]:
         return self.journal.read_text(errors="replace").splitlines() if self.journal.exists() else []
@@ -134,8 +134,8 @@ class RunFolder:
     # --- the run on the tracking server ------------------------------------------------------------------------------
 
     def read_state(self) -> dict[str, Any]:
-        """What the tracker wrote: run id, tags, parameters. Empty before the first start, and where it is damaged."""
-        state = mapping(self.path / STATE) or {}
+        """Return the tracker's state: run id, tags, parameters. Empty before the first start, and if it is damaged."""
+        state = read_mapping(self.path / STATE) or {}
         try:
             _STATE.validate_python(state, strict=True)
         except ValidationError:
@@ -144,35 +144,35 @@ class RunFolder:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether what the tracker wrote is there, but can't be read."""
+        """True if the tracker's state exists and can't be read."""
         return (self.path / STATE).exists() and not self.read_state()
 
     def write_state(self, state: dict[str, Any]) -> None:
         write_whole(self.path / STATE, json.dumps(state, indent=1))
 
     def identify(self) -> str:
-        """The folder's id: drawn once and kept beside its state, so that its run is found again without that."""
-        found = self._id_lines()[0]
-        if not re.fullmatch("[0-9a-f]{16}", found):
-            found = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
-            self._write_id(found, self.read_starts())
-        return found
+        """Return the folder's id, drawn once and stored apart from its state, so that its run is found without that."""
+        folder_id = self._id_lines()[0]
+        if not re.fullmatch("[0-9a-f]{16}", folder_id):
+            folder_id = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
+            self._write_id(folder_id, self.read_starts())
+        return folder_id
 
     @property
     def marks(self) -> dict[str, str]:
-        """Tags by which a run on a server is this folder's own; none before the first start."""
-        known = self.read_state().get("tags", {}).get(record.FOLDER_ID)
-        return {} if known is None else {record.FOLDER_ID: known}
+        """Tags of the runs that belong to this folder; none before the first start."""
+        folder_id = self.read_state().get("tags", {}).get(record.FOLDER_ID)
+        return {} if folder_id is None else {record.FOLDER_ID: folder_id}
 
     def read_starts(self) -> list[StartRecord]:
-        """Return the starts of trainings in this folder, and in the one that it is a copy of. Both files have them."""
+        """Return the starts of trainings in this folder, and in the one that it is a copy of, from both files."""
         lines = dict.fromkeys([*self.read_state().get("starts", ()), *self._id_lines()[1:]])
         return [StartRecord(*line.split()) for line in lines if START_LINE.fullmatch(line)]
 
     def add_start(self, token: str) -> list[str]:
         """Note a start and return all of them, for `starts` of the folder's state."""
-        start = StartRecord(token, self.place)
-        starts = [*(one for one in self.read_starts() if one != start), start]
+        start = StartRecord(token, self.inode)
+        starts = [earlier for earlier in self.read_starts() if earlier != start] + [start]
         self._write_id(self.identify(), starts)
         return [" ".join(start) for start in starts]
 
@@ -181,8 +181,8 @@ class RunFolder:
         self._write_id(folder_id, ())
 
     @property
-    def place(self) -> str:
-        """Identity of the folder on its disk: it stays if the folder is moved there, and a copy has another one."""
+    def inode(self) -> str:
+        """Identity of the folder on its disk: it stays when the folder is moved there, and a copy has another one."""
         open_in_place(self.path / LOCK).close()
         return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
 
@@ -198,7 +198,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; Failure names the holder. What processes that were killed left half-written is removed."""
+        """Lock the folder, and remove half-written files of killed processes. Raises Failure that names the holder."""
         with exclusive(self.path, "trained"):
             refuse_links(self.path)
             for path in (*self.path.glob("*.tmp"), *self.path.glob("predictions/*/*.tmp")):
@@ -206,19 +206,19 @@ class RunFolder:
             yield
 
     def holder(self) -> str | None:
-        """Who is training here, None where nobody is."""
+        """Return the process that is training here; None if there is none."""
         if not (self.path / LOCK).exists():
             return None
         with open_in_place(self.path / LOCK) as file:
             return None if _lock(file) else _holder(file)
 
     def claim(self) -> TextIO | None:
-        """Reserve the folder, which is made, for a training to be started; None where another command has done so.
+        """Make and reserve the folder for a training to be started; return None if another command has reserved it.
 
-        Closing what is returned ends it, and so does the end of this process.
+        The claim ends when the returned file is closed, or when this process ends.
         """
-        make(self.path)
-        refuse_links(self.path)  # its log and its list of starts are written, too
+        make_folder(self.path)
+        refuse_links(self.path)  # its log and its list of starts are written as well
         file = open_in_place(self.path / CLAIM)
         if _lock(file):
             return file
@@ -227,7 +227,7 @@ class RunFolder:
 
     @property
     def study(self) -> str | None:
-        """The study that it was trained for, None before the first start; by its settings where its state is lost."""
+        """Study of the training, None before the first start; read from its settings if its state is lost."""
         study = self.read_state().get("tags", {}).get(record.STUDY)
         if study is None and (self.path / record.CONFIG_FILE).exists():
             with contextlib.suppress(UsageError):
@@ -240,50 +240,50 @@ R = TypeVar("R", bound=Mapping[str, Any])
 
 
 def evaluations(records: Sequence[R]) -> list[R]:
-    """Of a journal's records those of evaluations; the others are of stages before the last, or came after the end."""
-    return [entry for entry in records if "stage" not in entry and "late" not in entry]
+    """Return a journal's records of evaluations, without those of earlier stages or from after the end."""
+    return [journal_record for journal_record in records if not {"stage", "late"} & journal_record.keys()]
 
 
-def mapping(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none, or it can't be read."""
+def read_mapping(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file; None if there is none, or if it can't be read."""
     try:
-        found = parse_json(path.read_text()) if path.exists() else None
+        value = parse_json(path.read_text()) if path.exists() else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """A line of a journal, None where it is none: what isn't ASCII we haven't written, also where it could be read."""
+def _parse_record(line: str) -> dict[str, Any] | None:
+    """Return the record in a line of a journal; None if it is invalid. Only ASCII lines are biasbed's own."""
     if not line.isascii():
         return None
     try:
-        found = parse_json(line)
-        is_record = isinstance(found["step"], int) and isinstance(found["timestamp"], int)
-        return found if is_record and isinstance(found["metrics"], dict) else None
+        value = parse_json(line)
+        is_record = isinstance(value["step"], int) and isinstance(value["timestamp"], int)
+        return value if is_record and isinstance(value["metrics"], dict) else None
     except (ValueError, TypeError, KeyError):
         return None
 
 
 @contextlib.contextmanager
 def exclusive(folder: Path, work: str) -> Iterator[None]:
-    """Hold a folder, which is made where it is missing; Failure names the holder, and says what is being done to it.
+    """Lock a folder, which is made if it is missing. Raises Failure that names the holder and its work (`trained`).
 
     The lock ends with its process, however that ends.
     """
-    make(folder)
+    make_folder(folder)
     with open_in_place(folder / LOCK) as file:
-        if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # somebody may just be looking who holds it
+        if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # another process may just be asking for the holder
             raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
-        if os.fstat(file.fileno()).st_nlink == 1:  # else it is somebody else's file, too
+        if os.fstat(file.fileno()).st_nlink == 1:  # else the file belongs to somebody else, too
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
         yield
 
 
-def make(folder: Path) -> None:
-    """Make a folder where it is missing; UsageError where that is not possible."""
+def make_folder(folder: Path) -> None:
+    """Make a folder if it is missing. Raises UsageError if that is not possible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -291,7 +291,7 @@ def make(folder: Path) -> None:
 
 
 def _lock(file: TextIO, wait: float = 0.0) -> bool:
-    """Whether the lock could be had, after `wait` seconds; it is held until the file is closed."""
+    """Try to lock the file after `wait` seconds; return True on success. The lock is held until the file is closed."""
     time.sleep(wait)
     return has_lock(file)
 
@@ -302,27 +302,28 @@ def _holder(file: TextIO) -> str:
 
 
 def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
-    """The folder to train in: the study's newest one unless it is done or `resume` is `never`; then the next free name.
+    """Return the folder to train in: the study's newest, or the next free name if it is done or `resume` is `never`.
 
-    With `resume=once` a done folder is returned as it is; so is one whose results never reached a server, where runs
-    are `tracked`, and one whose command was killed before it could say that all is done. Folders of other studies are
-    left alone; one that no training has begun in is anybody's.
+    A done folder is returned if `resume` is `once`, if its results never reached a server although runs are `tracked`,
+    or if its command was killed before it could report that everything is done. Folders of other studies are never
+    returned; a folder in which no training has begun may be used by any study.
     """
     series, free = [], base
     while free.exists():
         series.append(RunFolder(free))
         free = base.with_name(f"{base.name}-{len(series) + 1}")
-    own = [f for f in series if f.study == study] or [f for f in series if f.study is None and not f.is_damaged]
-    if not own or resume == "never":
+    folders = [folder for folder in series if folder.study == study]
+    folders = folders or [folder for folder in series if folder.study is None and not folder.is_damaged]
+    if not folders or resume == "never":
         return RunFolder(free)
-    done = [folder for folder in own if folder.is_done]
+    done = [folder for folder in folders if folder.is_done]
     if resume == "once" and done:
         return done[0]
-    newest = own[-1]
-    leave = newest.was_cut_off or (tracked and not newest.read_state().get("sent"))
-    return RunFolder(free) if newest.is_done and not leave else newest
+    newest = folders[-1]
+    is_unreported = newest.was_cut_off or (tracked and not newest.read_state().get("sent"))
+    return RunFolder(free) if newest.is_done and not is_unreported else newest
 
 
 def all_folders(root: Path) -> list[RunFolder]:
-    """All run folders under a home, finished or not."""
+    """Return all run folders under a home, finished or not."""
     return [RunFolder(path.parent) for path in sorted(root.glob(f"*/*/{STATE}"))]

@@ -1,4 +1,4 @@
-"""`import` of a file that `export` wrote: each run once, as it was, with a tag that says where it came from."""
+"""Import of an archive that `export` wrote: each run once, unchanged, with tags that name its origin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun
 from biasbed.tracking.claims import ended, first_rival, holder_of, new_claim, release
-from biasbed.tracking.finding import FoundRun
+from biasbed.tracking.run_reader import StoredRun
 from biasbed.tracking.server import (
     experiment_id,
     find_run,
@@ -28,20 +28,24 @@ PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one requ
 
 
 def import_archive(source: str, listed: bool = True) -> int:
-    """Makes the archive's runs on the tracking server and returns how many were new.
+    """Make the archive's runs on the tracking server and return the number of new ones.
 
-    Those that are there, imported or trained here, stay as they are; what an import that was cut short left is made
-    anew, and what another command imports at the same time is left to it. listed: whether each is named. UsageError,
-    before anything is made, for a file that is no whole archive; Failure where the server fails.
+    Runs that exist, imported or trained here, are kept. Runs that an interrupted import left are made anew, and runs
+    that another command imports at the same time are left to it. listed: print the name of each. Raises UsageError for
+    a file that is no complete archive, before anything is made; Failure if the server fails.
     """
     path = Path(source).expanduser()
     if not path.is_file():
         raise UsageError(f"source={source}: there is no such file")
     uri = resolve_uri()
     made: list[ArchivedRun] = []
-    left: list[FoundRun] = []
+    left: list[StoredRun] = []
     with Archive(path) as archive:
-        present = {run.run_id: found for run in archive.runs if (found := _present(uri, run.run_id))}
+        present: dict[str, str] = {}
+        for run in archive.runs:
+            existing = _find_origin(uri, run.run_id)
+            if existing:
+                present[run.run_id] = existing
         missing = [run for run in archive.runs if run.run_id not in present]
         for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
             with guarded(uri):
@@ -51,8 +55,8 @@ def import_archive(source: str, listed: bool = True) -> int:
                 made.append(run)
             elif rival.info.status == "RUNNING":
                 left.append(rival)
-    there = len(archive.runs) - len(made) - len(left)
-    already = f"; {there} {'was' if there == 1 else 'were'} there already" if there else ""
+    kept = len(archive.runs) - len(made) - len(left)
+    already = f"; {kept} {'was' if kept == 1 else 'were'} there already" if kept else ""
     print(f"{len(made)} runs imported to {places.public_uri(uri)}{already}")
     if left:
         print(f"{len(left)} left to {holder_of(left[0]) or 'another command'}, which imports them at this moment")
@@ -61,26 +65,26 @@ def import_archive(source: str, listed: bool = True) -> int:
     return len(made)
 
 
-def _present(uri: str, run_id: str) -> str | None:
-    """The run of this origin on the server: itself, or its import. Deletes imports that were cut short."""
+def _find_origin(uri: str, run_id: str) -> str | None:
+    """Return the run of this origin on the server: the original, or its import. Deletes interrupted imports."""
     original = find_run(uri, run_id)
     if original is not None and original.info.lifecycle_stage == "active":
         return run_id
     return next((str(run.info.run_id) for run in ended(uri, origin_run=run_id)), None)
 
 
-def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> tuple[str, FoundRun | None]:
-    """Make a run and return its id; or that of another command's, and that run, to which ours has yielded.
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> tuple[str, StoredRun | None]:
+    """Make a run and return its id; if it yields to another command's run, the id of that run, and the run.
 
     present: origin id -> id here, for the parent.
     """
     client = writer(uri)
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server, **new_claim()}
-    parent = present.get(run.parent) or (_present(uri, run.parent) if run.parent else None)
+    parent = present.get(run.parent) or (_find_origin(uri, run.parent) if run.parent else None)
     if parent:
         tags[notes.PARENT] = parent
-    place = experiment_id(client, uri, run.experiment)
-    run_id = str(client.create_run(place, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
+    experiment = experiment_id(client, uri, run.experiment)
+    run_id = str(client.create_run(experiment, start_time=run.start_time, tags=tags, run_name=run.name).info.run_id)
     with whole_or_deleted(client, run_id):
         rival = first_rival(uri, run_id, origin_run=run.run_id)
         if rival is None:
@@ -112,11 +116,9 @@ def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
 def _log_inputs(uri: str, run_id: str, run: ArchivedRun) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    entries = [
-        DatasetInput(
-            Dataset(one.name, one.digest, one.source_type, one.source, one.schema, one.profile),
-            [InputTag(key, value) for key, value in one.tags.items()],
-        )
-        for one in run.inputs
-    ]
-    log_inputs(writer(uri), run_id, entries)
+    inputs = []
+    for data in run.inputs:
+        dataset = Dataset(data.name, data.digest, data.source_type, data.source, data.schema, data.profile)
+        tags = [InputTag(key, value) for key, value in data.tags.items()]
+        inputs.append(DatasetInput(dataset, tags))
+    log_inputs(writer(uri), run_id, inputs)

@@ -1,7 +1,7 @@
-"""The run that `mlflow run` opens for every command, also for one that has none of its own: its name, how it went.
+"""Run that `mlflow run` opens for every command, also for those that track nothing: its name and its outcome.
 
-Training, testing, a study and an analysis take it for theirs, and name it again. A run that has records already was not
-opened for this command: a `MLFLOW_RUN_ID` that was left over in a shell names one. It is never written to.
+Training, testing, a study and an analysis use it as their own run and rename it. A run that has records already was not
+opened for this command, but named by a `MLFLOW_RUN_ID` left over in a shell. It is never written to.
 """
 
 from __future__ import annotations
@@ -22,22 +22,27 @@ from biasbed.tracking.server import find_run, impatient, resolve_uri
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-PATIENCE = 10.0  # seconds: it is a name, and the message is on the terminal in any case
-OUTCOMES = {record.ERROR, record.USAGE_ERROR, record.ENDED_BY}  # tags that say how an attempt ended
-TOLD = ("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm")
+PATIENCE = 10.0  # seconds: only a name depends on it, and the message is on the terminal in any case
+OUTCOMES = {record.ERROR, record.USAGE_ERROR, record.ENDED_BY}  # tags with the outcome of an attempt
+NAMING_FLAGS = (
+    *("what", "source", "file", "table", "from_study", "model", "run", "study", "suite", "train", "algorithm"),
+)
 
 
 @contextlib.contextmanager
-def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
-    """Yields what names the run by the command's flags; where the command is refused or fails, the run says why."""
-    title, is_free = entry, _is_free()
+def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
+    """Yield a function that names the run by the command's flags. If the command fails, the run gets the reason."""
+    title, is_free = entry_point, _is_free()
 
     def name(flags: Mapping[str, str]) -> None:
         nonlocal title
-        told = commands.public(flags)
-        words = [told[name] for name in TOLD if told.get(name, "auto") not in ("auto", "none")]
-        is_dry = flags.get("dry_run", "no") not in ("no", "false")
-        title = " ".join([entry, *(["dry run"] if is_dry else []), *words[:3]])
+        public_flags = commands.public(flags)
+        values = [public_flags.get(name, "auto") for name in NAMING_FLAGS]
+        values = [value for value in values if value not in ("auto", "none")]
+        if flags.get("dry_run", "no") not in ("no", "false"):
+            title = " ".join([entry_point, "dry run", *values[:3]])
+        else:
+            title = " ".join([entry_point, *values[:3]])
         if is_free:
             _set({notes.NAME: title})
 
@@ -46,10 +51,10 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
     except (UsageError, Failure) as error:
         is_refused = isinstance(error, UsageError)
         message = places.public_message(str(error))
-        kept = {record.USAGE_ERROR if is_refused else record.ERROR: message[:5000]}
-        named = f"{'refused' if is_refused else 'failed'}: {title}"
+        outcome = {record.USAGE_ERROR if is_refused else record.ERROR: message[:5000]}
+        name_tag = f"{'refused' if is_refused else 'failed'}: {title}"
         if is_free:
-            _set({notes.NAME: named, notes.NOTE: notes.joined(message), **kept})
+            _set({notes.NAME: name_tag, notes.NOTE: notes.joined(message), **outcome})
         raise
     except (Interrupted, KeyboardInterrupt) as error:
         ignore_signals()
@@ -59,26 +64,26 @@ def launched(entry: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         raise
 
 
-def take_run_id(own: Mapping[str, str] | None = None, offline: bool = False) -> str | None:
-    """Return the run that `mlflow run` opened for this command, if any; once, so that no child takes it as well.
+def take_run_id(tags: Mapping[str, str] | None = None, offline: bool = False) -> str | None:
+    """Return the run that `mlflow run` opened for this command, if any; only once, so that no child takes it as well.
 
-    own: tags by which an earlier attempt of this very command has marked the run as its own. Raises UsageError for
-    another run that has records. `offline` asks no server: nothing is sent then.
+    tags: set by earlier attempts of this command on the run. Raises UsageError for another run that has records.
+    offline: ask no server, since nothing is sent.
     """
     if not offline:
-        check_run_id(own)
+        check_run_id(tags)
     return os.environ.pop(commands.RUN, None)
 
 
-def check_run_id(own: Mapping[str, str] | None = None, tracking_uri: str = "auto") -> None:
-    """Raise UsageError unless the run that `MLFLOW_RUN_ID` names is free or carries all the tags of `own`."""
+def check_run_id(tags: Mapping[str, str] | None = None, tracking_uri: str = "auto") -> None:
+    """Raise UsageError unless the run that `MLFLOW_RUN_ID` names is free or has all of these tags."""
     run_id = os.environ.get(commands.RUN)
     if run_id is None:
         return
     run = find_run(resolve_uri(tracking_uri), run_id)
     if run is None or run.info.lifecycle_stage != "active":
         reason = "no run of this tracking server" if run is None else "a run that is deleted"
-    elif not _has_records(run) or (own and own.items() <= run.data.tags.items()):
+    elif not _has_records(run) or (tags and tags.items() <= run.data.tags.items()):
         return
     else:
         reason = f"the run '{run.info.run_name}', which has results already"
@@ -96,9 +101,9 @@ def _is_free() -> bool:
 
 
 def _has_records(run: Run) -> bool:
-    """Return True for a run that holds metrics or tags of ours, or that somebody else has ended.
+    """Return True for a run that has metrics or biasbed's tags, or that somebody else has ended.
 
-    Why an earlier attempt ended before it took the run is no record: a cluster starts the command again with that run.
+    The outcome of an attempt that ended before it took the run is no record: clusters repeat the command with that run.
     """
     tags = {name for name in run.data.tags if name.startswith("biasbed.")}
     is_attempt = run.info.status in ("RUNNING", "SCHEDULED") or (run.info.status != "FINISHED" and bool(tags))
@@ -108,9 +113,9 @@ def _has_records(run: Run) -> bool:
 def _set(tags: Mapping[str, str], status: str = "") -> None:
     from mlflow import MlflowClient
 
-    if not commands.is_launched():  # something has taken it for its own, and names it
+    if not commands.is_launched():  # a training or study has taken the run, and names it
         return
-    with contextlib.suppress(Exception), impatient(PATIENCE):  # whatever MLflow raises: it is a name
+    with contextlib.suppress(Exception), impatient(PATIENCE):  # whatever MLflow raises: only a name is at stake
         client = MlflowClient(resolve_uri())
         run_id = os.environ[commands.RUN]
         for key, value in tags.items():

@@ -1,4 +1,4 @@
-"""Errors of MLflow calls in one line: which part failed, and why. mlflow is imported when needed."""
+"""Errors of MLflow calls in one line: the part that failed, and the reason. mlflow is imported on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.system import places
 
-# What SQLite says when MLflow makes tables anew of which an interrupted start has made some.
+# SQLite's messages when MLflow makes tables of which an interrupted start has made some.
 HALF_MADE = re.compile(r"_alembic_tmp_|duplicate column|table \w+ already exists")
 STATUS = re.compile(r"too many (?P<code>\d+) error responses")  # urllib3, after its last attempt
 

@@ -1,9 +1,9 @@
-"""Ownership of runs on a server: which start of which folder writes to a run, and who yields to whom.
+"""Ownership of runs on a server: the start of a folder that may write to a run, and the order in which folders yield.
 
 A folder that was copied before its training had ended may be continued in two places. Each start draws a token, notes
-it in the folder, and tags the run with its hash. A folder goes on with a run if it knows the run's last start; if not,
-somebody else has continued the run meanwhile. The tag is a hash, so that nobody who reads the server can forge a folder
-that overwrites or deletes somebody's run.
+it in the folder, and tags the run with its hash. A folder continues a run if it knows the run's last start; if not,
+another copy has continued the run meanwhile. The tag is a hash, so that nobody who reads the server can forge a folder
+that overwrites or deletes another user's run.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any, NamedTuple
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.system.signature import is_alive, is_gone, signature
-from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import writer
 
-# Tags of runs: of the start that writes one, the hash of its token, time, host, process; the same of an import.
+# Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.
 START, IMPORTING = "biasbed.start", "biasbed.importing"
-AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `FoundRun`
+AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `StoredRun`
 
 
 class SentElsewhere(Failure):
-    """Another command sends the same results at this moment."""
+    """Another command is sending the same results."""
 
 
 class Holder(NamedTuple):
-    """Who writes to a run, as the run's tag says."""
+    """Process that writes to a run, from the run's tag."""
 
     hash: str  # of the token
     time: int  # ms since 1970, by the clock there
@@ -54,20 +54,20 @@ class Holder(NamedTuple):
 
 
 def new_tag(token: str) -> str:
-    """Return the tag by which this process holds a run."""
+    """Return the tag with which this process holds a run."""
     return f"{_hash(token)} {int(time.time() * 1000)} {os.uname().nodename} {signature()}"
 
 
 def read_holder(tag: str | None) -> Holder | None:
-    """Return who holds a run by its tag; None if it has no such tag, or one that is none."""
-    words = (tag or "").split(" ", 3)
-    if len(words) != 4 or not words[1].isascii() or not words[1].isdigit() or len(words[1]) > 18:
+    """Parse the tag of a run's holder; None if there is no tag, or an invalid one."""
+    parts = (tag or "").split(" ", 3)
+    if len(parts) != 4 or not parts[1].isascii() or not parts[1].isdigit() or len(parts[1]) > 18:
         return None
-    return Holder(words[0], int(words[1]), words[2], words[3])
+    return Holder(parts[0], int(parts[1]), parts[2], parts[3])
 
 
 def precedence(run: AnyRun, tag: str) -> tuple[int, str]:
-    """Return the place of a run among those of one thing, of which the first stays. tag: names its holder."""
+    """Return the sort key of competing runs, of which the first stays. tag: name of the tag of the holder."""
     holder = read_holder(run.data.tags.get(tag))
     return (0 if holder is None else holder.time), run.info.run_id
 
@@ -77,7 +77,7 @@ def _hash(token: str) -> str:
 
 
 class Ownership:
-    """The runs of one folder on one server."""
+    """Ownership of the runs of one folder on one server."""
 
     def __init__(self, folder: RunFolder, uri: str) -> None:
         self.folder, self.uri = folder, uri
@@ -88,7 +88,7 @@ class Ownership:
         return bool(self._tag)
 
     def draw(self, state: dict[str, Any]) -> None:
-        """Note a start in the folder, and in its state. Copies of what has ended with the same results draw alike."""
+        """Draw a token and note the start in the folder and its state. Copies with equal final results draw alike."""
         token = uuid.uuid4().hex
         if self.folder.is_done:
             token = _hash(record.canonical_json(self.folder.read_journal()))
@@ -97,33 +97,33 @@ class Ownership:
 
     # --- the folder's runs -------------------------------------------------------------------------------------------
 
-    def runs(self, state: dict[str, Any]) -> list[FoundRun]:
-        """Return the folder's runs, but those that are given up already and copies that were imported."""
-        left = set(state.get("superseded", ()))
-        return [run for run in self._all_runs(state) if run.info.run_id not in left]
+    def runs(self, state: dict[str, Any]) -> list[StoredRun]:
+        """Return the folder's runs, without superseded ones and imported copies."""
+        superseded = set(state.get("superseded", ()))
+        return [run for run in self._all_runs(state) if run.info.run_id not in superseded]
 
-    def _all_runs(self, state: dict[str, Any]) -> list[FoundRun]:
+    def _all_runs(self, state: dict[str, Any]) -> list[StoredRun]:
         folder_id = state["tags"].get(record.FOLDER_ID)
         runs = find_runs(self.uri, folder=folder_id) if folder_id else []
         return [run for run in runs if record.ORIGIN_RUN not in run.data.tags]
 
     def previous(self, state: dict[str, Any]) -> AnyRun | None:
-        """Return the run to go on with, or to give up for a new one; None if there is none.
+        """Return the run to continue, or to supersede by a new one; None if there is none.
 
-        If the folder does not know of its run, that was opened just before a kill, or sent by a copy; of several the
-        one with records. If all belong to others, the folder gets another id, and what its runs are is asked again.
-        Raises SentElsewhere if a copy's results, which are the same, are being sent at this moment.
+        A run that the folder does not know was opened just before a kill, or sent by a copy; of several, one with
+        metrics is preferred. If all runs belong to other copies, the folder gets a new id and its runs are searched
+        again. Raises SentElsewhere if a copy is sending the same results.
         """
-        everything, left = self._all_runs(state), set(state.get("superseded", ()))
-        runs = [run for run in everything if run.info.run_id not in left]
-        given_up = [run for run in everything if run.info.run_id in left and self._is_copied(run)]
-        own = [run for run in runs if self.taken_by(run) is None]
-        if given_up or (runs and not own):  # what a copy gives up is the original's all the same
+        every, superseded = self._all_runs(state), set(state.get("superseded", ()))
+        runs = [run for run in every if run.info.run_id not in superseded]
+        given_up = [run for run in every if run.info.run_id in superseded and self._is_copied(run)]
+        usable = [run for run in runs if self.taken_by(run) is None]
+        if given_up or (runs and not usable):  # a run that a copy gives up still belongs to the original
             return self._after_parting(state, (given_up or runs)[0])
-        if not own:
+        if not usable:
             return None
-        own.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
-        run = writer(self.uri).get_run(own[0].info.run_id)
+        usable.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
+        run = writer(self.uri).get_run(usable[0].info.run_id)
         if self._is_copied(run) and self.has_unknown(run):
             return self._after_parting(state, run)
         if self.folder.is_done and self._is_busy(run) and is_alive(self._holder(run).signature):
@@ -131,42 +131,43 @@ class Ownership:
         return run
 
     def has_unknown(self, run: AnyRun) -> bool:
-        """Whether the server has rows of ours whose record is lost: it comes again with another time, as another row.
+        """Return True if the server has rows that the journal lacks: sent again, they would be duplicates.
 
-        What people have logged there themselves has no `/` in its name.
+        Metrics without `/` in their name were logged by users themselves and are ignored.
         """
-        known = {(entry["step"], entry["timestamp"]) for entry in self.folder.read_journal()}
+        journal = self.folder.read_journal()
+        journaled = {(journal_record["step"], journal_record["timestamp"]) for journal_record in journal}
         rows = (row for row in run.data.to_proto().metrics if "/" in row.key)
-        return any((row.step, row.timestamp) not in known for row in rows)
+        return any((row.step, row.timestamp) not in journaled for row in rows)
 
     def taken_by(self, run: AnyRun) -> Holder | None:
-        """Return who else has continued a run, None if the folder may go on with it.
+        """Return the holder that has continued a run elsewhere; None if the folder may continue it.
 
-        A copy of the folder may, too, once the process that wrote the run has ended, by the run's status or on this
-        machine, and if nobody else has. Runs without such a tag are from before there was one.
+        A copy of the folder may continue it, too, once the process that wrote the run has ended (by the run's status or
+        on this machine) and no other copy has.
         """
         holder = read_holder(run.data.tags.get(START))
         if holder is None:
             return None
-        if holder.hash not in self._places():
+        if holder.hash not in self._inodes():
             return holder
         is_open = run.info.status == "RUNNING" and not holder.is_gone and not self.folder.is_done
         return holder if is_open and self._is_copied(run) else None
 
     def _is_copied(self, run: AnyRun) -> bool:
-        """Whether the run's last start was in another folder, of which this one is a copy."""
+        """Return True if the run's last start was in another folder, of which this one is a copy."""
         holder = read_holder(run.data.tags.get(START))
-        return holder is not None and self._places().get(holder.hash) != self.folder.place
+        return holder is not None and self._inodes().get(holder.hash) != self.folder.inode
 
-    def _places(self) -> dict[str, str]:
-        """Return the places of the starts that the folder knows, keyed by the hash of their token."""
-        return {_hash(start.token): start.place for start in self.folder.read_starts()}
+    def _inodes(self) -> dict[str, str]:
+        """Return the folders of the starts that this folder knows, keyed by the hash of their token."""
+        return {_hash(start.token): start.inode for start in self.folder.read_starts()}
 
     # --- holding one of them -----------------------------------------------------------------------------------------
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags by which this start holds its run."""
+        """Tags with which this start holds its run."""
         return {record.FOLDER_ID: self.folder.identify(), START: self._tag}
 
     def claim(self, run_id: str) -> None:
@@ -174,7 +175,7 @@ class Ownership:
             writer(self.uri).set_tag(run_id, name, value)
 
     def lost_to(self, run: AnyRun) -> Holder | None:
-        """Return who has taken the run that this start holds, None if nobody has."""
+        """Return the holder that has taken over the run of this start; None if there is none."""
         holder = read_holder(run.data.tags.get(START))
         is_held = not self.is_drawn or holder is None or holder.hash == self._tag.split(" ")[0]
         return None if is_held else holder
@@ -182,15 +183,16 @@ class Ownership:
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.
 
-        What is still trained goes on with an id of its own. Of equal results one run is enough: raises SentElsewhere.
+        An unfinished training continues with a new folder id. Equal final results need only one run: raises
+        SentElsewhere.
         """
         runs = {run.info.run_id: run for run in self.runs(state)}
-        own = runs.pop(run_id, None)
+        our_run = runs.pop(run_id, None)
         rivals = [run for run in runs.values() if self.taken_by(run) or (self.folder.is_done and self._is_busy(run))]
-        if own is None or not rivals:
+        if our_run is None or not rivals:
             return
-        first = min([own, *rivals], key=lambda run: precedence(run, START))
-        if first is own:
+        first = min([our_run, *rivals], key=lambda run: precedence(run, START))
+        if first is our_run:
             return
         if self.folder.is_done:
             self.delete(run_id)
@@ -199,8 +201,8 @@ class Ownership:
         self.claim(run_id)
 
     def delete(self, run_id: str) -> None:
-        """Delete a run that is given up, if it carries the folder's own id and its last start was in this folder."""
-        with contextlib.suppress(Exception):  # someone has deleted it already
+        """Delete a superseded run if it has the folder's id and its last start was in this folder."""
+        with contextlib.suppress(Exception):  # it may be deleted already
             run = writer(self.uri).get_run(run_id)
             is_own = run.data.tags.get(record.FOLDER_ID) == self.folder.identify()
             is_own = is_own and record.ORIGIN_RUN not in run.data.tags and not self._is_copied(run)
@@ -208,9 +210,9 @@ class Ownership:
                 writer(self.uri).delete_run(run_id)
 
     def part(self, state: dict[str, Any], run: AnyRun) -> None:
-        """Give the folder an id of its own, as it is a copy of one that somebody else has continued.
+        """Give the folder a new id, as it is a copy of one that was continued elsewhere.
 
-        Copies with the same results get the same one.
+        Copies with the same results get the same id.
         """
         holder = self._holder(run)
         print(
@@ -237,7 +239,7 @@ class Ownership:
         return self.folder.read_starts()[-1].token
 
     def _is_busy(self, run: AnyRun) -> bool:
-        """Whether another process has opened a run and not ended it, and is not known to be gone."""
+        """Return True if another process has opened a run, has not ended it and is not known to be gone."""
         holder = self._holder(run)
         return run.info.status == "RUNNING" and bool(holder.hash) and not holder.is_own and not holder.is_gone
 

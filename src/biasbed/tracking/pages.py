@@ -1,4 +1,4 @@
-"""MLflow's pages: where a tracking server's are shown, and links into them."""
+"""Addresses of MLflow's pages, and links into them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from biasbed.system import places
 from biasbed.system.strict import parse_json
 from biasbed.tracking.server import database, experiment_created, guarded, impatient, mlflow_version, writer
 
-PORTS = range(5000, 5020)  # where `mlflow ui` is looked for, and would be started: its usual port first
-PATIENCE = 2.0  # seconds that what is there has to answer
+PORTS = range(5000, 5020)  # ports on which `mlflow ui` is searched and would be started, its default first
+PATIENCE = 2.0  # seconds to wait for an answer
 CLASSIC = "machine_learning"  # the mode of the pages; they open in the one for language models otherwise
 
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages of one tracking server."""
+    """Pages of one tracking server."""
 
     base: str  # address, without a slash at the end
-    version: str  # of the MLflow that shows them
-    start: str = ""  # the command that starts them, where nobody shows them
+    version: str  # of the MLflow that serves them
+    start: str = ""  # the command that starts them, if they are not served
 
     def experiment(self, experiment_id: str, **query: str) -> str:
-        """A link to the table of an experiment's runs."""
+        """Return a link to the table of an experiment's runs."""
         return f"{self.base}/#/experiments/{quote(experiment_id)}/runs?{_query(query)}"
 
     def run(self, experiment_id: str, run_id: str) -> str:
-        """A link to a run's own page."""
+        """Return a link to the page of a run."""
         return f"{self.base}/#/experiments/{quote(experiment_id)}/runs/{quote(run_id)}?{_query({})}"
 
     def experiments(self, ids: Sequence[str], **query: str) -> str:
-        """A link to the table of several experiments' runs."""
-        wanted = {"experiments": json.dumps(list(ids), separators=(",", ":")), **query}
-        return f"{self.base}/#/compare-experiments/s?{_query(wanted)}"
+        """Return a link to the table of several experiments' runs."""
+        values = {"experiments": json.dumps(list(ids), separators=(",", ":")), **query}
+        return f"{self.base}/#/compare-experiments/s?{_query(values)}"
 
 
 def _query(values: dict[str, str]) -> str:
@@ -48,10 +48,10 @@ def _query(values: dict[str, str]) -> str:
 
 
 def pages(uri: str, experiment_id: str) -> Pages | None:
-    """The pages that show, or would show, an experiment of this server; None where that is not known.
+    """Return the pages that show, or would show, an experiment of this server; None if they are unknown.
 
-    A local database is shown by an `mlflow ui` that is running, if one has this experiment, or by one to be started.
-    Raises what MLflow raises where the server fails.
+    A local database is shown by a running `mlflow ui` that has this experiment, or by one to be started. Errors of
+    MLflow are passed on if the server fails.
     """
     if uri.startswith(("http://", "https://")):
         return Pages(places.public_uri(uri).rstrip("/"), mlflow_version(uri))
@@ -72,13 +72,13 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
 
 
 def address(uri: str, run_id: str) -> str:
-    """`run <id>: <link>`, as every command ends that made one; the server's address where no page can be named."""
+    """Return `run <id>: <link>`, the last line of commands that make a run; without a page, the server's address."""
     with contextlib.suppress(Failure), guarded(uri), impatient(PATIENCE):
         experiment = writer(uri).get_run(run_id).info.experiment_id
-        found = pages(uri, experiment)
-        if found is not None:
-            start = f" (first start the pages: {found.start})" if found.start else ""
-            return f"run {run_id}: {found.run(experiment, run_id)}{start}"
+        mlflow_pages = pages(uri, experiment)
+        if mlflow_pages is not None:
+            start = f" (first start the pages: {mlflow_pages.start})" if mlflow_pages.start else ""
+            return f"run {run_id}: {mlflow_pages.run(experiment, run_id)}{start}"
     return f"run {run_id} at {places.public_uri(uri)}"
 
 
@@ -89,7 +89,7 @@ def _is_taken(port: int) -> bool:
 
 
 def _read(address: str) -> str:
-    """What a local address answers, empty where it does not; proxies are for other machines."""
+    """Return the answer of a local address, empty if there is none; proxies are bypassed."""
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(address, timeout=PATIENCE) as answer:

@@ -1,4 +1,4 @@
-"""Which tracking server is in use, what its failures look like, and its experiments. mlflow is imported when needed."""
+"""Tracking server: its address, client, failures, experiments, runs and artifacts. mlflow is imported on demand."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Experiment, Run
 
 KIND = "mlflow.experimentKind"
-_PLAIN = "/ :+,@~!$&'()*;="  # signs of a path that mean themselves in an address
+_PLAIN = "/ :+,@~!$&'()*;="  # characters of a path that are not escaped in an address
 
 
 def resolve_uri(tracking_uri: str = "auto") -> str:
-    """The tracking URI that commands use: the one given, else MLflow's own (`MLFLOW_TRACKING_URI`, a local file).
+    """Return the tracking URI of a command; `auto` is MLflow's default (`MLFLOW_TRACKING_URI`, else a local file).
 
-    UsageError for a relative sqlite path: `mlflow run` starts children in the project's folder, where it would be
-    another file; for a folder, which MLflow no longer keeps runs in; and for a team's database without its server:
-    artifacts would be left in whatever folder we run in, and the first users together would break a new one.
+    Raises UsageError for a relative sqlite path, as `mlflow run` starts children in the project's folder, where it
+    would be another file; for a folder, in which MLflow no longer stores runs; and for a team's database without its
+    server, as artifacts would stay in the current folder, and simultaneous first users would break a new database.
     """
     _be_brief()
     if tracking_uri == "auto":
         import mlflow
 
-        for name in ("mlflow", "alembic"):  # they report at length how they set up a database
+        for name in ("mlflow", "alembic"):  # they log every step of setting up a database
             logging.getLogger(name).setLevel(logging.WARNING)
         tracking_uri = mlflow.get_tracking_uri()
     tracking_uri = _as_written(tracking_uri)
     relative = re.match(r"sqlite(\+\w+)?:///(?!/|[A-Za-z]:)(?P<path>.*)", tracking_uri)
     if relative:
-        whole = sqlite_uri(Path(relative["path"]))
+        absolute = sqlite_uri(Path(relative["path"]))
         raise UsageError(
-            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: {whole}"
+            f"the tracking URI {places.public_uri(tracking_uri)} is relative; give the whole path: {absolute}"
         )
     if tracking_uri.startswith("file:") or "://" not in tracking_uri:
         address = places.public_uri(tracking_uri)
@@ -58,15 +58,15 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
 
 
 def writer(tracking_uri: str) -> MlflowClient:
-    """Return a client that writes. Make a new local database whole: others see all of it or none.
+    """Return a client that writes. A new local database is made atomically, so that others never see half of it.
 
-    Of several commands that make one at once the first one's stays, and the others use it.
+    If several commands make one at once, the first one's stays, and the others use it.
     """
     from mlflow import MlflowClient
 
     file = database(tracking_uri)
     if file is not None and not file.exists():
-        with files.new(file) as temporary:  # MLflow can't go on with half of a database
+        with files.new(file) as temporary:  # MLflow can't complete half of a database
             client = MlflowClient(sqlite_uri(temporary))
             client.search_experiments(max_results=1)  # makes the tables
             del client
@@ -74,20 +74,20 @@ def writer(tracking_uri: str) -> MlflowClient:
 
 
 def _be_brief() -> None:
-    """Few retries against a dead server, no bars, no addresses with their passwords, unless told otherwise."""
+    """Set defaults: few retries against a dead server, no progress bars, no addresses with passwords."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
-    # It logs, with a traceback, what it raises as well.
+    # It logs errors with a traceback besides raising them.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
 def impatient(seconds: float) -> Iterator[None]:
-    """Within the block a request to a server that hangs is given up after so many seconds; it is made twice in them.
+    """Limit each request inside the block to this time, in which it is tried twice.
 
-    Each time gets one second at least, and no more than is configured for any request.
+    Each try gets at least one second, and at most the configured timeout.
     """
     names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES")
     before = {name: os.environ.get(name) for name in names}
@@ -105,7 +105,7 @@ def impatient(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def guarded(tracking_uri: str) -> Iterator[None]:
-    """Turn any error of an MLflow call inside the block into a Failure of one line."""
+    """Convert any error of an MLflow call inside the block to a Failure of one line."""
     try:
         yield
     except Exception as error:
@@ -120,20 +120,20 @@ SQLITE = re.compile(r"sqlite(\+\w+)?:///(?P<path>[^?]*)")
 
 
 def database(tracking_uri: str) -> Path | None:
-    """Return the file of a sqlite store, None for any other. `%20` and its like are decoded, as SQLAlchemy does."""
+    """Return the file of a sqlite store; None for other stores. Escapes such as `%20` are decoded, as by SQLAlchemy."""
     match = SQLITE.match(tracking_uri)
     return Path(unquote(match["path"])) if match else None
 
 
 def sqlite_uri(file: Path) -> str:
-    """Return the address of a sqlite store in a file: the inverse of `database`."""
+    """Return the address of the sqlite store in a file: the inverse of `database`."""
     return f"sqlite:///{quote(str(file.absolute()), safe=_PLAIN)}"
 
 
 def _as_written(tracking_uri: str) -> str:
-    """Return a sqlite address that means the folder as it is spelled, if there is one.
+    """Escape the percent signs of a sqlite address if a folder of the literal name exists.
 
-    People type `a%20b` for a folder of that name (a download has it), which SQLAlchemy would read as `a b`.
+    People type `a%20b` for a folder of that name (e.g. a download), which SQLAlchemy would read as `a b`.
     """
     match = SQLITE.match(tracking_uri)
     if match is None or "%" not in match["path"]:
@@ -145,7 +145,7 @@ def _as_written(tracking_uri: str) -> str:
 
 
 def user() -> str:
-    """Who runs this, as the machine knows them; empty where it does not, as in some containers."""
+    """Return the name of the user; empty if the machine does not know it, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -153,61 +153,62 @@ def user() -> str:
 
 
 def experiment_for(client: MlflowClient, tracking_uri: str, name: str) -> str:
-    """Where a command's runs go: under `mlflow run` the experiment that it was told, which it can't be moved from.
+    """Return the id of the experiment for a command's runs.
 
-    Else the one of this name, made where there is none.
+    Under `mlflow run` it is the experiment of its run, which can't be changed; else the one of this name, made if it
+    does not exist.
     """
-    given = os.environ.get("MLFLOW_EXPERIMENT_ID")
-    if given is None:
+    launched_in = os.environ.get("MLFLOW_EXPERIMENT_ID")
+    if launched_in is None:
         return experiment_id(client, tracking_uri, name)
-    _describe(client, client.get_experiment(given))
-    return given
+    _describe(client, client.get_experiment(launched_in))
+    return launched_in
 
 
 def experiment_id(client: MlflowClient, tracking_uri: str, name: str) -> str:
-    """The experiment of this name, made where there is none; two processes may ask at the same time.
+    """Return the id of the experiment of this name. It is made if it does not exist, maybe by two processes at once.
 
-    With a local database, a new experiment's artifacts go beside it, not into whatever folder we run in.
+    With a local database, a new experiment's artifacts go beside it, not into the current folder.
     """
     from mlflow.exceptions import MlflowException
 
     file = database(tracking_uri)
     folder = None if file is None else (file.parent.absolute() / "mlruns" / record.slug(name)).as_uri()
     with guarded(tracking_uri):
-        found = client.get_experiment_by_name(name)
-        if found is None:
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
             try:
                 return str(client.create_experiment(name, artifact_location=folder, tags=_about(name)))
             except MlflowException:
-                found = client.get_experiment_by_name(name)
-                if found is None:
+                experiment = client.get_experiment_by_name(name)
+                if experiment is None:
                     raise
-        if found.lifecycle_stage != "active":
+        if experiment.lifecycle_stage != "active":
             raise Failure(f"the experiment '{name}' is deleted: restore it or name another")
-        _describe(client, found)
-        return str(found.experiment_id)
+        _describe(client, experiment)
+        return str(experiment.experiment_id)
 
 
 def _describe(client: MlflowClient, experiment: Experiment) -> None:
-    """Say what an experiment is that we have not made, unless somebody has; `Default` is everybody's."""
+    """Add the missing description to an experiment that biasbed did not make; not to `Default`, which is shared."""
     lacking = {name: text for name, text in _about(experiment.name).items() if name not in experiment.tags}
     for name, text in lacking.items() if experiment.name != "Default" else ():
         client.set_experiment_tag(experiment.experiment_id, name, text)
 
 
 def _about(experiment: str) -> dict[str, str]:
-    """Tags of an experiment: its description, and that pages show runs first, not traces of language models."""
+    """Return the tags of an experiment: its description, and its kind, for which the pages show runs, not traces."""
     return {notes.NOTE: notes.of_experiment(experiment), KIND: "custom_model_development"}
 
 
-def log_inputs(client: MlflowClient, run_id: str, entries: list[DatasetInput]) -> None:
-    """Name a run's data sets.
+def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) -> None:
+    """Log a run's data sets.
 
-    Of two runs that name a new data set at the same time, the store refuses one; then it is there, and asked again.
+    If two runs log a new data set at the same time, the store refuses one of them, which succeeds on the next try.
     """
-    for wait in (0.1, 0.4, None) if entries else ():
+    for wait in (0.1, 0.4, None) if inputs else ():
         try:
-            return client.log_inputs(run_id, entries)
+            return client.log_inputs(run_id, inputs)
         except Exception:
             if wait is None:
                 raise
@@ -215,42 +216,37 @@ def log_inputs(client: MlflowClient, run_id: str, entries: list[DatasetInput]) -
 
 
 def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
-    """When an experiment was made, in milliseconds: by it one is known among those of other servers."""
+    """Return the creation time of an experiment in milliseconds, which identifies it across servers."""
     return writer(tracking_uri).get_experiment(experiment_id).creation_time
 
 
 def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
-    """A run's artifact, None where it has none of this name. Failure where the server can't be used."""
+    """Return a run's artifact; None if it has none of this name. Raises Failure if the server can't be used."""
     with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:
         client = writer(tracking_uri)
-        if path not in [entry.path for entry in client.list_artifacts(run_id, os.path.dirname(path) or None)]:
+        artifacts = client.list_artifacts(run_id, os.path.dirname(path) or None)
+        if path not in [artifact.path for artifact in artifacts]:
             return None
         return Path(client.download_artifacts(run_id, path, folder)).read_bytes()
 
 
 def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
-    """The same of a text.
-
-    A byte that is no text becomes a mark that says so: what the text is good for is the reader's to say.
-    """
+    """Return a run's text artifact; None if it has none of this name. Invalid bytes become replacement characters."""
     content = artifact_bytes(tracking_uri, run_id, path)
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
 def mlflow_version(tracking_uri: str) -> str:
-    """The version of MLflow that a server runs; of a local database, the one that is installed."""
+    """Return the version of MLflow that a server runs; for a local database, the installed one."""
     import mlflow
-    from mlflow.utils.credentials import get_default_host_creds
-    from mlflow.utils.rest_utils import http_request
 
-    if database(tracking_uri) is not None:
-        return str(mlflow.__version__)
-    answer = http_request(get_default_host_creds(tracking_uri), "/version", "GET")
-    return str(answer.text).strip() if answer.status_code == 200 else "unknown"
+    from biasbed.tracking.mlflow_private import request_version
+
+    return str(mlflow.__version__) if database(tracking_uri) is not None else request_version(tracking_uri)
 
 
 def find_run(tracking_uri: str, run_id: str) -> Run | None:
-    """The run of this id, also a deleted one; None where there is none. Failure where the server can't be used."""
+    """Return the run of this id, even if it is deleted; None if there is none. Raises Failure if the server fails."""
     from mlflow.exceptions import MlflowException
 
     file = database(tracking_uri)
@@ -260,24 +256,25 @@ def find_run(tracking_uri: str, run_id: str) -> Run | None:
         try:
             return writer(tracking_uri).get_run(run_id)
         except MlflowException as error:
-            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # no id, that one
+            # INVALID_PARAMETER_VALUE: the text is no run id.
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
             return None
 
 
 @contextlib.contextmanager
 def whole_or_deleted(client: MlflowClient, run_id: str) -> Iterator[None]:
-    """Delete a run whose import is cut short, whatever cuts it, so that nobody takes it for one that is running."""
+    """Delete a run if the block that imports it fails, so that nobody takes it for one that is running."""
     try:
         yield
     except BaseException:
-        with contextlib.suppress(Exception):  # then the next import deletes it
+        with contextlib.suppress(Exception):  # the next import deletes it otherwise
             client.delete_run(run_id)
         raise
 
 
 def deleted(tracking_uri: str, run_id: str) -> str:
-    """Say what was deleted in MLflow, the run or its experiment. Empty if neither was, or if the server can't say."""
+    """Return which was deleted in MLflow, the run or its experiment; empty if neither was, or if the server fails."""
     try:
         run = find_run(tracking_uri, run_id)
         if run is not None and run.info.lifecycle_stage == "active":
@@ -293,7 +290,7 @@ def deleted(tracking_uri: str, run_id: str) -> str:
 
 
 def active_run(tracking_uri: str, run_id: str) -> Run:
-    """The run of this id; UsageError where there is none, or a deleted one."""
+    """Return the run of this id. Raises UsageError if there is none, or if it is deleted."""
     if not re.fullmatch("[0-9a-f]{32}", run_id):
         raise UsageError(f"run={run_id} is no run's id: one has 32 digits of 0-9 and a-f, all of which are needed")
     run = find_run(tracking_uri, run_id)
@@ -305,7 +302,7 @@ def active_run(tracking_uri: str, run_id: str) -> Run:
 
 
 def download_checkpoint(run_id: str, folder: Path) -> Path:
-    """A tracked run's best checkpoint, as a local file; UsageError where there is no such run, Failure without one."""
+    """Download a run's best checkpoint. Raises UsageError if there is no such run, Failure if it has no checkpoint."""
     from mlflow.artifacts import download_artifacts
 
     uri = resolve_uri()

@@ -1,6 +1,6 @@
-"""What MLflow's pages show of a study in its own row: what its runs have reached, as metrics, a note and pictures.
+"""Study's own run in MLflow: the results of its runs as metrics, a note and pictures.
 
-Written again whenever one of the runs ends and when the study is analysed, from nothing but what is on the server.
+It is rewritten whenever one of the runs ends and when the study is analysed, from data on the server alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.tracking import comparison, notes
-from biasbed.tracking.finding import FoundRun, find_runs
 from biasbed.tracking.pages import Pages
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import artifact_text, guarded, writer
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 FIGURES = "figures"  # artifacts of the study's run: pictures of its last analysis
 SHOWN = ("scores.png", "critical_difference.png")
-HEADLINE = "biasbed.headline"  # of a study's run: what its last analysis says, in a sentence
+HEADLINE = "biasbed.headline"  # tag of the study's run: the result of its last analysis in a sentence
 MOST = 5  # rows in the description of an experiment
-NOTED = "biasbed.noted"  # hash of the note that we gave it: another one is somebody's own
+NOTED = "biasbed.noted"  # tag with the hash of biasbed's note; another note is a user's, and kept
 
 
 @dataclass
 class Reached:
-    """What the finished runs of one row have reached at their best evaluations."""
+    """Results of the finished runs of one row at their best evaluations."""
 
     runs: int = 0
     values: dict[str, list[float]] = field(default_factory=dict)  # short name -> a value per run
@@ -42,21 +42,23 @@ class Reached:
 
 @dataclass
 class StudyRuns:
-    """A study's runs by what is on the server, and what their rows have reached."""
+    """Runs of a study on the server, and the results of their rows."""
 
-    members: list[FoundRun]  # its trainings, trials and tests, whatever their state
-    protocols: list[record.Protocol]  # one, or where domains are held out one for each
+    members: list[StoredRun]  # its trainings, trials and tests, in any state
+    protocols: list[record.Protocol]  # one, or one per held-out domain
     rows: dict[str, Reached]
 
     @cached_property
     def columns(self) -> dict[str, tuple[record.Protocol, str]]:
-        """Short name -> a protocol that has it, and its metric; of those with values."""
-        known = {name for row in self.rows.values() for name in row.values}
-        found = {name: (one, metric) for one in self.protocols for name, metric in one.best.items() if name in known}
-        return dict(sorted(found.items(), key=lambda item: item[1][1] == item[1][0].monitor))  # what chose comes last
+        """Short names of metrics with values, each with its protocol and metric; the monitor comes last."""
+        names = set().union(*(row.values for row in self.rows.values()))
+        columns: dict[str, tuple[record.Protocol, str]] = {}
+        for protocol in self.protocols:
+            columns |= {name: (protocol, metric) for name, metric in protocol.best.items() if name in names}
+        return dict(sorted(columns.items(), key=lambda item: item[1][1] == item[1][0].monitor))
 
     def shown(self, column: str, row: Reached) -> str:
-        """The mean of a column in a row, and its deviation."""
+        """Format the mean of a column in a row, and its standard deviation."""
         return notes.shown(measures.described(*self.columns[column]).unit, row.values.get(column, []))
 
     @property
@@ -69,39 +71,41 @@ class StudyRuns:
 
 
 def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = None) -> None:
-    """Write a study's row again; nothing where there is none, or the server fails: the numbers are safe without.
+    """Rewrite the run of a study, if it has one. A failure of the server is ignored: no numbers depend on it.
 
-    headline: what its analysis says in a sentence. pictures: the folder where that has drawn its figures.
+    headline: the result of its analysis in a sentence. pictures: the folder with the figures of the analysis.
     """
     with contextlib.suppress(Failure), guarded(uri):
         runs = find_runs(uri, study=study)
-        own = [run for run in runs if run.data.tags.get(record.KIND) == "study" and notes.PARENT not in run.data.tags]
-        if own:
-            _refresh(uri, own[0], _reached(uri, runs), headline, pictures)
+        for run in runs:
+            if run.data.tags.get(record.KIND) == "study" and notes.PARENT not in run.data.tags:
+                _refresh(uri, run, _collect(uri, runs), headline, pictures)
+                break
 
 
-def _refresh(uri: str, own: FoundRun, found: StudyRuns, headline: str, pictures: Path | None) -> None:
+def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pictures: Path | None) -> None:
     from mlflow.entities import Metric, RunTag
 
-    client, run_id = writer(uri), own.info.run_id
+    client, run_id = writer(uri), study_run.info.run_id
     for path in [pictures / name for name in SHOWN] if pictures is not None else ():
         if path.exists():
             client.log_artifact(run_id, str(path), FIGURES)
     now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, found.finished) for name, value in _numbers(found).items()]
-    links = _links(uri, own.data.tags[record.STUDY])
-    tags = {HEADLINE: headline or own.data.tags.get(HEADLINE, "")}
-    given = own.data.tags.get(notes.NOTE)
-    if given is None or record.digest(given) == own.data.tags.get(NOTED):
-        tags[notes.NOTE] = _note(uri, own, found, tags[HEADLINE], links)
+    metrics = [Metric(name, value, now, study.finished) for name, value in _numbers(study).items()]
+    links = _links(uri, study_run.data.tags[record.STUDY])
+    tags = {HEADLINE: headline or study_run.data.tags.get(HEADLINE, "")}
+    note = study_run.data.tags.get(notes.NOTE)
+    if note is None or record.digest(note) == study_run.data.tags.get(NOTED):
+        tags[notes.NOTE] = _note(uri, study_run, study, tags[HEADLINE], links)
         tags[NOTED] = record.digest(tags[notes.NOTE])
-    _note_experiment(client, own, found, links)
+    _note_experiment(client, study_run, study, links)
     for start in range(0, len(metrics), 1000):
         client.log_batch(run_id, metrics=metrics[start : start + 1000])
     client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items() if value])
 
 
-def _reached(uri: str, runs: Sequence[FoundRun]) -> StudyRuns:
+def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
+    """Collect the members of a study and the results of the finished ones."""
     members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
     rows: dict[str, Reached] = {}
@@ -122,53 +126,56 @@ def _reached(uri: str, runs: Sequence[FoundRun]) -> StudyRuns:
 
 
 def _numbers(study: StudyRuns) -> dict[str, float]:
-    """The study's metrics: how far it is; mean and deviation of each column and row, of a search the best trial's."""
+    """Return the study's metrics: its progress, and the mean and deviation of each column and row.
+
+    For a search, the value of the best trial takes the place of mean and deviation.
+    """
     states = Counter(run.info.status.lower() for run in study.members)
-    found = {f"progress/{name}": float(states[name]) for name in ("finished", "running", "failed", "killed")}
+    numbers = {f"progress/{name}": float(states[name]) for name in ("finished", "running", "failed", "killed")}
     for column, (protocol, metric) in study.columns.items():
         name = column.removeprefix(f"{record.BEST}/")
         for row, reached in study.rows.items():
             values = reached.values.get(column, [])
             if study.is_search and values and metric == protocol.monitor:
-                found[f"{column}/{row}"] = (max if protocol.monitor_higher_is_better else min)(values)
+                numbers[f"{column}/{row}"] = max(values) if protocol.monitor_higher_is_better else min(values)
             elif values and not study.is_search:
-                found[f"mean/{name}/{row}"] = statistics.fmean(values)
+                numbers[f"mean/{name}/{row}"] = statistics.fmean(values)
                 if len(values) > 1:
-                    found[f"deviation/{name}/{row}"] = statistics.stdev(values)
-    return found
+                    numbers[f"deviation/{name}/{row}"] = statistics.stdev(values)
+    return numbers
 
 
 # --- the note ---------------------------------------------------------------------------------------------------------
 
 
-def _note(uri: str, own: FoundRun, found: StudyRuns, headline: str, links: str) -> str:
-    """The answer, the table, the pictures, the links, the commands; the table's last rows go where all is too long."""
-    tags, run_id = own.data.tags, own.info.run_id
-    study, suite = tags[record.STUDY], tags.get(record.SUITE, "")
-    kept = {entry.path for entry in writer(uri).list_artifacts(run_id, FIGURES)}
-    shown = [f"{FIGURES}/{name}" for name in SHOWN if f"{FIGURES}/{name}" in kept]
-    what = f"**{study}** on the suite **{suite}**: {found.finished} of {len(found.members)} runs have finished."
+def _note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links: str) -> str:
+    """Return the note: headline, table, pictures, links and commands. The table's last rows are cut if it is long."""
+    tags, run_id = study_run.data.tags, study_run.info.run_id
+    name, suite = tags[record.STUDY], tags.get(record.SUITE, "")
+    paths = {artifact.path for artifact in writer(uri).list_artifacts(run_id, FIGURES)}
+    shown = [f"{FIGURES}/{file}" for file in SHOWN if f"{FIGURES}/{file}" in paths]
+    progress = f"**{name}** on the suite **{suite}**: {study.finished} of {len(study.members)} runs have finished."
     after = [
         notes.pictures(run_id, shown),
         links,
         notes.commands(
             {
-                "what the numbers support": notes.command("analyze", suite=suite, study=study),
+                "what the numbers support": notes.command("analyze", suite=suite, study=name),
                 "goes on": notes.own_command() if not headline else "",
             }
         ),
     ]
-    room = notes.LONGEST - len(notes.joined(what, headline, *after)) - 200
-    return notes.joined(f"**{headline}**" if headline else "", _table(found, room), what, *after)
+    room = notes.LONGEST - len(notes.joined(progress, headline, *after)) - 200
+    return notes.joined(f"**{headline}**" if headline else "", _table(study, room), progress, *after)
 
 
 def _table(study: StudyRuns, room: int) -> str:
-    """A line per row, with mean and deviation of each column."""
+    """Return a table with a line per row, and mean and deviation of each column."""
     if study.is_search or not study.columns:
         return ""
-    rows = [
-        [name, str(row.runs), *(study.shown(column, row) for column in study.columns)] for name, row in _ordered(study)
-    ]
+    rows = []
+    for name, row in _ordered(study):
+        rows.append([name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
     head = ["", "runs", *map(notes.short, study.columns)]
     while rows and len(text := notes.table(head, rows)) > room:
         rows.pop()
@@ -176,38 +183,38 @@ def _table(study: StudyRuns, room: int) -> str:
     return notes.joined(text, rule) if rows else ""
 
 
-def _note_experiment(client: MlflowClient, own: FoundRun, study: StudyRuns, links: str) -> None:
-    """The newest study's numbers in the experiment's description, which pages show above the table of its runs."""
+def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRuns, links: str) -> None:
+    """Write the newest study's results into the experiment's description, which pages show above its runs."""
     if study.is_search or not study.columns:
         return
-    experiment = client.get_experiment(own.info.experiment_id)
+    experiment = client.get_experiment(study_run.info.experiment_id)
     present = experiment.tags.get(notes.NOTE)
     usual = notes.of_experiment(experiment.name)
     if present not in (None, usual) and record.digest(present) != experiment.tags.get(NOTED):
-        return  # somebody's own words
+        return  # a user's note
     column = next(iter(study.columns))
     values = ", ".join(f"{name} {study.shown(column, row)}" for name, row in _ordered(study)[:MOST])
     left = len(study.rows) - MOST
     more = f" and {left} more" if left > 0 else ""
-    name = own.data.tags[record.STUDY]
-    line = f"Study **{name}**, {notes.short(column)}: {values}{more}. {links}"
-    for key, value in ((notes.NOTE, text := notes.joined(line, usual)), (NOTED, record.digest(text))):
-        client.set_experiment_tag(experiment.experiment_id, key, value)
+    name = study_run.data.tags[record.STUDY]
+    text = notes.joined(f"Study **{name}**, {notes.short(column)}: {values}{more}. {links}", usual)
+    client.set_experiment_tag(experiment.experiment_id, notes.NOTE, text)
+    client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 
 
 def _ordered(study: StudyRuns) -> list[tuple[str, Reached]]:
-    """Rows by what stands first, shape bias where there is one: the best before the others."""
+    """Return the rows sorted by the first column (shape bias if present), best first, rows without a value last."""
     first, metric = next(iter(study.columns.items()))
     higher = measures.described(*metric).higher_is_better
-    known = [(name, row) for name, row in study.rows.items() if row.values.get(first)]
-    known.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=higher)
-    return known + [item for item in study.rows.items() if item not in known]
+    with_value = [(name, row) for name, row in study.rows.items() if row.values.get(first)]
+    with_value.sort(key=lambda item: statistics.fmean(item[1].values[first]), reverse=higher)
+    return with_value + [item for item in study.rows.items() if item not in with_value]
 
 
 def _links(uri: str, study: str) -> str:
-    """To the comparisons in these very pages, whatever their address."""
+    """Return links to the study's comparisons, relative to the address of the pages."""
     lines = []
-    for one in comparison.of_study(uri, study):
-        link = Pages("", "").experiment(one.experiment, viewStateShareKey=one.key).removeprefix("/")
+    for view in comparison.compare_study(uri, study):
+        link = Pages("", "").experiment(view.experiment, viewStateShareKey=view.key).removeprefix("/")
         lines.append(f"[Compare as a table]({link}) · [as curves]({link}&compareRunsMode=CHART)")
     return "\n\n".join(lines[:5])

@@ -1,6 +1,6 @@
-"""What the machine does while it trains, as MLflow's own monitors see it: its pages have a tab for `system/*`.
+"""System metrics of the machine that trains, sampled by MLflow's monitors; MLflow's pages have a tab for `system/*`.
 
-MLflow's own thread would send these numbers past the journal, and stop when the server does.
+MLflow's own thread would bypass the journal, and stop when the server does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EVERY = 5.0  # seconds between samples
 
 
 class SystemMetrics:
-    """Samples processor, memory, disk, network and GPUs in a thread of its own."""
+    """Sampler of processor, memory, disk, network and GPUs in a thread of its own."""
 
     def __init__(self, every: float = EVERY) -> None:
         self._every, self._monitors = every, _monitors()
@@ -24,15 +24,15 @@ class SystemMetrics:
         self._sample()
         threading.Thread(target=self._run, name="system metrics", daemon=True).start()
 
-    def taken(self) -> dict[str, float]:
-        """Means since the last call, by their metrics' names."""
+    def take_means(self) -> dict[str, float]:
+        """Return the means since the last call, by metric."""
         self._sample()
-        found: dict[str, float] = {}
+        means: dict[str, float] = {}
         with self._lock:
             for monitor in self._monitors:
-                found |= {f"system/{name}": float(value) for name, value in monitor.aggregate_metrics().items()}
+                means |= {f"system/{name}": float(value) for name, value in monitor.aggregate_metrics().items()}
                 monitor.clear_metrics()
-        return found
+        return means
 
     def close(self) -> None:
         """End the thread."""
@@ -45,7 +45,7 @@ class SystemMetrics:
     def _sample(self) -> None:
         with self._lock:
             for monitor in self._monitors:
-                with contextlib.suppress(Exception):  # a driver's hiccup costs a sample, and no training
+                with contextlib.suppress(Exception):  # an error of a driver costs a sample, and no training
                     monitor.collect_metrics()
 
 
@@ -55,7 +55,7 @@ def _monitors() -> list[BaseMetricsMonitor]:
     from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
     from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
-    found = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-    with contextlib.suppress(Exception):  # no GPU, or no driver to ask
-        found.append(GPUMonitor())
-    return found
+    monitors = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+    with contextlib.suppress(Exception):  # no GPU, or no driver
+        monitors.append(GPUMonitor())
+    return monitors

@@ -1,13 +1,14 @@
-"""From journal to MLflow, exactly once. The only user of mlflow while training; works on rank 0 alone.
+"""Tracker that sends a run's journal to MLflow, each record exactly once. It works on rank 0 only.
 
 Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
-step, value and timestamp, so sending the whole journal again is always safe: that is how an interruption of the server,
-of the training or of both is mended.
+step, value and timestamp, so sending the whole journal again is always safe. This repairs interruptions of the server,
+of the training or of both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -41,32 +42,32 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-PARENT_RUN = "BIASBED_PARENT_RUN"  # by which a study tells its trainings whose they are
-PATIENCE = 90.0  # seconds that the end of a training waits for a server that is away
-RETRY_AFTER = 15.0  # seconds between attempts to reach it before that
+PARENT_RUN = "BIASBED_PARENT_RUN"  # variable with which a study passes the id of its run to its trainings
+PATIENCE = 90.0  # seconds for which the end of a training waits for an unreachable server
+RETRY_AFTER = 15.0  # seconds between attempts to reach it before the end
 
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
 
 
 def is_at(state: Record, uri: str) -> bool:
-    """Whether what a folder knows of its run is about this server; passwords are no part of that."""
+    """Return True if a folder's state is about this server; passwords are ignored."""
     return places.public_uri(state.get("tracking_uri", "")) == places.public_uri(uri)
 
 
 class Tracker:
-    """Writes one run: its folder first, then the server."""
+    """Writer of one run, to its folder first, then to the server."""
 
     def __init__(self, folder: RunFolder, run_id: str | None = None, offline: bool = False) -> None:
         self.folder, self.offline = folder, offline
         self._given_run = run_id
         self._away_since: float | None = None
         self._behind = False  # the server lacks something that the folder has
-        self._problem, self._is_deleted = "", False  # why the last attempt failed, and whether another could help
+        self._problem, self._is_deleted = "", False  # the reason of the last failure; True if retrying can't help
         self.uri = "" if offline else resolve_uri()
         self.run_id = ""
-        refuse_links(folder.path)  # of a folder that somebody else has made
+        refuse_links(folder.path)  # somebody else may have made the folder
         self.owner = Ownership(folder, self.uri)
-        self.is_finished = False  # nothing is left to do, and nothing that comes now ends it early
+        self.is_finished = False  # True once nothing is left to do, and nothing can end the run early
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
 
@@ -79,20 +80,22 @@ class Tracker:
         inputs: Sequence[tuple[str, str, str]] = (),
         about: str = "",
     ) -> None:
-        """Open the run: the one of `mlflow run`, the interrupted one, or a new one; then send all that is known.
+        """Open the run (that of `mlflow run`, the interrupted one, or a new one) and send everything in the folder.
 
-        inputs: (context, name, fingerprint) of each data set. about: what people are to read of it, in Markdown, with
-        `notes.RUN_ID` where its id is to stand; how it went is put before that. Raises Failure where the server can't
-        be reached: nothing has been computed yet.
+        inputs: (context, name, fingerprint) of each data set. about: description in Markdown, with `notes.RUN_ID` as
+        placeholder for the run's id; the outcome is put before it. Raises Failure if the server can't be reached, as
+        nothing has been computed yet.
         """
         state = self.folder.read_state()
         attempts = int(state.get("attempts", 0)) + 1
-        own = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), notes.NAME: name}
-        before = state.get("tags", {}).get(NOTE)
-        tags = {**tags, **own, **({} if before is None else {NOTE: before})}
-        words = {f"{record.CONFIG_PARAMETER}{key}": places.public_value(word(value)) for key, value in params.items()}
-        state |= {"experiment": experiment, "tags": tags, "params": words, "attempts": attempts, "sent": False}
-        state["inputs"] = [list(entry) for entry in inputs]
+        note = state.get("tags", {}).get(NOTE)
+        run_tags = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), notes.NAME: name}
+        tags = {**tags, **run_tags}
+        if note is not None:
+            tags[NOTE] = note
+        texts = {f"{record.CONFIG_PARAMETER}{key}": places.public_value(word(value)) for key, value in params.items()}
+        state |= {"experiment": experiment, "tags": tags, "params": texts, "attempts": attempts, "sent": False}
+        state["inputs"] = list(map(list, inputs))
         state["about"] = about
         self.owner.draw(state)
         self.folder.write_state(_noted(state))
@@ -100,17 +103,17 @@ class Tracker:
             self.reopen()
 
     def reopen(self) -> None:
-        """Open the run of a folder by what the folder says of it."""
+        """Open the run of a folder from the folder's state."""
         with guarded(self.uri):
             self._open(self.folder.read_state())
 
     def _open(self, state: Record) -> None:
-        """Every run that is given up for another stays in the state until it is deleted, whatever happens before."""
+        """Open the run and send everything. A superseded run stays in the state until it is deleted."""
         if not self.owner.is_drawn:
             self.owner.draw(state)
         previous = self.owner.previous(state)
         if previous is not None:
-            self.owner.claim(previous.info.run_id)  # also if it is given up: then it is ours to delete
+            self.owner.claim(previous.info.run_id)  # also if it is superseded, so that we may delete it
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         self._given_run = None
         self.owner.claim(self.run_id)
@@ -119,7 +122,7 @@ class Tracker:
         superseded = state.setdefault("superseded", [])
         if previous is not None and previous.info.run_id != self.run_id:
             superseded.append(previous.info.run_id)
-        superseded += self._twins(state)
+        superseded += self._duplicates(state)
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -134,14 +137,14 @@ class Tracker:
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
 
-    def _twins(self, state: Record) -> list[str]:
-        """Twins of the folder's run: the server made them, but its answer was lost, and the client asked again."""
+    def _duplicates(self, state: Record) -> list[str]:
+        """Return duplicates of the run, which the server made when its answer was lost and the client asked again."""
         opening = state.get("opening")
-        twins = [run for run in self.owner.runs(state) if opening and run.data.tags.get(record.OPENING) == opening]
-        return [run.info.run_id for run in twins if run.info.run_id != self.run_id]
+        runs = [run for run in self.owner.runs(state) if opening and run.data.tags.get(record.OPENING) == opening]
+        return [run.info.run_id for run in runs if run.info.run_id != self.run_id]
 
     def _revived(self, run: Run | None) -> str | None:
-        """The interrupted run, running again, unless someone deleted it, or it has records that the folder has lost."""
+        """Reopen the interrupted run and return its id; None if it was deleted, or has rows that the journal lacks."""
         from mlflow.exceptions import MlflowException
 
         if run is None or self.owner.has_unknown(run):
@@ -156,52 +159,50 @@ class Tracker:
 
     def _created(self, state: Record) -> str:
         state["opening"] = uuid.uuid4().hex
-        self.folder.write_state(state)  # before it is asked for: whoever is killed now knows what it asked for
-        tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # which is to name the run
+        self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
+        tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # the note contains the run's id
         tags |= {record.OPENING: state["opening"], **self.owner.tags}
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
         if parent:
             tags[notes.PARENT] = parent
-        place = experiment_for(self._client, self.uri, state["experiment"])
-        return str(self._client.create_run(place, tags=tags).info.run_id)
+        experiment = experiment_for(self._client, self.uri, state["experiment"])
+        return str(self._client.create_run(experiment, tags=tags).info.run_id)
 
     def _send_description(self, state: Record) -> None:
         from mlflow.entities import Param, RunTag
 
         present = self._client.get_run(self.run_id).data
         params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
-        words, before = dict(state["tags"]), state.get("noted", ())
-        if NOTE in words:
-            words[NOTE] = words[NOTE].replace(RUN_ID, self.run_id)
-        own = {words.get(NOTE), *(text.replace(RUN_ID, self.run_id) for text in before)}
-        if present.tags.get(NOTE, words.get(NOTE)) not in own:  # somebody's own words
-            words.pop(NOTE, None)
-        tags = [RunTag(key, value) for key, value in words.items()]
-        self._client.log_batch(self.run_id, params=params, tags=tags)
-        stale = {record.ENDED_BY, record.ERROR} | ({NOTE} if present.tags.get(NOTE) in own else set())
-        for key in stale & (set(present.tags) - set(words)):
-            self._client.delete_tag(self.run_id, key)  # of the attempt before
+        tags = dict(state["tags"])
+        if NOTE in tags:
+            tags[NOTE] = tags[NOTE].replace(RUN_ID, self.run_id)
+        our_notes = {tags.get(NOTE), *(text.replace(RUN_ID, self.run_id) for text in state.get("noted", ()))}
+        if present.tags.get(NOTE, tags.get(NOTE)) not in our_notes:  # a user has changed the note
+            tags.pop(NOTE, None)
+        self._client.log_batch(self.run_id, params=params, tags=[RunTag(key, value) for key, value in tags.items()])
+        stale = {record.ENDED_BY, record.ERROR}
+        if present.tags.get(NOTE) in our_notes:
+            stale.add(NOTE)
+        for key in stale & (set(present.tags) - set(tags)):
+            self._client.delete_tag(self.run_id, key)  # left by the previous attempt
 
     def _send_inputs(self, state: Record) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        entries = [
-            DatasetInput(
-                Dataset(name, fingerprint, "local", json.dumps({"name": name})),
-                [InputTag("mlflow.data.context", context)],
-            )
-            for context, name, fingerprint in state.get("inputs", ())
-        ]
-        log_inputs(self._client, self.run_id, entries)
+        inputs = []
+        for context, name, fingerprint in state.get("inputs", ()):
+            dataset = Dataset(name, fingerprint, "local", json.dumps({"name": name}))
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
+        log_inputs(self._client, self.run_id, inputs)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
     def restore(self, history: Sequence[Record]) -> None:
-        """Make the journal what the checkpoint says it was; before `start`.
+        """Reset the journal to the history in the checkpoint; called before `start`.
 
-        Records beyond it were sent before that checkpoint was damaged. They come again with another time, so that the
-        run they went to is given up for a new one.
+        Records beyond it were sent before a later checkpoint was damaged. They will be sent again with another time, so
+        the run that has them is superseded by a new one.
         """
         state = self.folder.read_state()
         if len(self.folder.read_journal()) > len(history) and state.get("run_id"):
@@ -209,12 +210,12 @@ class Tracker:
             self.folder.write_state(state)
         self.folder.write_journal(history)
 
-    def log(self, entry: Record) -> None:
-        """One boundary's metrics, to the journal and then to the server. A server that is away costs no record."""
-        self.folder.append_journal(entry)
+    def log(self, boundary: Record) -> None:
+        """Write the metrics of one boundary to the journal, then to the server. No record is lost if it is away."""
+        self.folder.append_journal(boundary)
         if self._away_since is not None and time.monotonic() - self._away_since < RETRY_AFTER:
             return
-        self._try(lambda: self._catch_up() if self._behind else self._send_records([entry]))
+        self._try(self._catch_up if self._behind else functools.partial(self._send_records, [boundary]))
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         state = self._tagged(tags)
@@ -222,14 +223,14 @@ class Tracker:
         self._try(lambda: self._send_description(state))
 
     def _tagged(self, tags: Mapping[str, str]) -> Record:
-        """What the folder says of its run, with these tags besides."""
+        """Return the folder's state with these further tags."""
         state = self.folder.read_state()
         return {**state, "tags": {**state.get("tags", {}), **tags}, "params": state.get("params", {})}
 
     # --- the run's end -----------------------------------------------------------------------------------------------
 
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
-        """Send results and the model, and end the run. Waits a while for a server that is away, then raises Failure."""
+        """Send results and the model, and end the run. Waits for an unreachable server, then raises Failure."""
         self.folder.mark_done()
         deadline = time.monotonic() + PATIENCE
         with impatient(PATIENCE):
@@ -239,12 +240,12 @@ class Tracker:
             owes = log_model is not None and not self._log_model(log_model)
             ended = time.monotonic() + PATIENCE / 3
             self._deliver(lambda: self._client.set_terminated(self.run_id, "FINISHED"), ended)
-            self.is_finished = True  # before the folder says so: whoever ended it now would do so for good
+            self.is_finished = True  # before the state is written: ending the run early now would be final
             self.folder.write_state({**self.folder.read_state(), "sent": True, "owes_model": owes})
         self.is_finished = True
 
     def _deliver(self, send: Callable[[], None], deadline: float) -> None:
-        """Send what belongs to the end, again and again until the deadline; Failure then."""
+        """Try `send` until it succeeds. Raises Failure at the deadline."""
         while True:
             with impatient(deadline - time.monotonic()):
                 if self._try(send):
@@ -256,12 +257,12 @@ class Tracker:
             time.sleep(RETRY_AFTER / 3)
 
     def ending(self) -> str:
-        """What a command ends with that made this run: the run's page, and the folder."""
+        """Return the last lines of the command that made this run: the run's page, and the folder."""
         where = "offline; `biasbed sync` sends it" if self.offline else address(self.uri, self.run_id)
         return f"{where}\n{self.folder.path}"
 
     def _conclude(self) -> None:
-        """The note begins with the result; a run that is whole in the end does not say why it once was not."""
+        """Put the result before the note, and drop the tags with the reasons of earlier interruptions."""
         state = self.folder.read_state()
         stale = {record.ERROR, record.ENDED_BY} & set(state["tags"])
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
@@ -270,7 +271,7 @@ class Tracker:
         self._try(lambda: self._send_description(state))
 
     def _result(self) -> str:
-        """What counts at the best evaluation; empty where the folder does not say what counts."""
+        """Return a table of the metrics at the best evaluation; empty if the folder has no protocol."""
         with contextlib.suppress(OSError, ValueError):
             protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
             return notes.best(protocol, self.folder.read_journal())
@@ -287,7 +288,7 @@ class Tracker:
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
 
     def add_model(self, log_model: Callable[[str], None]) -> bool:
-        """Log the model that a finished run owes, which ends when it did; whether it has the model now."""
+        """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""
         state = self.folder.read_state()
         self.run_id = state["run_id"]
         with guarded(self.uri):
@@ -301,27 +302,27 @@ class Tracker:
         return is_logged
 
     def _log_model(self, log_model: Callable[[str], None]) -> bool:
-        """Once per run; whether it has one. A network that can't be exported costs the model, not the results."""
+        """Log the model once per run; return True if it has one. A network that can't be exported is only a warning."""
         try:
             outputs = self._client.get_run(self.run_id).outputs
             if outputs is None or not outputs.model_outputs:
                 log_model(self.run_id)
-        except Exception as error:  # torch.export, MLflow and the server each have their own kinds
+        except Exception as error:  # torch.export, MLflow and the server each raise their own types
             reason = places.public_text(first_line(error))
             print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
             return False
         return True
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
-        """End the run early; what can't be sent now is sent when the training is resumed."""
+        """End the run early. Anything that can't be sent now is sent when the training is resumed."""
         if not self.run_id:
             return
         self._away_since = None
         tags = {name: places.public_message(value) for name, value in tags.items()}
         state = _noted(self._tagged(tags), places.public_message(note))
-        with contextlib.suppress(OSError):  # a full disk may be why it ends; the server learns of that in any case
+        with contextlib.suppress(OSError):  # a full disk may be the reason; the server is told in any case
             self.folder.write_state(state)
-        with impatient(PATIENCE / 6):  # each: a run that can't be described is ended all the same
+        with impatient(PATIENCE / 6):  # for each: the run is ended even if it can't be described
             self._try(lambda: self._send_description(state))
             self._try(lambda: self._client.set_terminated(self.run_id, status))
 
@@ -332,7 +333,7 @@ class Tracker:
         return writer(self.uri)
 
     def _try(self, send: Callable[[], None]) -> bool:
-        """Whether it was sent; a server that is away is reported once and tried again later."""
+        """Try to send and return True on success. An unreachable server is reported once and tried again later."""
         if self.offline or not self.run_id:
             return False
         try:
@@ -351,7 +352,7 @@ class Tracker:
         return True
 
     def _part_if_lost(self) -> None:
-        """Go on in a run of its own if somebody else has continued this one in a copy of the folder."""
+        """Continue in a new run if a copy of the folder has continued this one."""
         run = self._client.get_run(self.run_id)
         if self.owner.lost_to(run) is not None:
             state = self.folder.read_state()
@@ -359,7 +360,7 @@ class Tracker:
             self._open(state)
 
     def _catch_up(self) -> None:
-        """Send everything again after the server was away; it keeps each row once."""
+        """Send everything again after the server was unreachable; it stores each row once."""
         self._send_everything(self.folder.read_state())
         self._behind = False
         print("the tracking server is back; the journal was sent", file=sys.stderr)
@@ -367,11 +368,10 @@ class Tracker:
     def _send_records(self, records: Sequence[Record]) -> None:
         from mlflow.entities import Metric
 
-        metrics = [
-            Metric(name, value, entry["timestamp"], entry["step"])
-            for entry in records
-            for name, value in entry["metrics"].items()
-        ]
+        metrics: list[Metric] = []
+        for boundary in records:
+            time_and_step = (boundary["timestamp"], boundary["step"])
+            metrics += [Metric(name, value, *time_and_step) for name, value in boundary["metrics"].items()]
         for start in range(0, len(metrics), 1000):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
 
@@ -386,8 +386,11 @@ class Tracker:
 
 
 def _noted(state: Record, outcome: str = "") -> Record:
-    """What a folder says of its run, with a note that begins with how it went. Earlier notes of ours are remembered."""
+    """Return the state with a note that begins with the outcome. Earlier notes by biasbed are kept in `noted`."""
     text, tags = notes.joined(outcome, state.get("about", "")), dict(state["tags"])
-    before = tags.pop(NOTE, None)
-    known = [*state.get("noted", ()), *([] if before is None else [before])]
-    return {**state, "noted": list(dict.fromkeys(known)), "tags": {**tags, **({NOTE: text} if text else {})}}
+    earlier = list(state.get("noted", ()))
+    if NOTE in tags:
+        earlier.append(tags.pop(NOTE))
+    if text:
+        tags[NOTE] = text
+    return {**state, "noted": list(dict.fromkeys(earlier)), "tags": tags}

@@ -80,7 +80,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             _open_run(job, folder, tracker, engine, state)
             engine.on_record = tracker.log
             machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
-            engine.measure_machine = machine.taken
+            engine.measure_machine = machine.take_means
         if state is not None:
             engine.restore(state)
             recovery.mend_results(folder, _resumed(engine, state["evaluated"]), group, engine.decide_again)

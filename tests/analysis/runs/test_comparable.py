@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.analysis.runs.comparable import alike, cells_of, columns_of
+from biasbed.analysis.runs.comparable import cells_of, columns_of, select_comparable
 from biasbed.analysis.runs.consistency import first_of_each_key, irregularities
 from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore
@@ -34,7 +34,7 @@ def only_tested(protocol: record.Protocol, **changes: Any) -> Run:
 
 
 def compared(runs: list[Run], *protocols: record.Protocol) -> tuple[list[Run], list[str]]:
-    return alike(NOWHERE, runs, {protocol.hash: protocol for protocol in protocols})
+    return select_comparable(NOWHERE, runs, {protocol.hash: protocol for protocol in protocols})
 
 
 def test_trials_stand_in_the_order_of_their_search() -> None:

@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.analysis.runs import bulk
-from biasbed.analysis.runs import store as stores
-from biasbed.analysis.runs.store import RunStore, tidy_history
+from biasbed.analysis.runs.store import RunStore, is_read
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
-from biasbed.system.terminal import ProgressBar
+from biasbed.tracking import mlflow_private, run_reader
+from biasbed.tracking.run_reader import ClientReader, DatabaseReader, MetricHistory, tidy_history
 from biasbed.tracking.server import resolve_uri
 from helpers.commands import ROOT
 from helpers.toy_runs import Recorder
@@ -65,13 +64,13 @@ def test_nan_stays_and_nothing_is_a_history_too() -> None:
     ],
 )
 def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
-    assert stores.is_read(key) == read
+    assert is_read(key) == read
 
 
 @pytest.fixture
 def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads as from a server: through MLflow's client, and cached."""
-    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
+    monkeypatch.setattr(DatabaseReader, "read_rows", lambda *arguments: None)
 
 
 @pytest.mark.usefixtures("through_client")
@@ -84,7 +83,7 @@ def test_histories_are_complete_and_read_once(recorder: Recorder, monkeypatch: p
     curve = {step: value for metric, step, value in first if metric == "test/accuracy/edge"}
     assert curve == pytest.approx({0: 0.125, 1: 0.25, 2: 0.375, 3: 0.123})
     assert len({metric for metric, *_ in first}) == 8
-    monkeypatch.setattr(store.client, "get_metric_history", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("mlflow.MlflowClient.get_metric_history", lambda *arguments: pytest.fail("read again"))
     assert store.histories(runs)[run_id] == first
 
 
@@ -133,7 +132,7 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
     runs = awkward_runs(recorder)
     by_sql = RunStore(recorder.uri).histories(runs)
     assert not (places.home(recorder.uri) / "cache").exists()
-    monkeypatch.setattr(stores.bulk, "from_database", lambda *arguments: None)
+    monkeypatch.setattr(DatabaseReader, "read_rows", lambda *arguments: None)
     by_client = RunStore(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
     assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
@@ -158,14 +157,15 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
     store = RunStore(recorder.uri)
     runs = store.runs("train")
     whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
-    progress = ProgressBar(1, "run", silent=True)
-    assert stores.bulk.from_database(whole, runs, stores.is_read, store.client, progress)
+    assert DatabaseReader(whole, ClientReader(store.uri)).read_rows(runs, is_read)
     shutil.copy(whole, copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(harm)
         connection.commit()
-    assert stores.bulk.from_database(copy, runs, stores.is_read, store.client, progress) is None
+    reader = DatabaseReader(copy, ClientReader(store.uri))
+    assert reader.read_rows(runs, is_read) is None
+    assert reader.read_histories(runs, is_read) == store.histories(runs)
 
 
 def test_reading_never_writes(recorder: Recorder) -> None:
@@ -183,12 +183,12 @@ def test_reading_never_writes(recorder: Recorder) -> None:
 class Pages:
     """A server's answers to the request of MLflow's pages, from a local store; longer ones are cut at `limit`."""
 
-    def __init__(self, recorder: Recorder, limit: int = bulk.MAX_ROWS) -> None:
+    def __init__(self, recorder: Recorder, limit: int = mlflow_private.MAX_ROWS) -> None:
         self.client, self.limit, self.requests, self.status = recorder.client, limit, 0, 200
 
     def request(self, credentials: Any, path: str, method: str, params: dict[str, Any]) -> Any:
-        assert (path, method) == (bulk.REQUEST, "GET")
-        assert len(params["run_id"]) <= bulk.MAX_RUNS
+        assert (path, method) == (mlflow_private.BULK_HISTORY, "GET")
+        assert len(params["run_id"]) <= mlflow_private.MAX_RUNS
         self.requests += 1
         rows = [
             {**dict(metric), "run_id": run_id}
@@ -205,22 +205,20 @@ def pages(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> Pages:
     return served
 
 
-def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, list[bulk.MetricRow]] | None:
-    return bulk.from_server("http://x", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True))
+def ask_server(recorder: Recorder, runs: list[Any]) -> dict[str, MetricHistory] | None:
+    reader = ClientReader("http://x")
+    reader.client = recorder.client
+    return reader._fetch_in_bulk(runs, is_read)
 
 
 def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages: Pages) -> None:
     runs = awkward_runs(recorder)
     found = ask_server(recorder, runs)
     assert pages.requests == 9  # one for each metric, for all runs together
-    expected = bulk.from_database(
-        recorder.folder / "mlflow.db", runs, stores.is_read, recorder.client, ProgressBar(1, "run", silent=True)
-    )
+    expected = DatabaseReader(recorder.folder / "mlflow.db", ClientReader(recorder.uri)).read_rows(runs, is_read)
     assert found is not None
     assert expected is not None
-    assert {k: repr(tidy_history(v)) for k, v in found.items()} == {
-        k: repr(tidy_history(v)) for k, v in expected.items()
-    }
+    assert {k: repr(v) for k, v in found.items()} == {k: repr(tidy_history(v)) for k, v in expected.items()}
 
 
 def test_answers_that_were_cut_are_asked_for_in_halves(
@@ -231,10 +229,10 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
     runs = RunStore(recorder.uri).runs("train")
     whole = ask_server(recorder, runs)
     pages.limit = 5  # a run has four values of each metric
-    monkeypatch.setattr(bulk, "MAX_ROWS", 5)
+    monkeypatch.setattr(mlflow_private, "MAX_ROWS", 5)
     assert ask_server(recorder, runs) == whole
     pages.limit = 4
-    monkeypatch.setattr(bulk, "MAX_ROWS", 4)
+    monkeypatch.setattr(mlflow_private, "MAX_ROWS", 4)
     assert ask_server(recorder, runs) is None
 
 
@@ -244,7 +242,7 @@ def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder:
     assert ask_server(recorder, runs)
     pages.limit = 3  # the last value is missing, and nothing says so
     assert ask_server(recorder, runs) is None
-    pages.limit, pages.status = bulk.MAX_ROWS, 404
+    pages.limit, pages.status = mlflow_private.MAX_ROWS, 404
     assert ask_server(recorder, runs) is None
 
 
@@ -252,7 +250,7 @@ def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder:
 
 
 def test_many_runs_are_found_page_by_page(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "PAGE", 2)
+    monkeypatch.setattr(run_reader, "PAGE", 2)
     ids = {recorder.train("erm", seed) for seed in range(5)}
     assert {run.info.run_id for run in RunStore(recorder.uri).runs("train")} == ids
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from biasbed.analysis.statistics import bootstrap
-from biasbed.analysis.statistics.design import each, single
+from biasbed.analysis.statistics.design import row_from_runs, single_column_blocks
 from biasbed.analysis.statistics.pairs import Pairs
 
 PAIR = (("a", "b"),)
@@ -31,12 +31,12 @@ def runs(seed: int = 0, num_sets: int = 8, num_runs: int = 6, lead: float = 1.0)
 
 
 def improvements(data: dict[str, pd.DataFrame], number: int, family: Pairs = PAIR) -> pd.DataFrame:
-    rows, layout = {name: single(frame) for name, frame in data.items()}, each(data["a"])
+    rows, layout = {name: row_from_runs(frame) for name, frame in data.items()}, single_column_blocks(data["a"])
     return bootstrap.improvements(rows, layout, bootstrap.resample(rows, layout, number), 0.05, family)
 
 
 def intervals(data: dict[str, pd.DataFrame], number: int) -> pd.DataFrame:
-    rows, layout = {name: single(frame) for name, frame in data.items()}, each(data["a"])
+    rows, layout = {name: row_from_runs(frame) for name, frame in data.items()}, single_column_blocks(data["a"])
     return bootstrap.intervals(rows, layout, bootstrap.resample(rows, layout, number), 0.05)
 
 

@@ -16,7 +16,7 @@ from biasbed import record
 from biasbed.analysis import scores
 from biasbed.analysis.columns import Column, blocks, make_design
 from biasbed.analysis.statistics import bootstrap, friedman, pairs, simulation
-from biasbed.analysis.statistics.design import Design, each, rows_of, single
+from biasbed.analysis.statistics.design import Design, row_from_runs, rows_of, single_column_blocks
 from helpers.demsar import matrix
 
 TABLES = st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=6, max_size=8)
@@ -126,7 +126,7 @@ def test_runs_of_different_cells_are_drawn_by_themselves() -> None:
     values = {"a": {"art": (0.0, 1.0), "photo": (0.0, 1.0)}}
     for crossed, number in ((True, 3), (False, 5)):
         row = rows_of(run_table(values, crossed), ("art", "photo"))["a"]
-        draws = bootstrap.resample({"a": row}, each(("art", "photo")), 500)
+        draws = bootstrap.resample({"a": row}, single_column_blocks(("art", "photo")), 500)
         means = bootstrap.column_means(row, draws.runs["a"]).mean(axis=1)
         assert len(set(means.round(6).tolist())) == number
 
@@ -193,7 +193,7 @@ def test_with_one_column_a_block_the_same_numbers_are_drawn_as_without_blocks(ta
         name: counts @ frames[name].to_numpy() / (counts @ np.ones((n, len(names)))) for name, counts in drawn.items()
     }
     expected = bootstrap.interval(((over["a"] - over["b"]) * sets).sum(axis=1) / sets.sum(axis=1), 0.05, len(names))
-    rows, known = {name: single(frame) for name, frame in frames.items()}, each(names)
+    rows, known = {name: row_from_runs(frame) for name, frame in frames.items()}, single_column_blocks(names)
     draws = bootstrap.resample(rows, known, 300)
     found = bootstrap.improvements(rows, known, draws, 0.05, (("a", "b"),)).iloc[0]
     assert (found["bootstrap_low"], found["bootstrap_high"]) == expected
@@ -250,11 +250,11 @@ def test_blocks_of_unlike_columns_are_known_by_their_layout() -> None:
     loss = record.SetRecord("loss", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
     known = make_design([*TWO, Column("loss", loss, unit="nats")])
     assert known.wide == {"pacs": ("art", "photo")}
-    assert (known.noun, known.of(("office",)).noun) == ("data set", "set")
+    assert (known.noun, known.select_blocks(("office",)).noun) == ("data set", "set")
     assert known.units == {"pacs": "%", "office": "%", "loss": "nats"}
     assert known.lower == {"loss"}
     turned = Design({"loss": ("loss",)}, {"loss": "nats"}, known.lower, ("loss",)).oriented(
-        {"a": single(pd.DataFrame({"loss": [2.0]}))}
+        {"a": row_from_runs(pd.DataFrame({"loss": [2.0]}))}
     )
     assert turned["a"].scores["loss"].tolist() == [-2.0]
     assert list(itertools.chain(*blocks(TWO).values())) == TWO

@@ -195,7 +195,7 @@ def _one_at_a_time(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    run_folder.make(file.parent)
+    run_folder.make_folder(file.parent)
     with files.locked(file.with_name(f"{file.name}.lock")):
         yield
 

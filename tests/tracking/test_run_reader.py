@@ -1,4 +1,4 @@
-"""Finding runs: by SQL in a local database, and by MLflow's search wherever that would say otherwise."""
+"""Reading runs: by SQL in a local database, and through MLflow's client whenever that returns something else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from mlflow import MlflowClient
 
 from biasbed import record
-from biasbed.tracking import finding
-from biasbed.tracking.finding import FoundRun, find_runs
+from biasbed.tracking import mlflow_private, run_reader
+from biasbed.tracking.run_reader import ClientReader, DatabaseReader, StoredRun, find_runs, open_reader
 
 
 @pytest.fixture
@@ -47,12 +47,11 @@ def client(tracking: str) -> MlflowClient:
 def test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order(
     client: MlflowClient, tracking: str, tags: dict[str, str], count: int
 ) -> None:
-    ids = [one.experiment_id for one in client.search_experiments()]
     ours = find_runs(tracking, **tags)
-    theirs = finding._searched(client, ids, {f"biasbed.{name}": value for name, value in tags.items()})
+    theirs = ClientReader(tracking).find_runs({f"biasbed.{name}": value for name, value in tags.items()})
     assert len(ours) == len(theirs) == count
-    assert all(isinstance(run, FoundRun) for run in ours)
-    assert all(finding._is_the_same(run, other) for run, other in zip(ours, theirs, strict=True))
+    assert all(isinstance(run, StoredRun) for run in ours)
+    assert all(run_reader.is_same_run(run, other) for run, other in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -69,26 +68,32 @@ def test_where_mlflow_says_otherwise_of_a_run_it_searches_itself(
 ) -> None:
     known = {run.info.run_id: client.get_run(run.info.run_id) for run in find_runs(tracking, kind="train")}
     monkeypatch.setattr(client, "get_run", known.__getitem__)  # what it said before the harm
-    monkeypatch.setattr(finding, "writer", lambda uri: client)
+    monkeypatch.setattr(run_reader, "writer", lambda uri: client)
     with contextlib.closing(sqlite3.connect(tracking.removeprefix("sqlite:///"))) as connection:
         connection.execute(harm)
         connection.commit()
     found = find_runs(tracking, kind="train")
     assert len(found) == 4
-    assert not any(isinstance(run, FoundRun) for run in found)
+    assert not any(isinstance(run, StoredRun) for run in found)
 
 
 def test_a_database_of_another_schema_is_searched_by_mlflow(
     client: MlflowClient, tracking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finding, "RUNS", finding.RUNS.replace("start_time", "began"))
+    monkeypatch.setattr(mlflow_private, "RUNS", mlflow_private.RUNS.replace("start_time", "began"))
     found = find_runs(tracking, kind="train")
     assert len(found) == 4
-    assert not any(isinstance(run, FoundRun) for run in found)
+    assert not any(isinstance(run, StoredRun) for run in found)
 
 
 def test_pages_are_turned(client: MlflowClient, tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "PAGE", 1)
+    monkeypatch.setattr(run_reader, "PAGE", 1)
     by_sql = [run.info.run_id for run in find_runs(tracking, kind="train")]
-    monkeypatch.setattr(finding, "_from_database", lambda *given: None)
-    assert [run.info.run_id for run in find_runs(tracking, kind="train")] == by_sql
+    by_client = ClientReader(tracking).find_runs({record.KIND: "train"})
+    assert [run.info.run_id for run in by_client] == by_sql
+
+
+def test_the_backend_follows_from_the_address(tracking: str) -> None:
+    assert isinstance(open_reader(tracking), DatabaseReader)
+    assert isinstance(open_reader("http://127.0.0.1:9"), ClientReader)
+    assert isinstance(open_reader("postgresql://team/db"), ClientReader)
