@@ -4,7 +4,7 @@
 
 Makes the tree of hard links in a temporary folder (ImageNet-C has 50 images in each of its 75,000 class
 folders). Opening is listing and fingerprint, as every command does both. All of the tree is in the page cache, which is
-the worst case for what is remembered: on a disk that has to seek, a first opening takes minutes.
+the worst case for the listing cache: on a disk that has to seek, a first opening takes minutes.
 """
 
 from __future__ import annotations

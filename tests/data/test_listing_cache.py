@@ -22,7 +22,7 @@ CLASSES, EACH = 5, 12
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Class folders with folders in them, of an age; small trees are remembered, too, and every size is asked for."""
+    """Class folders with folders in them, of an age; small trees are cached, too, and every size is compared."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(listing_cache, "LEAST", 10)
     monkeypatch.setattr(listing_cache, "SETTLED", -60.0)
@@ -59,7 +59,7 @@ def kept(tree: Path) -> list[Path]:
 
 
 def afresh(tree: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[int], str]:
-    """As without anything remembered."""
+    """As without anything cached."""
     with monkeypatch.context() as patch:
         patch.setenv("BIASBED_HOME", os.devnull)
         return opened(tree)
@@ -154,13 +154,13 @@ def test_a_link_that_leads_elsewhere_is_noticed(tree: Path, monkeypatch: pytest.
     assert opened(link) == afresh(link, monkeypatch)
 
 
-def test_a_folder_that_changed_just_now_is_not_remembered(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_changed_just_now_is_not_cached(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_cache, "SETTLED", 2.0)
     opened(tree)
     assert not kept(tree)
 
 
-def test_a_small_tree_is_not_remembered(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_tree_is_not_cached(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing_cache, "LEAST", CLASSES * EACH + 1)
     opened(tree)
     assert not kept(tree)
@@ -290,10 +290,10 @@ def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.
 # --- files that are not read ------------------------------------------------------------------------------------------
 
 
-def test_files_that_are_not_read_are_told_once_and_remembered(
+def test_files_that_are_not_read_are_told_once_and_cached(
     tree: Path, listed: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before, they were passed over without a word. A remembered tree tells them too."""
+    """Before, they were passed over without a word. A cached tree reports them too."""
     for name in ("a.heic", "b.HEIC", "no_suffix", ".hidden", "Thumbs.db"):
         (tree / "class0" / "part1" / name).write_bytes(b"x")
     told = f"{tree}: 3 files are not read as images (2 .heic, 1 without a suffix); convert images among them, or remove"
@@ -305,7 +305,7 @@ def test_files_that_are_not_read_are_told_once_and_remembered(
     with listing.counting_unread() as unread:
         opened(tree)
     assert unread == {".heic": 2, "without a suffix": 1}
-    assert listed == []  # it was remembered
+    assert listed == []  # it was cached
     assert len(caplog.records) == 1
 
 
