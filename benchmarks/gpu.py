@@ -157,7 +157,10 @@ def photographs(place: Path, number: int) -> Source:
 
 def read(card: Card, source: Source, workers: int) -> Callable[[], Iterator[Batch]]:
     """A loader's batches, on and on; it stays ahead between two rounds as it does between two steps."""
-    stream = Stream((Part(source, 1.0, transforms.training(card.size, Augment())),), min(card.batch_size, len(source)))
+    stream = Stream(
+        (Part(source, 1.0, transforms.make_training_transform(card.size, Augment())),),
+        min(card.batch_size, len(source)),
+    )
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), workers, card.is_cuda)
     batches = (found[2] for found in loader.from_step(0, 10**6))
     return lambda: batches
@@ -225,7 +228,7 @@ def beside_forward(card: Card) -> list[Row]:
 
     with tempfile.TemporaryDirectory(dir=card.options.scratch) as name:
         source = photographs(Path(name), card.options.images)
-        entry = EvaluationSet("photographs", source, transforms.natural(card.size, Preprocess())[0])
+        entry = EvaluationSet("photographs", source, transforms.make_photo_transform(card.size, Preprocess())[0])
         evaluator = Evaluator([entry], engine.group, engine.precision, card.batch_size, workers, False)
         sides: dict[str, Work] = {
             "tested": lambda: evaluator.decide(engine.algorithm.eval().predict),

@@ -95,7 +95,10 @@ def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal
     """At 224 pixels, as one trains and tests on ImageNet."""
     crop, flip = reference.RandomResizedCrop(224), reference.RandomHorizontalFlip()
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
-    training, evaluation = transforms.training(224, Augment()), transforms.natural(224, Preprocess())[0]
+    training, evaluation = (
+        transforms.make_training_transform(224, Augment()),
+        transforms.make_photo_transform(224, Preprocess())[0],
+    )
     return [
         compared(f"training, {kind}", our_side(training), reference_side(crop, flip), paths, rounds, goals[0]),
         compared(f"evaluation, {kind}", our_side(evaluation), plain, paths, rounds, goals[1]),
@@ -105,7 +108,7 @@ def photographs(paths: Sequence[Path], kind: str, rounds: int, goals: tuple[Goal
 def small(paths: Sequence[Path], rounds: int) -> list[Row]:
     """Images of 32 pixels, moved and flipped as for CIFAR, from files."""
     crop, flip = reference.RandomCrop(32, padding=4), reference.RandomHorizontalFlip()
-    training = transforms.training(32, Augment(crop=False, padding=4))
+    training = transforms.make_training_transform(32, Augment(crop=False, padding=4))
     return [
         compared("training, PNG of 32 px", our_side(training), reference_side(crop, flip), paths, rounds),
         compared("evaluation, PNG of 32 px", our_side(transforms.SquareResize(32)), reference_side(), paths, rounds),
@@ -148,7 +151,7 @@ class Noting:
 
 def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
     """What each stage of a training image adds, as shares of all, and how fast it would be without some."""
-    transform = transforms.training(224, Augment())
+    transform = transforms.make_training_transform(224, Augment())
     asked: dict[Path, list[tuple[int, int | None]]] = {}
     for number, path in enumerate(paths):
         torch.manual_seed(number)
@@ -207,7 +210,7 @@ def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
 
 def distances(paths: Sequence[Path]) -> list[Row]:
     """How far evaluation's pixels are from the reference's, in levels of 255."""
-    ours = transforms.natural(224, Preprocess())[0]
+    ours = transforms.make_photo_transform(224, Preprocess())[0]
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     means, largest = [], []
     for path in paths:
@@ -223,7 +226,7 @@ def distances(paths: Sequence[Path]) -> list[Row]:
 
 def memory(source: FolderSource, epochs: int) -> Row:
     """The private memory of a loader's workers after the last of several epochs, by that after the second."""
-    stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), min(32, len(source)))
+    stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), min(32, len(source)))
     loader = TrainLoader(BatchPlan({MAIN: stream}, 0), 2, False)
     sizes = []
     for epoch in range(epochs):
@@ -275,7 +278,9 @@ def in_memory(batch_size: int = 256, steps: int = 300) -> Row:
     images = np.random.default_rng(0).integers(0, 255, (count, 3, 28, 28), dtype=np.uint8)
     about = dict(name="digits", classes=tuple("0123456789"), y=np.arange(count) % 10, ids=list(map(str, range(count))))
     source = MemorySource(**about, images=images)  # type: ignore[arg-type]
-    stream = Stream((Part(source, 1.0, transforms.training(28, Augment(crop=False, flip=False))),), batch_size)
+    stream = Stream(
+        (Part(source, 1.0, transforms.make_training_transform(28, Augment(crop=False, flip=False))),), batch_size
+    )
     read = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, steps + 1)
     network = build("mlp", 10, image_size=28)
     optimizer = torch.optim.Adam(network.parameters())

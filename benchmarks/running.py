@@ -95,7 +95,7 @@ def learner() -> Algorithm:
 def trained(source: Source) -> Work:
     """All images once, in batches of at most 32, with crops and flips."""
     algorithm, size = learner(), min(32, len(source))
-    stream = Stream((Part(source, 1.0, transforms.training(224, Augment())),), size)
+    stream = Stream((Part(source, 1.0, transforms.make_training_transform(224, Augment())),), size)
     batches = TrainLoader(BatchPlan({MAIN: stream}, 0), 0, False).from_step(0, 10**6)
     columns = algorithm.columns(algorithm.hparams)
 
@@ -111,7 +111,7 @@ def trained(source: Source) -> Work:
 def tested(source: Source, place: Path) -> Work:
     """As many images, in ten sets."""
     parts = [source.subset(range(number, len(source), SETS), f"set{number}") for number in range(SETS)]
-    transform = transforms.natural(224, Preprocess())[0]
+    transform = transforms.make_photo_transform(224, Preprocess())[0]
     sets = [EvaluationSet(part.name, part, transform) for part in parts if len(part)]
     evaluator = Evaluator(sets, Group(), Precision(), 64, 0, False)
     algorithm = learner().eval()

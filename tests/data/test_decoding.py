@@ -126,7 +126,7 @@ def test_parts_are_those_of_the_whole_picture(photo: Image.Image, tmp_path: Path
     ):
         assert torch.equal(transform(open_file(tmp_path / "a.jpg")), transform(whole))
     for number in range(5):
-        transform = transforms.training(400, Augment())
+        transform = transforms.make_training_transform(400, Augment())
         with transforms.keyed_randomness(number):
             found = transform(open_file(tmp_path / "a.jpg"))
         with transforms.keyed_randomness(number):
@@ -136,11 +136,11 @@ def test_parts_are_those_of_the_whole_picture(photo: Image.Image, tmp_path: Path
 @pytest.mark.parametrize(
     "transform",
     [
-        transforms.training(100, Augment()),
-        transforms.training(100, Augment(crop=False, padding=4)),
-        transforms.natural(100, Preprocess())[0],
-        transforms.natural(100, Preprocess(crop_first=True))[0],
-        transforms.stimulus(100, StimuliPreprocess())[0],
+        transforms.make_training_transform(100, Augment()),
+        transforms.make_training_transform(100, Augment(crop=False, padding=4)),
+        transforms.make_photo_transform(100, Preprocess())[0],
+        transforms.make_photo_transform(100, Preprocess(crop_first=True))[0],
+        transforms.make_stimulus_transform(100, StimuliPreprocess())[0],
         transforms.Exact(480),
     ],
     ids=["crop", "padding", "natural", "crop first", "stimulus", "exact"],
@@ -208,7 +208,7 @@ def test_natural_images_are_those_of_the_reference_pipeline(
     path = saved(photo.crop((0, 0, size[1], size[0])), tmp_path / "a.jpg")
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
-    transform, words = transforms.natural(224, Preprocess())
+    transform, words = transforms.make_photo_transform(224, Preprocess())
     assert words == "short side 256, centre 224, bilinear"
     assert (transform(open_file(path)).int() - expected.int()).abs().max() <= 1
 
@@ -219,7 +219,7 @@ def test_large_images_stay_near_the_reference_though_they_are_decoded_smaller(
     path = saved(photo.resize((1800, 1350)), tmp_path / "a.jpg", quality=95)
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
-    found = transforms.natural(224, Preprocess())[0](open_file(path))
+    found = transforms.make_photo_transform(224, Preprocess())[0](open_file(path))
     difference = (found.int() - expected.int()).abs().float()
     assert 0 < difference.mean() < 1
 
@@ -229,30 +229,30 @@ def test_a_checkpoint_s_preprocessing(photo: Image.Image, tmp_path: Path) -> Non
     how = Preprocess(size=288, resize=300, interpolation="bicubic")
     theirs = reference.Compose([reference.Resize(300, reference.InterpolationMode.BICUBIC), reference.CenterCrop(288)])
     expected = torch.from_numpy(np.array(theirs(Image.open(path)))).permute(2, 0, 1)
-    transform, words = transforms.natural(224, how)
+    transform, words = transforms.make_photo_transform(224, how)
     assert words == "short side 300, centre 288, bicubic"
     assert (transform(open_file(path)).int() - expected.int()).abs().max() <= 2
 
 
 def test_stimuli_are_left_alone_unless_told_otherwise(photo: Image.Image) -> None:
     stimulus = Decoded(torch.from_numpy(np.array(photo.crop((0, 0, 224, 224)))).permute(2, 0, 1))
-    assert transforms.stimulus(224, StimuliPreprocess())[0](stimulus) is stimulus.image
-    assert tuple(transforms.stimulus(112, StimuliPreprocess())[0](stimulus).shape) == (3, 112, 112)
-    enlarged = transforms.stimulus(224, StimuliPreprocess(resize=256))[0](stimulus)
+    assert transforms.make_stimulus_transform(224, StimuliPreprocess())[0](stimulus) is stimulus.image
+    assert tuple(transforms.make_stimulus_transform(112, StimuliPreprocess())[0](stimulus).shape) == (3, 112, 112)
+    enlarged = transforms.make_stimulus_transform(224, StimuliPreprocess(resize=256))[0](stimulus)
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     expected = torch.from_numpy(np.array(theirs(photo.crop((0, 0, 224, 224))))).permute(2, 0, 1)
     assert (enlarged.int() - expected.int()).abs().max() <= 1
-    trained_larger, words = transforms.stimulus(256, StimuliPreprocess(resize=256, size=224))
+    trained_larger, words = transforms.make_stimulus_transform(256, StimuliPreprocess(resize=256, size=224))
     assert torch.equal(trained_larger(stimulus), enlarged)
     assert words == "short side 256, centre 224, bilinear"
-    fed, words = transforms.stimulus(256, StimuliPreprocess(size=224))
+    fed, words = transforms.make_stimulus_transform(256, StimuliPreprocess(size=224))
     assert fed(stimulus) is stimulus.image
     assert words == "as it is, or resized to 224, bilinear"
 
 
 def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
     path = saved(photo, tmp_path / "a.png")
-    found = transforms.natural(224, Preprocess(size=256, crop_first=True))[0](open_file(path))
+    found = transforms.make_photo_transform(224, Preprocess(size=256, crop_first=True))[0](open_file(path))
     box = ((640 - 420) // 2, (480 - 420) // 2, (640 + 420) // 2, (480 + 420) // 2)  # 7/8 of 480
     expected = photo.crop(box).resize((256, 256), Image.Resampling.BILINEAR)
     assert (found.int() - torch.from_numpy(np.array(expected)).permute(2, 0, 1).int()).abs().max() <= 1
@@ -262,7 +262,7 @@ def test_biasbed_crops_first(photo: Image.Image, tmp_path: Path) -> None:
 
 
 def test_padded_crops_move_the_image_and_leave_black() -> None:
-    ours = transforms.training(16, Augment(crop=False, flip=False, padding=3))
+    ours = transforms.make_training_transform(16, Augment(crop=False, flip=False, padding=3))
     places = set()
     for seed in range(60):
         torch.manual_seed(seed)
@@ -273,13 +273,13 @@ def test_padded_crops_move_the_image_and_leave_black() -> None:
         assert min(rows.sum(), columns.sum()) >= 13
         places.add((int(rows[0]) - int(rows[-1]), int(columns[0]) - int(columns[-1])))
     assert places == {(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1)}
-    assert transforms.draws(ours)
+    assert transforms.is_random(ours)
 
 
 def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) -> None:
     """The same draws of torch's generator give torchvision's crop of the decoded image."""
     path = saved(photo, tmp_path / "a.jpg", quality=95)
-    ours = transforms.training(160, Augment(crop_scale=0.5))
+    ours = transforms.make_training_transform(160, Augment(crop_scale=0.5))
     theirs = reference.Compose([reference.RandomResizedCrop(160, (0.5, 1.0)), reference.RandomHorizontalFlip()])
     for seed in range(5):
         torch.manual_seed(seed)
@@ -293,7 +293,7 @@ def test_training_crops_are_the_reference_s(photo: Image.Image, tmp_path: Path) 
 def test_both_ends_of_a_crop_s_ratio(photo: Image.Image, tmp_path: Path) -> None:
     """BiasBed's crops, never wider than high, are torchvision's; the usual ones are what they were."""
     path = saved(photo, tmp_path / "a.png")
-    ours = transforms.training(160, Augment(crop_scale=0.5, crop_ratio=(0.8, 1.0), flip=False))
+    ours = transforms.make_training_transform(160, Augment(crop_scale=0.5, crop_ratio=(0.8, 1.0), flip=False))
     theirs = reference.RandomResizedCrop(160, (0.5, 1.0), (0.8, 1.0))
     boxes = []
     for seed in range(20):
@@ -313,11 +313,14 @@ def test_both_ends_of_a_crop_s_ratio(photo: Image.Image, tmp_path: Path) -> None
 
 def test_half_of_the_training_images_are_flipped() -> None:
     ramp = torch.arange(8, dtype=torch.uint8).expand(3, 8, 8)
-    transform = transforms.training(8, Augment(crop=False))
+    transform = transforms.make_training_transform(8, Augment(crop=False))
     torch.manual_seed(0)
     flipped = [bool(transform(Decoded(ramp))[0, 0, 0] == 7) for _ in range(1000)]
     assert 440 < sum(flipped) < 560  # nearly four standard deviations
-    assert not any(bool(transforms.training(8, Augment(crop=False, flip=False))(Decoded(ramp))[0, 0, 0]) for _ in "..")
+    assert not any(
+        bool(transforms.make_training_transform(8, Augment(crop=False, flip=False))(Decoded(ramp))[0, 0, 0])
+        for _ in ".."
+    )
 
 
 def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> None:
@@ -330,7 +333,7 @@ def test_small_crops_are_decoded_whole(photo: Image.Image, tmp_path: Path) -> No
 
     picture = Asked(torch.from_numpy(np.array(photo)).permute(2, 0, 1))
     torch.manual_seed(0)
-    transform = transforms.training(224, Augment(crop_scale=0.08))
+    transform = transforms.make_training_transform(224, Augment(crop_scale=0.08))
     for _ in range(20):
         assert tuple(transform(picture).shape) == (3, 224, 224)
     assert set(asked) == {1, 2}

@@ -19,7 +19,7 @@ from biasbed.batch import MAIN, Batch, stacked
 from biasbed.data import loader_queues
 from biasbed.data.source import Picture, Source, Whole
 from biasbed.data.streams import BatchPlan, InOrder, Key, Part, Stream
-from biasbed.data.transforms import keeps, keyed_randomness
+from biasbed.data.transforms import is_identity, keyed_randomness
 from biasbed.errors import CorruptImage
 from biasbed.system.processes import die_with_parent
 
@@ -171,7 +171,7 @@ def _load_at_once(stream: Stream, parts: np.ndarray, rows: np.ndarray) -> Tensor
 
 def _is_ready(part: Part) -> bool:
     shape = part.source.shape
-    return shape is not None and keeps(part.transform, *shape[-2:])
+    return shape is not None and is_identity(part.transform, *shape[-2:])
 
 
 def _stack_views(views: list[Tensor]) -> Tensor:

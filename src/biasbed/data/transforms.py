@@ -85,32 +85,36 @@ class Exact:
         return picture.pixels()
 
 
-def example(transform: Transform, channels: int) -> Picture:
+def make_example(transform: Transform, channels: int) -> Picture:
     """Make a grey picture that the transform accepts."""
     height, width = (transform.size, transform.size) if isinstance(transform, Exact) else (300, 400)
     return Decoded(torch.full((channels, height, width), 128, dtype=torch.uint8))
 
 
-def training(size: int, augment: Augment) -> Training:
+def make_training_transform(size: int, augment: Augment) -> Training:
     """Make the transform of training images."""
     return Training(size, augment)
 
 
-def at_size(transform: Transform, size: int) -> Transform:
+def with_size(transform: Transform, size: int) -> Transform:
     """Change the image size of a training transform. Raises UsageError for a suite's own function."""
     if isinstance(transform, Training):
         return Training(size, transform.augment)
     raise UsageError(f"images of {size} pixels are asked for, and this suite makes them of one size")
 
 
-def draws(transform: Transform) -> bool:
+def is_random(transform: Transform) -> bool:
     """Return True if the transform changes pictures at random."""
     return isinstance(transform, Training) and transform.draws
 
 
-def keeps(transform: Transform, height: int, width: int) -> bool:
+def is_identity(transform: Transform, height: int, width: int) -> bool:
     """Return True if pictures of this size pass unchanged, so that many can be loaded at once."""
-    return isinstance(transform, Training | SquareResize) and not draws(transform) and transform.size == height == width
+    return (
+        isinstance(transform, Training | SquareResize)
+        and not is_random(transform)
+        and transform.size == height == width
+    )
 
 
 class RandomCrop:
@@ -164,7 +168,7 @@ class CropThenResize:
         return _part(picture, (top, left, side, side), self.size, self.interpolation, MARGIN)
 
 
-def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
+def make_photo_transform(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     """Return (test transform of photographs of any size, its description)."""
     size = image_size if how.size == "auto" else int(how.size)
     resize = round(size / USUAL) if how.resize == "auto" else int(how.resize)
@@ -176,7 +180,7 @@ def natural(image_size: int, how: Preprocess) -> tuple[Transform, str]:
     return CentreCrop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
 
 
-def stimulus(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
+def make_stimulus_transform(image_size: int, how: StimuliPreprocess) -> tuple[Transform, str]:
     """Return (test transform of square stimuli, its description)."""
     size = image_size if how.size == "auto" else int(how.size)
     if how.resize is None:
@@ -194,7 +198,7 @@ def _refuse_padding(group: str, resize: int, size: int) -> None:
         raise UsageError(f"{group}.resize={resize} is smaller than the crop of {size} that is taken from it")
 
 
-def shrunk(image: Tensor, size: int) -> Tensor:
+def shrink(image: Tensor, size: int) -> Tensor:
     """Shrink an image so that its short side is at most `size`; never enlarge it."""
     if min(image.shape[-2:]) <= size:
         return image

@@ -16,7 +16,7 @@ from biasbed.compute.distributed import Group, convert_errors, process_group
 from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.loading import auto_workers
-from biasbed.data.transforms import example
+from biasbed.data.transforms import make_example
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
@@ -153,7 +153,7 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
     """Raise UsageError if the network doesn't take images of the size that a set's transform makes."""
     sizes = {}
     for evaluation_set in sets:
-        grey = example(evaluation_set.transform, evaluation_set.source.channels)
+        grey = make_example(evaluation_set.transform, evaluation_set.source.channels)
         sizes[tuple(evaluation_set.transform(grey).shape)] = evaluation_set.name
     for shape, name in sizes.items():
         model.refuse_shape(shape, name)

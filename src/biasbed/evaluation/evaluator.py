@@ -21,7 +21,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loader_queues import received
 from biasbed.data.loading import as_it_is, loader_options
-from biasbed.data.transforms import draws, keeps, keyed_randomness
+from biasbed.data.transforms import is_identity, is_random, keyed_randomness
 from biasbed.errors import CorruptImage, Failure, NotFinite, UnfitImage
 from biasbed.evaluation.decisions import (
     MEASURES,
@@ -279,7 +279,7 @@ class _Images(Dataset[Any]):
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Batch:
         """Return a batch of one piece, at a stroke if the images are in memory as they are needed."""
         piece, source = keys[0][0], self.sets[keys[0][0]].source
-        if source.shape is not None and keeps(self.sets[piece].transform, *source.shape[-2:]):
+        if source.shape is not None and is_identity(self.sets[piece].transform, *source.shape[-2:]):
             rows = torch.tensor([row for _, row in keys])
             return piece, rows, source.load_all(rows.numpy()), []
         rows_read, images, errors = [], [], []
@@ -296,7 +296,7 @@ class _Images(Dataset[Any]):
     def _open(self, piece: int, row: int) -> Tensor | CorruptImage:
         evaluation_set = self.sets[piece]
         # Random transforms are drawn by row, so that an image is the same in every evaluation.
-        randomness = keyed_randomness(row) if draws(evaluation_set.transform) else contextlib.nullcontext()
+        randomness = keyed_randomness(row) if is_random(evaluation_set.transform) else contextlib.nullcontext()
         try:
             with randomness:
                 return evaluation_set.transform(evaluation_set.source.open(row))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from biasbed.compute import checkpoint
 from biasbed.data.source import Source
-from biasbed.data.transforms import key_seed, shrunk
+from biasbed.data.transforms import key_seed, shrink
 from biasbed.errors import CorruptImage, Failure
 from biasbed.settings import setting
 
@@ -51,7 +51,7 @@ def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 
     """
     rows = order(len(source), seed, start * batch_size)
     for number in itertools.count(start):
-        images = [shrunk(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
+        images = [shrink(_load(source, row), size) for row in itertools.islice(rows, batch_size)]
         side = min(size, *(min(image.shape[1:]) for image in images))
         generator = torch.Generator().manual_seed(key_seed(seed, number, 1))
         yield torch.stack([_cropped(image, side, generator) for image in images]).float() / 255

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from biasbed.data.source import Source
-from biasbed.data.transforms import shrunk
+from biasbed.data.transforms import shrink
 from biasbed.errors import CorruptImage, Failure
 from biasbed.networks import frozen
 from biasbed.networks.style import StyleTransfer
@@ -40,7 +40,7 @@ class Stylization:
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
         """[3,H,W] in [0,1] -> the same in another style; passes over style images that can't be read."""
         pictures = (image, self._style(generator))
-        content, style = (shrunk(picture, self.size)[None].to(self.device) for picture in pictures)
+        content, style = (shrink(picture, self.size)[None].to(self.device) for picture in pictures)
         return self.network.transfer(content, style, self.alpha)[0].clamp(0, 1).cpu()
 
     def _style(self, generator: torch.Generator) -> Tensor:

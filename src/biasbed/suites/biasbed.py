@@ -244,5 +244,5 @@ def _label_map(name: str, classes: tuple[str, ...], config: BiasBedSettings) -> 
 def _preprocessing(config: BiasBedSettings, natural: bool) -> tuple[transforms.Transform, str]:
     """Return the transform and its description."""
     if natural:
-        return transforms.natural(config.image_size, config.preprocess)
-    return transforms.stimulus(config.image_size, config.stimuli)
+        return transforms.make_photo_transform(config.image_size, config.preprocess)
+    return transforms.make_stimulus_transform(config.image_size, config.stimuli)

@@ -108,7 +108,7 @@ def _problem(original: EvaluationSet) -> str:
         return f"its images are shown under {len(original.source.conditions)} conditions already"
     if original.source.channels != 3:
         return f"its images have {original.source.channels} channels, and corruptions are of 3"
-    fed = original.transform(transforms.example(original.transform, 3)).shape[-2:]
+    fed = original.transform(transforms.make_example(original.transform, 3)).shape[-2:]
     for height, width in (fed, (original.source.shape or fed)[-2:]):
         if (height, width) != (SIDE, SIDE):
             fix = f"; image_size={SIDE} makes them so" if (height, width) == tuple(fed) else ""

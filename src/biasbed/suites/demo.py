@@ -58,7 +58,7 @@ class Demo(Suite[DemoSettings]):
                 f"train={config.train}: the suite 'demo' has no such training data{nearest(train_name, TRAINING)}"
             )
         images = functools.partial(_digits, size=config.image_size)
-        same_size, description = transforms.stimulus(config.image_size, config.stimuli)
+        same_size, description = transforms.make_stimulus_transform(config.image_size, config.stimuli)
         names = choose(SETS, config.sets)
         sets = tuple(_evaluation_set(name, images(name), same_size, description) for name in names)
         validation = EvaluationSet("val", images("val"), same_size, preprocessing=description)
@@ -71,7 +71,7 @@ class Demo(Suite[DemoSettings]):
             task=MultiClass(),
             training={name: functools.partial(images, split) for name, split in TRAINING.items()},
             train_name=train_name,
-            train_transform=transforms.training(config.image_size, config.augment),
+            train_transform=transforms.make_training_transform(config.image_size, config.augment),
             validation=(validation,),
             sets=sets,
             monitor=str(record.MetricName("val", "accuracy", "val")),

@@ -170,7 +170,7 @@ class Domains(HoldingOut[D]):
             domains = {name: folders.open_folder(path, name, classes) for name, path in self._folders.items()}
         except UsageError as error:
             raise UsageError("; ".join((str(error), *remarks))) from None
-        test_as = functools.partial(self._set, *transforms.natural(config.image_size, config.preprocess))
+        test_as = functools.partial(self._set, *transforms.make_photo_transform(config.image_size, config.preprocess))
         train_parts, validation = {}, []
         for name, source in domains.items():
             train_parts[name], held_back = self._split(source)
@@ -181,7 +181,7 @@ class Domains(HoldingOut[D]):
             task=MultiClass(),
             training={self.data: functools.cache(lambda: self.training(train_parts))},
             train_name=self.data,
-            train_transform=transforms.training(config.image_size, config.augment),
+            train_transform=transforms.make_training_transform(config.image_size, config.augment),
             validation=tuple(validation),
             sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in domains.items()),
             monitor=str(MONITOR),

@@ -87,7 +87,7 @@ class Folders(FileSuite[FileSettings]):
         except ValueError as error:
             raise UsageError(f"{root}: {error}") from None
         classes = tuple(folders.class_folders(root / (train_name or tests[0])))
-        transform, description = transforms.natural(config.image_size, config.preprocess)
+        transform, description = transforms.make_photo_transform(config.image_size, config.preprocess)
         test_as = partial(EvaluationSet, transform=transform, preprocessing=description)
         sets = [test_as(slugs[name], folders.open_folder(root / name, slugs[name], classes)) for name in tests]
         images = folders.open_folder(root / train_name, slugs[train_name], classes) if train_name else None

@@ -269,7 +269,7 @@ class Robustness(FileSuite[RobustnessSettings]):
 
     def _clean_remark(self, tests: Mapping[str, EvaluationSet]) -> list[str]:
         """Return a line if the clean images are preprocessed unlike the originals of the corrupted ones."""
-        clean, released = self._default_transform[1], transforms.natural(imagenet_c.SIDE, Preprocess())[1]
+        clean, released = self._default_transform[1], transforms.make_photo_transform(imagenet_c.SIDE, Preprocess())[1]
         if clean == released or not {"imagenet", "imagenet_c"} <= tests.keys():
             return []
         return [f"relative_mce takes the accuracy on imagenet at {clean}; ImageNet-C was made of {released}"]
@@ -279,7 +279,7 @@ class Robustness(FileSuite[RobustnessSettings]):
         """Transform of photographs, or of CIFAR's small images, and its description."""
         size = self.config.image_size
         if self.family == "imagenet":
-            return transforms.natural(size, self.config.preprocess)
+            return transforms.make_photo_transform(size, self.config.preprocess)
         return transforms.SquareResize(size), f"as it is, or resized to {size}, bilinear"
 
 

@@ -339,7 +339,7 @@ class OpenSuite:
         drawn = request if self.usual is None else request.with_defaults(self.usual)
         transform = self.train_transform if not request.clean else (*self.validation, *self.sets)[0].transform
         if request.image_size is not None:
-            transform = transforms.at_size(transform, request.image_size)
+            transform = transforms.with_size(transform, request.image_size)
         parts = [
             streams.Part(self.source(name), share, transform, drawn.by or (), bool(drawn.replacement))
             for name, share in shares.items()
