@@ -188,7 +188,7 @@ def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tu
 
 def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]]) -> list[str]:
     """Return a note for each row on the columns that it can't have."""
-    from biasbed.algorithms import NEEDS
+    from biasbed.algorithms.requests import NEEDS
 
     sets_by_reason: dict[tuple[str, str], list[str]] = {}
     for (algorithm, dataset), names in lacking.items():

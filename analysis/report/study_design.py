@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from biasbed.algorithms import NEEDS
+from biasbed.algorithms.requests import NEEDS
 from biasbed.analysis.report.groups import groups
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table import (

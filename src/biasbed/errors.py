@@ -43,7 +43,7 @@ class NotApplicable(UsageError):
     """A method can't be trained on these data: they lack what it needs. In a study such a cell stays empty."""
 
     def __init__(self, message: str, lacking: Iterable[str] = ()) -> None:
-        """lacking: of what methods may need (`algorithms.NEEDS`)."""
+        """lacking: of what methods may need (`algorithms.requests.NEEDS`)."""
         super().__init__(message)
         self.lacking = tuple(sorted(lacking))
 

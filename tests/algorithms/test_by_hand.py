@@ -1,4 +1,4 @@
-"""Weights of terms, steps in parts and counts by hand: what vectors leave at 1, or do not show."""
+"""Weights of terms, accumulated steps and counts, computed by hand, that vectors leave at 1 or do not show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for our methods beyond the conformance suite: the registry, the walls, insertion by hooks."""
+"""Properties of our methods beyond the conformance suite: registry, import walls, insertion by hooks."""
 
 from __future__ import annotations
 

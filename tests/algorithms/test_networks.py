@@ -1,4 +1,4 @@
-"""Methods and the networks that they ask for: any classifier, another one beside it, and what a checkpoint rebuilds."""
+"""Networks of methods: any classifier, further networks, and what a checkpoint rebuilds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's own method, in a file of its own."""
+"""Method of the user's own, in its own file."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_analysis_imports_only_the_contract() -> None:
     }
     registries = {"biasbed.algorithms.REGISTRY", "biasbed.suites.REGISTRY"}
     # What both sides compute and say alike.
-    shared = {"biasbed.suites.derived", "biasbed.algorithms.NEEDS", "biasbed.published.cells"}
+    shared = {"biasbed.suites.derived", "biasbed.algorithms.requests.NEEDS", "biasbed.published.cells"}
     shared |= {"biasbed.data.names.photographs", "biasbed.published.observers", "biasbed.published.shape_bias_figure"}
     shared |= {"biasbed.published.shape_bias_figure.MOST"}
     shared |= {f"biasbed.suites.name_conflicts.{name}" for name in ("TestedCell", "find_name_conflict")}

@@ -321,7 +321,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{NETWORKS}/surgery.py",
-        "networks/test_requests.py::test_statistics_stay_whatever_is_trained",
+        "networks/test_heads_and_surgery.py::test_statistics_stay_whatever_is_trained",
         (
             "networks: statistics frozen until the next train()",
             "norm.train = FrozenStatistics(norm)  # type: ignore[assignment, method-assign]",
@@ -331,7 +331,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{NETWORKS}/heads.py",
-        "networks/test_requests.py::test_dropout_is_part_of_the_features_and_of_training_alone",
+        "networks/test_heads_and_surgery.py::test_dropout_is_part_of_the_features_and_of_training_alone",
         (
             "heads: features before dropout",
             "if self.dropout:",
@@ -347,7 +347,7 @@ MUTANTS: list[Mutant] = [
     ),
     *of(
         f"{NETWORKS}/__init__.py",
-        "networks/test_requests.py::test_from_scratch_nothing_is_frozen",
+        "networks/test_heads_and_surgery.py::test_from_scratch_nothing_is_frozen",
         (
             "networks: statistics of nothing kept",
             "        if settings.freeze_statistics:\n            surgery.freeze_statistics(backbone)",

@@ -24,7 +24,7 @@ VAGUE_NAMES = {
 NOT_YET: tuple[str, ...] = (
     *("__main__", "cli", "usage", "catalogue", "options", "config", "registry", "settings", "record", "holding_out"),
     *("limits", "measures", "batch", "tasks", "errors"),
-    *("algorithms", "compute", "networks", "prepare", "published", "reproduce", "suites", "system"),
+    *("prepare", "published", "reproduce", "suites", "system"),
     *("analysis.columns", "analysis.command", "analysis.display_names", "analysis.inputs", "analysis.options"),
     *("analysis.result", "analysis.scores", "analysis.comparisons", "analysis.report", "analysis.runs"),
     *("analysis.selection",),

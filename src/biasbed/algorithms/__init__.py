@@ -1,8 +1,7 @@
-"""Training methods by name, and what they may need of the training data. Does not import torch."""
+"""Training methods by name. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from biasbed.registry import Registry
@@ -54,15 +53,6 @@ REGISTRY = Registry(
     },
     base="biasbed.algorithms.base:Algorithm",
 )
-
-
-# Needs of methods that not all training data meet, with their descriptions.
-NEEDS: Mapping[str, str] = {
-    "bias": "bias labels of the training images",
-    "domain": "training images of several domains",
-    "bias_type": "a bias of a known type",
-    "validation_bias": "bias labels of the validation images",
-}
 
 
 def names() -> list[str]:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms import NEEDS
-from biasbed.algorithms.requests import Phase, Stage, StreamRequest, View
+from biasbed.algorithms.requests import NEEDS, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
 from biasbed.compute.optim import list_parameters
 
@@ -163,7 +162,7 @@ class Algorithm(nn.Module):
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
-        """Return the names in `algorithms.NEEDS` that the method needs of its training data with these settings."""
+        """Return the names in `requests.NEEDS` that the method needs of its training data with these settings."""
         stream_needs = (request.needs for request in cls.streams(hparams).values())
         return (cls.columns(hparams) & set(NEEDS)).union(*stream_needs)
 

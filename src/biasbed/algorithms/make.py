@@ -109,7 +109,7 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
             f"{where} is no checkpoint of biasbed; for other weights give model=torchvision:<name> weights="
         )
     try:
-        checkpoint.require(state, checkpoint.DESCRIPTION)
+        checkpoint.check_parts(state, checkpoint.DESCRIPTION)
         values, classes = state["config"], tuple(map(str, state["classes"]))
         vouched = algorithms.REGISTRY.vouched(values.get("algorithm"), method, where)
         cls = config_class(Config, algorithms.load(vouched).HParams)

@@ -1,6 +1,6 @@
 """Requests that a method makes of its training: streams of images and their views, stages, and passes over all images.
 
-Plain values that a method returns and the engine fulfils. Nothing here reads an image or takes a step.
+Plain values that a method returns and the engine fulfils. Nothing here imports torch, reads an image or takes a step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from biasbed.batch import Batch
+
+# Needs of methods that not all training data meet, with their descriptions.
+NEEDS: Mapping[str, str] = {
+    "bias": "bias labels of the training images",
+    "domain": "training images of several domains",
+    "bias_type": "a bias of a known type",
+    "validation_bias": "bias labels of the validation images",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class StreamRequest:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names in `algorithms.NEEDS` that the images must provide. Groups need bias labels."""
+        """Names in `NEEDS` that the images must provide. Groups need bias labels."""
         columns = {"bias" if name == "group" else name for name in self.by or ()} - {"y"}
         return frozenset(columns | ({"domain"} if self.per_domain else set()))
 

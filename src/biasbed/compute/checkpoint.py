@@ -72,7 +72,7 @@ def load(
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}, not a dict of parts")
-        require(state, parts)
+        check_parts(state, parts)
     except pickle.UnpicklingError:  # torch's message would advise to run whatever is in the file
         raise Failure(f"{where} holds more than values and tensors; nothing in it was run") from None
     except Exception as error:  # the unpickler raises nearly anything on damaged bytes
@@ -80,7 +80,7 @@ def load(
     return state
 
 
-def require(state: Mapping[str, Any], parts: Mapping[str, type | UnionType]) -> None:
+def check_parts(state: Mapping[str, Any], parts: Mapping[str, type | UnionType]) -> None:
     """Raise TypeError if a part is missing or has another type."""
     for name, kind in parts.items():
         if name not in state or not isinstance(state[name], kind):

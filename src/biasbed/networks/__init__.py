@@ -24,7 +24,7 @@ from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
-from biasbed.networks.weights import check_init, exact, load_weights
+from biasbed.networks.weights import check_init, load_weights, resolve_weights
 
 __all__ = [
     "MeanStd",
@@ -118,7 +118,7 @@ def usual_mean_std(name: str) -> MeanStd:
 def _tagged(name: str, init: str) -> Architecture:
     """Return the architecture with the tag of its initial weights, if they have one."""
     architecture = resolve(name)
-    return exact(architecture, init) if init.startswith("named:") else architecture
+    return resolve_weights(architecture, init) if init.startswith("named:") else architecture
 
 
 def _normalisation(

@@ -109,6 +109,6 @@ def insert(resnet: nn.Module, kind: str) -> None:
         setattr(block, kind, gate)
 
 
-def is_gates(key: str) -> str:
+def gate_kind(key: str) -> str:
     """Return the kind of gate that a state dict's key belongs to; empty for all other keys."""
     return next((kind for kind in GATES if kind in key.split(".")), "")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.errors import UsageError
-from biasbed.networks.weight_files import Group, WeightsFile
+from biasbed.networks.weight_files import TensorGroup, WeightsFile
 from biasbed.settings import nearest
 
 # Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
@@ -50,7 +50,7 @@ class Fitted(NamedTuple):
 class _Candidate(NamedTuple):
     """Container and prefix in a file behind which a network's keys were found."""
 
-    group: Group
+    group: TensorGroup
     prefix: str
     tensors: dict[str, Tensor]
     score: tuple[bool, int]  # True if nothing is missing; number of the network's keys
@@ -107,7 +107,7 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _candidates(group: Group, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
+def _candidates(group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
     """Return a candidate for each prefix behind which the group has keys of the network."""
     candidates = _by_prefix(group, group.tensors, state, needed)
     if any(candidate.score[0] for candidate in candidates):
@@ -124,7 +124,7 @@ def _bare(key: str) -> str:
 
 
 def _by_prefix(
-    group: Group, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], needed: Iterable[str]
+    group: TensorGroup, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], needed: Iterable[str]
 ) -> list[_Candidate]:
     hits: dict[str, set[str]] = {}
     for key in tensors:

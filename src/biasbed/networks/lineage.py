@@ -12,7 +12,7 @@ from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve
 from biasbed.networks.fitting import Fitted, Inside
-from biasbed.networks.weights import check_init, exact, is_run_id, read_weights, weights_file
+from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
 from biasbed.system import files
 
 
@@ -57,7 +57,7 @@ def start(name: str, init: str) -> str:
         return init
     architecture = resolve(name)
     if init.startswith("named:"):
-        named = exact(architecture, init)
+        named = resolve_weights(architecture, init)
         return f"{named.library}:{named.name}:{named.tag}"
     return f"file:{_hash(architecture, init)[:16]}"
 
@@ -80,7 +80,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
     if init == "scratch":
         return facts
     if init.startswith("named:"):
-        named = exact(architecture, init)
+        named = resolve_weights(architecture, init)
         facts |= {"weights": named.tag, "url": _url(named)}
     elif is_run_id(init) and not files.split(init).path.is_file():
         facts["run"] = init
@@ -121,7 +121,7 @@ def _record(architecture: Architecture, init: str) -> _Record:
 def _key(architecture: Architecture, init: str) -> tuple[Any, ...]:
     """Return a cache key: the exact name of named weights; path, size, time and part of a file, which may change."""
     if init.startswith("named:"):
-        return (exact(architecture, init),)
+        return (resolve_weights(architecture, init),)
     path = weights_file(init).absolute()
     state = path.stat()
     return path, state.st_size, state.st_mtime_ns, files.split(init).part, architecture

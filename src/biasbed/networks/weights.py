@@ -74,7 +74,7 @@ def is_run_id(word: str) -> bool:
     return re.fullmatch("[0-9a-f]{32}", word) is not None
 
 
-def exact(architecture: Architecture, init: str) -> Architecture:
+def resolve_weights(architecture: Architecture, init: str) -> Architecture:
     """Return the architecture with the library's own name of the weights in `named:<weights>` as its tag.
 
     Resolves aliases (torchvision's DEFAULT, timm's `default`) in the installed library.
@@ -97,7 +97,7 @@ def read_weights(architecture: Architecture, init: str) -> Fitted:
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split(init).part, architecture, "init")
     try:
-        return Fitted("", _fetch(exact(architecture, init)))
+        return Fitted("", _fetch(resolve_weights(architecture, init)))
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
@@ -120,7 +120,7 @@ def optional_keys(backbone: nn.Module) -> set[str]:
     return {
         key
         for key in backbone.state_dict()
-        if key.rpartition(".")[0] == head or attention.is_gates(key) or key.endswith("num_batches_tracked")
+        if key.rpartition(".")[0] == head or attention.gate_kind(key) or key.endswith("num_batches_tracked")
     }
 
 
@@ -135,7 +135,7 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
     tensors = renaming.translate(backbone, tensors)
     loaded = {key: value for key, value in tensors.items() if key in state or key.partition(".")[0] not in AUXILIARY}
     fresh = _other_classes(backbone, state, loaded)
-    gates = [key for key in state if attention.is_gates(key)]
+    gates = [key for key in state if attention.gate_kind(key)]
     fresh_gates = [] if loaded.keys() & set(gates) else gates
     loaded |= {key: state[key] for key in (*fresh, *fresh_gates)}
     # Files from before torch counted batches lack the counters, which matter only without momentum.
@@ -160,7 +160,7 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
 
 def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
     """Return a hint at the backbone's name with gates if only the weights have gates."""
-    kinds = {attention.is_gates(key) for key in keys} - {""}
+    kinds = {attention.gate_kind(key) for key in keys} - {""}
     return "" if gates or not kinds else f"; they have gates: did you mean backbone={name}+{min(kinds)}?"
 
 

@@ -123,7 +123,7 @@ class RowWords:
 
     algorithm: str = setting("", "its method")
     training_data: Mapping[str, float] | None = setting(None, "data set -> share of each batch")
-    needs: tuple[str, ...] = setting((), "what it needs of its training data, of algorithms/__init__.py")
+    needs: tuple[str, ...] = setting((), "what it needs of its training data, of algorithms/requests.py")
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ class OpenSuite:
             )
 
     def provides(self, training_data: Iterable[str]) -> frozenset[str]:
-        """Return the needs of methods (`algorithms.NEEDS`) that these training data fulfil."""
+        """Return the needs of methods (`algorithms.requests.NEEDS`) that these training data fulfil."""
         sources = [self.source(name) for name in training_data]
         validation = [evaluation_set.source for evaluation_set in self.validation]
         fulfilled = {

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import algorithms, limits, networks, record
-from biasbed.algorithms import NEEDS
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import mean_std
-from biasbed.algorithms.requests import StreamRequest
+from biasbed.algorithms.requests import NEEDS, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.config import Config, plain
 from biasbed.errors import NotApplicable, UsageError

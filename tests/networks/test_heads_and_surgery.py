@@ -1,4 +1,4 @@
-"""Networks on request: features and head apart, without a head, wider, frozen statistics, channels and scale."""
+"""Heads and surgery of networks: features apart from the classifier, width, frozen statistics, channels and scale."""
 
 from __future__ import annotations
 
