@@ -43,7 +43,7 @@ def close(folder: Path) -> None:
 class Script(SlurmJob):
     """A job that runs this Python in place of a training; its folder is argv[1]."""
 
-    def words(self, job_id: str, hosts: object) -> list[str]:
+    def command_line(self, job_id: str, hosts: object) -> list[str]:
         return [sys.executable, "-c", self.environment["SCRIPT"], str(self.log.parent)]
 
 

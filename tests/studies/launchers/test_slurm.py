@@ -131,7 +131,7 @@ def test_no_job_file_has_a_password_and_nobody_else_reads_one(cluster: Path, tmp
     assert job.variables()["MLFLOW_TRACKING_URI"] == address
     assert job.variables()["PARENT"] == "p"
     assert os.environ.pop("MLFLOW_TRACKING_URI") == address
-    assert "MLFLOW_TRACKING_URI has a password, which no job file keeps" in job._lacking()
+    assert "MLFLOW_TRACKING_URI has a password, which no job file keeps" in job._find_missing_secret()
     training.stop()
 
 
