@@ -144,7 +144,9 @@ def _plain_rows(options: AnalyzeOptions, names: Collection[str], complete: Colle
     usable = [name for name in plain if name in complete]
     if len(usable) < LEAST:
         incomplete = [name for name in plain if name not in complete]
-        reason = f" ({', '.join(incomplete)} lack one of the two)" if incomplete else ""
+        reason = ""
+        if incomplete:
+            reason = f" ({', '.join(incomplete)} lack one of the two)"
         raise UsageError(
             f"effective={pair}: a line takes {LEAST} plain rows at least, and there are {len(usable)}{reason}: name "
             "models that nothing was done to for robustness, as plain=resnet18,resnet50,..."

@@ -177,7 +177,9 @@ def printed_gain(layout: TableLayout, head: str, row: str, other_row: str, alpha
         return None
     first, second = printed[row, head].value, printed[other_row, head].value
     tested = layout.source_set(head)
-    measure = layout.columns[head].measure_of(tested) if tested else ""
+    measure = ""
+    if tested:
+        measure = layout.columns[head].measure_of(tested)
     is_higher = measures.of(measure).higher_is_better and not layout.is_error(measure)
     sign = 1 if is_higher else -1
     difference, images = round(sign * (first - second), DIGITS), tested.images if tested else 0

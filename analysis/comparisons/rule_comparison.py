@@ -252,7 +252,9 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
             gaps = design.reduced(lines.set_index("dataset")["gap"])[means[algorithm].notna()]
             has_gaps = has_one_unit and len(gaps) > 0 and bool(gaps.notna().all())
             mean, largest = (float(gaps.mean()), float(gaps.max())) if has_gaps else (math.nan, math.nan)
-            largest_on = str(gaps.idxmax()) if largest > 0 else ""
+            largest_on = ""
+            if largest > 0:
+                largest_on = str(gaps.idxmax())
             about = (rule, bool(lines["oracle"].iloc[0]), str(lines["labels"].iloc[0]), algorithm)
             rows.append((*about, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)

@@ -89,7 +89,9 @@ def _read_scores(protocol: record.Protocol, metric: str, history: History) -> Gr
 def _test_score(protocol: record.Protocol, column: Column) -> str:
     """Return the name of the same score on a column's set, whatever measure is shown of it."""
     monitor = record.parse_metric(protocol.monitor)
-    measure = monitor.measure if monitor else ""
+    measure = ""
+    if monitor:
+        measure = monitor.measure
     return str(replace(column.metric, measure=measure))
 
 

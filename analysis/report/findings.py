@@ -309,7 +309,9 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
     if difference <= 0:
         phrase = "effect_worse" if difference < 0 else "effect_same"
         return say("effect_by_ranks", **slots, means=say(phrase, points=points(analysis, -difference)))
-    runs = "" if math.isnan(chance) else say("effect_runs", share=wording.most(chance))
+    runs = ""
+    if not math.isnan(chance):
+        runs = say("effect_runs", share=wording.most(chance))
     return say("effect", **slots, points=points(analysis, difference), runs=runs)
 
 
@@ -319,7 +321,9 @@ def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
         return []
     different = [pair for pair in pairs if pair.practical in ("better", "worse")]
     alike = [f"{pair.a} and {pair.b}" for pair in pairs if pair.practical == "alike"]
-    named = say("practical_names", pairs="; ".join(alike)) if 0 < len(alike) <= MOST else ""
+    named = ""
+    if 0 < len(alike) <= MOST:
+        named = say("practical_names", pairs="; ".join(alike))
     sentence = say(
         "practical",
         rope=f"{rope:g} {plural('point', rope)}",

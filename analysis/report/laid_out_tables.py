@@ -66,7 +66,9 @@ def _lay_out(analysis: Analysis, layout: TableLayout, links: Links) -> LaidOutTa
             records[row]["column", head] = cell
     caption = _describe_gains(analysis, layout, frame) if layout.hypotheses else _describe(analysis, layout, frame)
     title = layout.settings.title or layout.name
-    oracle = "ORACLE: " if analysis.rule.oracle else ""
+    oracle = ""
+    if analysis.rule.oracle:
+        oracle = "ORACLE: "
     marks = latex.prose(caption.replace("Below:", "In brackets:"))
     note = f"{marks} {latex.provenance(analysis)}."
     text = PrintedText(layout.name, f"{oracle}{latex.escape(title)}.", note)
@@ -87,7 +89,9 @@ def _score_cells(
     for row in layout.rows:
         ours = values.loc[values["row"] == row, "value"].astype(float)
         theirs = printed.get((row, head))
-        published = "" if theirs is None else f"{theirs.value:.{theirs.digits}f}"
+        published = ""
+        if theirs is not None:
+            published = f"{theirs.value:.{theirs.digits}f}"
         if ours.empty:
             if theirs is not None:
                 cells[row] = TableCell("", theirs.value, published=published)
@@ -116,7 +120,9 @@ def _gain_cells(
     for name, pair in layout.hypotheses.items():
         ours = _our_gain(analysis, layout, values, pair, head)
         theirs = paper_layout.printed_gain(layout, head, pair.row, pair.over, analysis.alpha)
-        published = " ".join(filter(None, _gain_texts(theirs))) if theirs else ""
+        published = ""
+        if theirs:
+            published = " ".join(filter(None, _gain_texts(theirs)))
         if ours is None:
             if theirs is not None:
                 cells[name] = TableCell("", theirs.value, published=published)

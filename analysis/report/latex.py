@@ -63,7 +63,9 @@ def render_panels(panels: Sequence[tuple[str, ReportTable]], label: Label) -> st
     rows: list[list[str]] = []
     for title, panel in panels:
         if title:
-            rule = r"\midrule " if rows else ""
+            rule = ""
+            if rows:
+                rule = r"\midrule "
             rows.append([rf"{rule}\multicolumn{{{len(columns)}}}{{l}}{{\emph{{{escape(title)}}}}}"])
         rows += [list(map(_cell, itertools.compress(row, is_printed))) for row in panel.rows]
     assert table.printed is not None

@@ -108,7 +108,9 @@ def _survival_of_pairs(analysis: Analysis, comparison: RankTests, flips: FlipsBy
     lines = []
     held = firm(analysis, comparison)
     if held:
-        more = say("survive_more", number=len(held) - MOST) if len(held) > MOST else ""
+        more = ""
+        if len(held) > MOST:
+            more = say("survive_more", number=len(held) - MOST)
         conclusions = "; ".join(_claim_text(claim) for claim in held[:MOST])
         lines.append(say("survive_all", conclusions=conclusions, more=more))
     shaky = []
@@ -145,7 +147,9 @@ def change_text(analysis: Analysis, change: str, changed: str) -> str:
     """Return one change in words. changed: what is left out or set; a run by its id."""
     run_names = {run.id: f"{run.algorithm} seed {run.seed}" for run in analysis.collection.runs}
     oracles = analysis.selection.loc[analysis.selection["oracle"].astype(bool), "rule"]
-    oracle = " (ORACLE)" if change == "selection_rule" and changed in set(oracles) else ""
+    oracle = ""
+    if change == "selection_rule" and changed in set(oracles):
+        oracle = " (ORACLE)"
     slots = {"noun": analysis.comparisons[0].noun, "run": wording.repeated(analysis)}
     return say(f"changes.{change}.made", changed=run_names.get(changed, changed), **slots) + oracle
 

@@ -400,7 +400,9 @@ def report_tables(analysis: Analysis, table: PaperTable, links: Links) -> list[R
 
 
 def _record(table: PaperTable, panel: Panel, row: TableRow, links: Links) -> dict[str, TableCell]:
-    href = links.to_algorithm(row.name) if row.name in links.algorithms else ""
+    href = ""
+    if row.name in links.algorithms:
+        href = links.to_algorithm(row.name)
     cells = {"row": TableCell(row.text, href=href, left=True)}
     for head, about in zip(table.heads[1:], row.about, strict=True):
         cells[head] = _about_cell(about)

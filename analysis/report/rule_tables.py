@@ -86,7 +86,9 @@ def labels(analysis: Analysis) -> ReportTable | None:
     measure = monitor.measure if monitor else analysis.collection.protocol.monitor
     records: dict[str, dict[str, Any]] = {}
     for row in frame.to_dict("records"):
-        by = measure if row["rule"] == BestValidation.name else ""
+        by = ""
+        if row["rule"] == BestValidation.name:
+            by = measure
         rule = TableCell(oracle_name(row), interval=by, left=True)
         cells = records.setdefault(row["rule"], {"rule": rule, "needs": text_cell(row["labels"])})
         cells[row["dataset"]] = _gain_cell(row, digits[row["dataset"]])
@@ -104,7 +106,9 @@ def _gain_cell(row: TableRecord, digits: int) -> TableCell:
     if row["rule"] == row["baseline"]:
         return number_cell(row["mean"], digits)
     difference, low, high = (f"{round(row[key], digits) + 0.0:+.{digits}f}" for key in ("difference", "low", "high"))
-    bounds = "" if math.isnan(row["low"]) else f"{low} to {high}"
+    bounds = ""
+    if not math.isnan(row["low"]):
+        bounds = f"{low} to {high}"
     return number_cell(row["mean"], digits, spread=difference, interval=bounds)
 
 
@@ -117,7 +121,9 @@ def regret(analysis: Analysis, links: Links) -> ReportTable | None:
     records: dict[str, dict[Any, Any]] = {}
     for row in frame.to_dict("records"):
         rank = row["average_rank"]  # NaN if no set is left that all algorithms have
-        below = "" if math.isnan(rank) else say("regret_rank", rank=f"{rank:.2f}")
+        below = ""
+        if not math.isnan(rank):
+            below = say("regret_rank", rank=f"{rank:.2f}")
         cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
         cells["rule", row["rule"]] = number_cell(row["regret"], interval=below)
     columns = [algorithm_column(links)]

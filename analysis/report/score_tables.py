@@ -83,7 +83,9 @@ def score_columns(column_groups: Sequence[ColumnGroup]) -> list[TableColumn]:
     """Return the columns of the data sets, each with its average if it has several."""
     columns = []
     for group in column_groups:
-        prefix = f"{group.block}-" if len(group.columns) > 1 else ""
+        prefix = ""
+        if len(group.columns) > 1:
+            prefix = f"{group.block}-"
         for column in group.columns:
             head = column.name.removeprefix(prefix)
             columns.append(_set_column(head, column.name, groups.unit_of(column), group.block, column.name))
@@ -112,7 +114,9 @@ def _score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hash
 def _printed(analysis: Analysis, label: str, caption: str, **slots: str) -> PrintedText:
     """Return what LaTeX prints around a table of scores. caption: a phrase with `units`, `error`, `run`, `divisor`."""
     is_usual = analysis.error == Rule.error
-    by = "" if is_usual else say("printed_divisor", divisor=wording.error_by(analysis))
+    by = ""
+    if not is_usual:
+        by = say("printed_divisor", divisor=wording.error_by(analysis))
     error = say("printed_error", error=wording.error(analysis), run=wording.repeated(analysis), by=by)
     parts = [
         say("printed_scores_note", provenance=latex.provenance(analysis)),
@@ -147,7 +151,9 @@ def averages(analysis: Analysis, links: Links) -> ReportTable | None:
     if averages.means:
         caption += say("averages_mean")
     caption += wording.not_applicable(analysis)
-    printed_mean = say("printed_averages_mean") if averages.means else ""
+    printed_mean = ""
+    if averages.means:
+        printed_mean = say("printed_averages_mean")
     return make_table(
         caption,
         columns,
@@ -228,7 +234,9 @@ def _run_records(
     for run in runs:
         name = f"{run.seed} {run.test_domains}".strip()
         seed = float(run.seed) if run.seed.isdecimal() else None
-        span = "" if analysis.collection.published else spans.get(run.id, "")
+        span = ""
+        if not analysis.collection.published:
+            span = spans.get(run.id, "")
         record: dict[str, Any] = {"algorithm": run.algorithm, "name": TableCell(name, seed, label=name)}
         record |= {"run": links.run_cell(run.id), "steps": TableCell(span)}
         for column in analysis.sets:
@@ -361,7 +369,9 @@ def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, Re
         ]
         records = []
         for row in frame.sort_values("residual", ascending=False, kind="stable").to_dict("records"):
-            kind = "extrapolated" if row["extrapolated"] else ""
+            kind = ""
+            if row["extrapolated"]:
+                kind = "extrapolated"
             records.append({**row, "kind": text_cell("plain" if row["plain"] else kind)})
         level = f"{100 * (1 - analysis.alpha):g}"
         caption = say("effective", dataset=dataset, reference=reference, level=level)

@@ -61,7 +61,9 @@ def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
     caption = say("ranks")
     if means:
         columns.append(TableColumn(f"mean over {noun}s", prepared("mean")))
-        columns_too = say("ranks_columns") if noun != "set" else ""
+        columns_too = ""
+        if noun != "set":
+            columns_too = say("ranks_columns")
         level = wording.percent(1 - comparison.alpha)
         caption += say("ranks_means", noun=noun, level=level, columns=columns_too)
     columns += [TableColumn(name, prepared(("rank", name))) for name in sets]
@@ -187,8 +189,12 @@ def pairs(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
         "provenance": latex.provenance(analysis),
     }
     rope = analysis.options.rope
-    bayes = say("pairs_bayes", rope=f"{rope:g} {wording.plural('point', rope)}") if has_bayes else ""
-    nemenyi = say("pairs_nemenyi") if has_nemenyi else ""
+    bayes = ""
+    if has_bayes:
+        bayes = say("pairs_bayes", rope=f"{rope:g} {wording.plural('point', rope)}")
+    nemenyi = ""
+    if has_nemenyi:
+        nemenyi = say("pairs_nemenyi")
     level = rf"{100 * (1 - comparison.alpha):g}\,\%"
     printed = PrintedText(
         f"pairs-{comparison.setting}",

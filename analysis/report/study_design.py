@@ -126,7 +126,9 @@ def _replicates(analysis: Analysis) -> list[str]:
     if names:
         lines.append(say("design_cells", cells=count(len(names), "cell"), names=listing(names)))
     if collection.is_search:
-        where = say("design_on_all_cells") if names else ""
+        where = ""
+        if names:
+            where = say("design_on_all_cells")
         lines.append(say("design_replicate_of_search", where=where))
     elif names:
         lines.append(say("design_replicate"))
@@ -271,7 +273,9 @@ def _shares(data: Mapping[str, float]) -> str:
 def listed(values: Iterable[object]) -> str:
     """Join the different values; of many the first."""
     texts = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
-    more = f" | {len(texts) - SEVERAL} more" if len(texts) > SEVERAL else ""
+    more = ""
+    if len(texts) > SEVERAL:
+        more = f" | {len(texts) - SEVERAL} more"
     return " | ".join(texts[:SEVERAL]) + more
 
 
@@ -306,7 +310,9 @@ def rows(analysis: Analysis, links: Links) -> ReportTable:
     caption = say("rows")
     if settings:
         hidden = len(settings) - MOST_SETTINGS
-        more = say("rows_more_settings", number=hidden) if hidden > 0 else ""
+        more = ""
+        if hidden > 0:
+            more = say("rows_more_settings", number=hidden)
         caption += say("rows_settings", more=more)
     columns = [TableColumn("algorithm", links.algorithm())]
     columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]

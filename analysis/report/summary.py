@@ -73,7 +73,9 @@ def _titled(*parts: str) -> str:
 
 
 def _scores(analysis: Analysis, links: Links) -> str:
-    divisor = "" if analysis.error == Rule.error else f" ({wording.error_by(analysis)})"
+    divisor = ""
+    if analysis.error != Rule.error:
+        divisor = f" ({wording.error_by(analysis)})"
     error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
     table = score_tables.scores(analysis, links, with_shape_bias=False)
     lines = [say("summary_scores", units=analysis.units, **error), render_table(table)]
@@ -133,7 +135,9 @@ def _reproduction(analysis: Analysis) -> list[str]:
         return []
     rows = []
     for row in card.to_dict("records"):
-        spread = "" if math.isnan(row["published_std"]) else f" ±{number(row['published_std'])}"
+        spread = ""
+        if not math.isnan(row["published_std"]):
+            spread = f" ±{number(row['published_std'])}"
         numbers = (number(row["mean"]), number(row["published_mean"]) + spread)
         differences = (_signed(row["difference"]), _signed(row["difference_in_std"]))
         rows.append([row["algorithm"], row["dataset"], *numbers, *differences, row["judged_by"], row["verdict"]])
@@ -195,7 +199,9 @@ def render_table(table: ReportTable) -> str:
 
 
 def _cell_text(cell: TableCell) -> str:
-    published = f"({cell.published})" if cell.published else ""
+    published = ""
+    if cell.published:
+        published = f"({cell.published})"
     mark = {None: "", True: "†", False: " "}[cell.dagger]
     return " ".join(filter(None, (cell.text, cell.spread, published))) + mark
 

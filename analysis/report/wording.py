@@ -196,7 +196,9 @@ def setting_file(comparison: RankTests) -> str:
 def not_applicable(analysis: Analysis, dash: str = "-") -> str:
     """Say what a dash and an X in a score table mean, with a blank before it; empty without any."""
     notes = scores.not_applicable_notes(analysis.not_applicable)
-    text = say("absent") if analysis.absent else ""
+    text = ""
+    if analysis.absent:
+        text = say("absent")
     return text + (say("not_applicable", dash=dash, notes="; ".join(notes)) if notes else "")
 
 
@@ -249,7 +251,9 @@ def statistics(comparison: RankTests) -> list[str]:
     if test is None:
         return []
     f = f"{test.f:.4f}" if math.isfinite(test.f) else "infinite"
-    few = "" if test.permutation_p is None else say("friedman_few", size=comparison.size)
+    few = ""
+    if test.permutation_p is not None:
+        few = say("friedman_few", size=comparison.size)
     chi2 = {"chi2": test.chi2, "dof": test.chi2_dof, "p": p_value(test.chi2_p), "w": test.kendall_w}
     return [say("friedman_chi2", **chi2), say("friedman_f", f=f, dof1=test.f_dof[0], dof2=test.f_dof[1], few=few)]
 

@@ -24,11 +24,9 @@ VAGUE_NAMES = {
 NOT_YET: tuple[str, ...] = (
     *("__main__", "cli", "usage", "catalogue", "options", "config", "registry", "settings", "record", "holding_out"),
     *("limits", "measures", "batch", "tasks", "errors"),
-    *("prepare", "published", "reproduce", "suites", "system"),
-    *("analysis.columns", "analysis.command", "analysis.display_names", "analysis.inputs", "analysis.options"),
-    *("analysis.result", "analysis.scores", "analysis.comparisons", "analysis.report", "analysis.runs"),
-    *("analysis.selection",),
+    *("prepare", "published", "reproduce", "suites", "system", "analysis.runs", "analysis.selection"),
 )
+IN_USERS_FILES = {"biasbed.analysis.comparisons.layout_file": {"over"}}  # keys of files that are fields in code
 DENSEST_FILE, DENSEST_WHOLE = 15.0, 6.0  # comprehensions, conditional expressions and lambdas per 100 lines
 PACKED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.Lambda)
 
@@ -101,7 +99,8 @@ def test_docstrings_begin_with_what_is_done(module: str) -> None:
 
 @pytest.mark.parametrize("module", REWRITTEN)
 def test_names_say_what_they_hold(module: str) -> None:
-    assert dict(vague_names(FILES[module].read_text())) == {}
+    names = vague_names(FILES[module].read_text())
+    assert set(names) <= IN_USERS_FILES.get(module, set()), dict(names)
 
 
 @pytest.mark.parametrize("module", REWRITTEN)

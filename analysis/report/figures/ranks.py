@@ -42,7 +42,9 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
         ends = [ranks[group[0]] - reach, ranks[group[-1]] + reach]
         axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
-    verdict = "" if comparison.significant else "; omnibus test not significant: no pair is told apart"
+    verdict = ""
+    if not comparison.significant:
+        verdict = "; omnibus test not significant: no pair is told apart"
     text = f"{comparison.size}{verdict}"
     axes.text((1 + k) / 2, depth, text, ha="center", va="top", color=GREY, fontsize=8)
     for line in axes.lines:
