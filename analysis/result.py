@@ -111,7 +111,9 @@ def _cells(
 def _best(means: pd.Series[float], column: Column) -> str:
     """Return the best mean of a set as it is printed; empty if all print alike, as none is better then."""
     printed = {number(float(mean), column.digits) for mean in means.dropna()}
-    best = float(means.max() if column.higher_is_better else means.min())
+    best = float(means.min())
+    if column.higher_is_better:
+        best = float(means.max())
     if len(printed) > 1:
         return number(best, column.digits)
     return ""

@@ -161,9 +161,13 @@ def block_scores(runs: pd.DataFrame, means: pd.DataFrame, columns: Sequence[Colu
             of_row = on_block[on_block["algorithm"] == algorithm]
             table = of_row.pivot(index="replicate", columns="dataset", values="score")
             is_complete = table.shape[1] == len(of_block) and bool(table.notna().all(axis=None))
-            spread = float(table.mean(axis=1).std()) if is_complete and len(table) > 1 else math.nan
+            spread = math.nan
+            if is_complete and len(table) > 1:
+                spread = float(table.mean(axis=1).std())
             printed = published_means(of_row)
-            number = int(printed["num_runs"].min()) if len(printed) else len(table)
+            number = len(table)
+            if len(printed):
+                number = int(printed["num_runs"].min())
             mean = float(matrix[algorithm][name])
             rows.append((algorithm, name, mean, spread, 0 if math.isnan(mean) else number))
     return pd.DataFrame(rows, columns=list(SCORE_COLUMNS)).round(DIGITS)

@@ -421,15 +421,10 @@ def _about_cell(about: bool | str) -> TableCell:
 
 
 def _score_cell(cell: PaperCell, href: str) -> TableCell:
-    is_missing = math.isnan(cell.mean)
-    return TableCell(
-        cell.text,
-        value=-math.inf if is_missing else cell.mean,
-        spread=spread_text(cell.std_text),
-        href="" if is_missing else href,
-        bold=cell.best,
-        underlined=cell.unaided,
-    )
+    if math.isnan(cell.mean):
+        return TableCell(cell.text, value=-math.inf)
+    spread = spread_text(cell.std_text)
+    return TableCell(cell.text, cell.mean, spread, href=href, bold=cell.best, underlined=cell.unaided)
 
 
 def frame(tables: PaperTables) -> pd.DataFrame:

@@ -13,9 +13,8 @@ from biasbed.analysis.report.table import (
     Links,
     ReportTable,
     TableCell,
-    TableColumn,
     make_table,
-    prepared,
+    prepared_columns,
     text_cell,
     without_columns,
 )
@@ -93,7 +92,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
                 "images": text_cell(run.data_fingerprint[:8]),
             }
         )
-    columns = [TableColumn(name, prepared(name)) for name in records[0]]
+    columns = prepared_columns(records[0])
     ids = tuple(links.runs[run.id] for run in runs)
     table = make_table(say("origin"), columns, records, oracle=False, ids=ids)
     return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))

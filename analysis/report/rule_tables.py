@@ -26,6 +26,7 @@ from biasbed.analysis.report.table import (
     number,
     number_cell,
     prepared,
+    prepared_columns,
     text,
     text_cell,
 )
@@ -66,7 +67,11 @@ def grain(analysis: Analysis) -> ReportTable | None:
 
 
 def _whole_number(key: str) -> CellMaker:
-    return lambda medians: TableCell(f"{medians[key]:.0f}", value=medians[key])
+
+    def make(medians: TableRecord) -> TableCell:
+        return TableCell(f"{medians[key]:.0f}", value=medians[key])
+
+    return make
 
 
 def _epochs_within(medians: TableRecord) -> TableCell:
@@ -187,7 +192,7 @@ def gap(analysis: Analysis, links: Links) -> ReportTable | None:
         places = digits[row["dataset"]]
         cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
         cells[row["dataset"]] = number_cell(row["gap"], places, interval=number_text(row["mean"], places))
-    columns = [algorithm_column(links), *(TableColumn(name, prepared(name)) for name in digits)]
+    columns = [algorithm_column(links), *prepared_columns(digits)]
     caption = say("gap", rule=rule, unit=wording.unit(analysis))
     return make_table(caption, columns, _in_order(analysis, records), "selection.csv", oracle=True)
 

@@ -21,12 +21,14 @@ from biasbed.analysis.report.table import (
     ReportTable,
     TableCell,
     TableColumn,
+    TableRecord,
     interval,
     make_table,
     number,
     number_cell,
     p_value,
     prepared,
+    prepared_columns,
     score_cell,
     text,
     text_cell,
@@ -45,7 +47,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
     shape_biases = _shape_biases(analysis) if with_shape_bias else {}
     columns = [
         algorithm_column(links),
-        *(TableColumn(head, prepared(head)) for head in shape_biases),
+        *prepared_columns(shape_biases),
         *score_columns(groups.groups(analysis)),
     ]
     records = []
@@ -223,7 +225,11 @@ def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[Table
 
 def _plain_name(links: Links) -> CellMaker:
     """Show an algorithm's name without a link, in the table that the links lead to."""
-    return lambda record: dataclasses.replace(links.algorithm_cell(record["algorithm"]), href="")
+
+    def make(record: TableRecord) -> TableCell:
+        return dataclasses.replace(links.algorithm_cell(record["algorithm"]), href="")
+
+    return make
 
 
 def _run_records(
@@ -351,8 +357,12 @@ def card(analysis: Analysis, links: Links) -> ReportTable | None:
 
 
 def _ours(links: Links) -> CellMaker:
-    make = number("mean", spread="std")
-    return lambda record: dataclasses.replace(make(record), href=links.to_algorithm(record["algorithm"]))
+    make_number = number("mean", spread="std")
+
+    def make(record: TableRecord) -> TableCell:
+        return dataclasses.replace(make_number(record), href=links.to_algorithm(record["algorithm"]))
+
+    return make
 
 
 def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, ReportTable]]:

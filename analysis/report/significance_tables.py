@@ -153,7 +153,12 @@ def nemenyi(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTa
 
 
 def _cell_or_blank(name: str) -> CellMaker:
-    return lambda record: record.get(f"against {name}", TableCell(""))
+
+    def make(record: TableRecord) -> TableCell:
+        cell: TableCell = record.get(f"against {name}", TableCell(""))
+        return cell
+
+    return make
 
 
 # --- pairs ------------------------------------------------------------------------------------------------------------
@@ -212,7 +217,11 @@ def pairs(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
 
 
 def _bounds(digits: int) -> CellMaker:
-    return lambda pair: TableCell(interval_text(pair["low"], pair["high"], digits))
+
+    def make(pair: TableRecord) -> TableCell:
+        return TableCell(interval_text(pair["low"], pair["high"], digits))
+
+    return make
 
 
 def _wins(pair: TableRecord) -> TableCell:

@@ -23,6 +23,7 @@ from biasbed.analysis.report.table import (
     make_table,
     number_cell,
     prepared,
+    prepared_columns,
     text_cell,
     without_columns,
 )
@@ -378,6 +379,6 @@ def cells(analysis: Analysis) -> ReportTable | None:
         )
     if not records:
         return None
-    columns = [TableColumn(name, prepared(name)) for name in records[0]]
+    columns = prepared_columns(records[0])
     table = make_table(say("cells"), columns, records, oracle=False)
     return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))

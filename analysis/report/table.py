@@ -162,9 +162,12 @@ def number_cell(value: float, digits: int = 1, **look: Any) -> TableCell:
 
 def score_cell(cell: Cell, href: str = "") -> TableCell:
     """Return a mean with its spread, interval and marks."""
+    value = cell.mean
+    if math.isnan(value):
+        value = -math.inf
     return TableCell(
         cell.mean_text,
-        value=-math.inf if math.isnan(cell.mean) else cell.mean,
+        value=value,
         spread=spread_text(cell.std_text),
         interval=cell.interval_text,
         href=href,
@@ -205,17 +208,35 @@ def spread_text(std: str) -> str:
 def prepared(key: Hashable) -> CellMaker:
     """Take the cell that the record holds; a dash if it holds none."""
     missing = number_cell(math.nan)
-    return lambda record: record.get(key, missing)
+
+    def make(record: TableRecord) -> TableCell:
+        cell: TableCell = record.get(key, missing)
+        return cell
+
+    return make
+
+
+def prepared_columns(names: Iterable[str]) -> list[TableColumn]:
+    """Return columns whose cells the record holds under their heads."""
+    return [TableColumn(name, prepared(name)) for name in names]
 
 
 def text(key: str) -> CellMaker:
     """Show a field's words."""
-    return lambda record: text_cell(record[key])
+
+    def make(record: TableRecord) -> TableCell:
+        return text_cell(record[key])
+
+    return make
 
 
 def count(key: str) -> CellMaker:
     """Show a whole number with separators of thousands."""
-    return lambda record: TableCell(f"{record[key]:,}", value=record[key])
+
+    def make(record: TableRecord) -> TableCell:
+        return TableCell(f"{record[key]:,}", value=record[key])
+
+    return make
 
 
 def number(key: str, digits: int = 1, spread: str = "") -> CellMaker:
@@ -230,12 +251,20 @@ def number(key: str, digits: int = 1, spread: str = "") -> CellMaker:
 
 def interval(key: str, low: str, high: str, digits: int = 1) -> CellMaker:
     """Show a number with its interval."""
-    return lambda record: interval_cell(record[key], record[low], record[high], digits)
+
+    def make(record: TableRecord) -> TableCell:
+        return interval_cell(record[key], record[low], record[high], digits)
+
+    return make
 
 
 def p_value(key: str, alpha: float, bold: str = "") -> CellMaker:
     """Show a p-value. bold: field that says if it is bold."""
-    return lambda record: p_cell(record[key], alpha, bool(record[bold]) if bold else False)
+
+    def make(record: TableRecord) -> TableCell:
+        return p_cell(record[key], alpha, bool(record[bold]) if bold else False)
+
+    return make
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -268,4 +297,8 @@ class Links:
 
     def algorithm(self, key: str = "algorithm") -> CellMaker:
         """Show an algorithm's name that leads to its runs."""
-        return lambda record: self.algorithm_cell(record[key])
+
+        def make(record: TableRecord) -> TableCell:
+            return self.algorithm_cell(record[key])
+
+        return make
