@@ -153,9 +153,10 @@ class Corrupted(OnDisk):
     def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
         """Return the images below each condition's folder. Raises UsageError if conditions differ or have none."""
         first = next(iter(images))
-        names = [path.removeprefix(f"{first}/") for path in images[first]]
+        names = [path[len(first) + 1 :] for path in images[first]]
         for condition, paths in images.items():
-            condition_names = [path.removeprefix(f"{condition}/") for path in paths]
+            start = len(condition) + 1
+            condition_names = [path[start:] for path in paths]
             if condition_names != names:
                 lacking, more = sorted(set(names) - set(condition_names)), sorted(set(condition_names) - set(names))
                 differences = [f"lacks {some(lacking, 2)}"] if lacking else []
