@@ -151,6 +151,14 @@ def redrawn(table: np.ndarray, axis: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def test_pooled_observers_of_images_without_cues_have_none() -> None:
+    names = ("x", "y")
+    label = Coded.from_names("xy")
+    answers = [Decisions(name, "plain", Names(["a", "b"]), label, label, names) for name in ("one", "two")]
+    assert pooled(answers).bias is None
+    assert pooled(answers).cue_counts() is None
+
+
 def test_ten_answers_to_one_image_are_ten_trials_and_one_image() -> None:
     group = people(10, 200)
     whole = pooled(group)
