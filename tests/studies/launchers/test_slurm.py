@@ -60,7 +60,7 @@ def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
     def job(command: TrainCommand) -> SlurmJob:
         return fake_slurm.Script([], {"SCRIPT": script}, command.log, found.options, command.processes)
 
-    found._job = job  # type: ignore[method-assign]
+    found._make_job = job  # type: ignore[method-assign]
     return found
 
 
