@@ -53,8 +53,10 @@ def read_runs(runs: Iterable[Any]) -> tuple[list[Run], list[str]]:
             unreadable.append(f"{run.info.run_id} ({error})")
     if not unreadable:
         return read, []
-    more = f" and {len(unreadable) - 3} more" if len(unreadable) > 3 else ""
-    return read, [f"left out, for their tags can't be read: run {', '.join(unreadable[:3])}{more}"]
+    note = f"left out, for their tags can't be read: run {', '.join(unreadable[:3])}"
+    if len(unreadable) > 3:
+        note += f" and {len(unreadable) - 3} more"
+    return read, [note]
 
 
 def read_run(run: Any) -> Run:
@@ -281,14 +283,18 @@ def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> l
         matching = [run for run in runs if run.protocol.startswith(value)]
     if not matching:
         unfinished = [run for run in group_runs(every, name).get(value, ()) if not run.finished]
-        more = f" ({len(unfinished)} unfinished or failed)" if unfinished else ""
-        raise UsageError(f"{name}={value}: no finished run has it{more}{nearest(value, distinct(runs, name))}")
+        message = f"{name}={value}: no finished run has it"
+        if unfinished:
+            message += f" ({len(unfinished)} unfinished or failed)"
+        raise UsageError(message + nearest(value, distinct(runs, name)))
     return matching
 
 
 def _nothing_there(store: RunStore, runs: Sequence[Run]) -> tuple[str, ...]:
     statuses = Counter(run.status for run in runs)
-    there = f"only {_counts(statuses)} runs" if statuses else "no runs"
+    there = "no runs"
+    if statuses:
+        there = f"only {_counts(statuses)} runs"
     return (
         f"there is nothing to analyse: {there} on {places.public_uri(store.uri)}",
         f"train some:                   {typed('train', {'algorithm': 'erm'})}",
@@ -327,7 +333,9 @@ def _select_seeds(runs: list[Run], seeds: Sequence[str] | str) -> tuple[list[Run
             )
     selected = [run for run in runs if run.seed in seeds]
     lost = sorted({*distinct(runs, "algorithm")} - {*distinct(selected, "algorithm")})
-    return selected, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"] if lost else []
+    if not lost:
+        return selected, []
+    return selected, [f"left out, for no run of theirs has these seeds: {', '.join(lost)}"]
 
 
 def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]:

@@ -56,8 +56,9 @@ def _with_tested(runs: list[Run], hashes: Mapping[str, str]) -> tuple[list[Run],
     for run in runs:
         if run.kind in TESTED:
             tested = hashes[run.protocol]
-            candidates = [run.cell] if run.cell in cells else sorted(cells)
-            matching = tuple(cell for cell in candidates if cells[cell] == tested)
+            matching = tuple(cell for cell in sorted(cells) if cells[cell] == tested)
+            if run.cell in cells:
+                matching = (run.cell,) if cells[run.cell] == tested else ()
             if not matching:
                 different.append(run.algorithm)
             elif run.algorithm in rows:
@@ -157,7 +158,8 @@ def read_protocol(store: RunStore, digest: str, runs: Sequence[Run]) -> record.P
             protocol = record.Protocol.from_json(text)
         except (Failure, ValueError) as error:
             problem = f"{record.PROTOCOL_FILE} of run {run.id} can't be read: {error}"
-            kind = Failure if isinstance(error, Failure) else kind
+            if isinstance(error, Failure):
+                kind = Failure
             continue
         if protocol.hash == digest:
             return protocol
@@ -184,10 +186,13 @@ def _describe(store: RunStore, runs: Sequence[Run]) -> str:
         protocol = read_protocol(store, runs[0].protocol, runs)
     except Failure as failure:
         return str(failure)
-    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
-    trained = f"trained on {', '.join(protocol.training_sets)}{start}"
-    part = f", {limits.note(protocol.limit)}" if protocol.limit else ""
-    return f"{trained}, tested on {', '.join(s.name for s in protocol.sets)}{part}"
+    text = f"trained on {', '.join(protocol.training_sets)}"
+    if protocol.start != record.SCRATCH:
+        text += f" from {protocol.start}"
+    text += f", tested on {', '.join(eval_set.name for eval_set in protocol.sets)}"
+    if protocol.limit:
+        text += f", {limits.note(protocol.limit)}"
+    return text
 
 
 def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
@@ -199,9 +204,11 @@ def columns_of(cells: Iterable[TrainedOn]) -> tuple[Column, ...]:
     for cell in cells:
         judged = cell.protocol.judged(cell.test_domains)
         for eval_set in judged:
-            name = eval_set.name if len(judged) > 1 or not cell.name else cell.name
-            has_cell = not cell.name or name == cell.name or name.startswith(f"{cell.name}-")
-            name = name if has_cell else f"{cell.name}-{name}"
+            name = cell.name
+            if len(judged) > 1 or not cell.name:
+                name = eval_set.name
+            if cell.name and name != cell.name and not name.startswith(f"{cell.name}-"):
+                name = f"{cell.name}-{name}"
             if name in columns:
                 raise Failure(
                     f"two columns of the score table would be called '{name}': call one of the cells otherwise"

@@ -147,8 +147,10 @@ def _tested_differently(runs: Sequence[Run]) -> list[Irregularity]:
 def _irregularity(
     title: str, subject: str, allowance: str, groups: Mapping[str, Sequence[Run]], *more: str
 ) -> Irregularity:
-    verb = "differs" if subject == "code" else "differ"
-    return Irregularity(allowance, (f"  {title}: {subject} {verb} [{allowance}]: {_groups(groups)}", *more))
+    text = f"{subject} differ"
+    if subject == "code":
+        text += "s"
+    return Irregularity(allowance, (f"  {title}: {text} [{allowance}]: {_groups(groups)}", *more))
 
 
 def group_sorted(runs: Iterable[Run], name: str) -> dict[str, list[Run]]:
@@ -177,4 +179,6 @@ def _settings(groups: Mapping[str, Sequence[Run]]) -> list[str]:
         agree_within_groups = len(values) == len(groups)
         if agree_within_groups and len(set(values)) > 1:
             parts.append(f"{name}={' / '.join(values)}")
-    return [f"    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}"] if parts else []
+    if not parts:
+        return []
+    return [f"    {', '.join(parts[:8])}{', ...' * (len(parts) > 8)}"]

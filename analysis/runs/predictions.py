@@ -66,9 +66,9 @@ def _read(store: RunStore, run: Run, dataset: str, step: int | None, needed: Seq
         has_file, table = True, _parse_table(content, needed)
         if run.kind in TESTED or _step(table) == step:
             return table
-    raise Failure(
-        f"the decisions of step {step}, which the rule chose, are not kept" if has_file else "no decisions are stored"
-    )
+    if has_file:
+        raise Failure(f"the decisions of step {step}, which the rule chose, are not kept")
+    raise Failure("no decisions are stored")
 
 
 def _parse_table(content: bytes, needed: Sequence[str]) -> Any:
@@ -92,19 +92,23 @@ def _parse_table(content: bytes, needed: Sequence[str]) -> Any:
 
 
 def _step(table: Any) -> int | None:
-    return int(table["epoch"][0].as_py()) if "epoch" in table.column_names else None
+    if "epoch" not in table.column_names:
+        return None
+    return int(table["epoch"][0].as_py())
 
 
 def _answers(table: Any) -> ImageAnswers:
     import pyarrow as pa
 
-    keys = ["condition", "image"] if "condition" in table.column_names else ["image"]
+    keys = [name for name in ("condition", "image") if name in table.column_names]
     table = table.sort_by([(name, "ascending") for name in keys])
     if len(table.select(keys).group_by(keys).aggregate([])) < len(table):
         raise Failure("the stored decisions name an image twice")
     digest = hashlib.sha256()
     for name in (*keys, "label"):
         digest.update("\n".join(table[name].to_pylist()).encode() + b"\0")
-    of_view = photographs(*(table[name].to_pylist() for name in reversed(keys))) if len(keys) > 1 else None
+    of_view = None
+    if len(keys) > 1:
+        of_view = photographs(table["image"].to_pylist(), table["condition"].to_pylist())
     right = np.asarray(pa.chunked_array(table["correct"]).to_numpy(), dtype=bool)
     return ImageAnswers(digest.hexdigest(), right, of_view)

@@ -28,12 +28,13 @@ class DomainRule(Rule):
     error: ClassVar[str] = "standard_error"
 
     def choices(self, pool: Pool) -> Iterable[Choice]:
-        groups = (pool.candidates,) if pool.is_search else [(candidate,) for candidate in pool.candidates]
+        groups = [pool.candidates] if pool.is_search else list(zip(pool.candidates, strict=True))
         for eval_set in pool.sets:
+            sign = 1 if self.is_higher_better(eval_set) else -1
             for trials in groups:
                 curves = [(trial, self.curve(pool, trial, eval_set)) for trial in trials]
                 choice = _best(curves, eval_set)
-                yield choice if self.is_higher_better(eval_set) else replace(choice, value=-choice.value)
+                yield replace(choice, value=sign * choice.value)
 
     def is_higher_better(self, eval_set: record.SetRecord) -> bool:
         """Return True if a higher criterion is better on this set; if not, `curve` negates it."""
@@ -62,7 +63,9 @@ def _worst_if_not_finite(value: float) -> float:
 
 
 def _oriented(curve: Curve, higher_is_better: bool) -> Curve:
-    return curve if higher_is_better else {step: -value for step, value in curve.items()}
+    if higher_is_better:
+        return curve
+    return {step: -value for step, value in curve.items()}
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,9 @@ class DomainOracle(DomainRule):
     def curve(self, pool: Pool, candidate: Candidate, eval_set: record.SetRecord) -> Curve:
         last = max(candidate.history.curve(headline(eval_set)), default=None)
         values = candidate.history.curve(headline(self._out_part(pool, eval_set)))
-        return {} if last is None or last not in values else _oriented({last: values[last]}, eval_set.higher_is_better)
+        if last is None or last not in values:
+            return {}
+        return _oriented({last: values[last]}, eval_set.higher_is_better)
 
     def _out_part(self, pool: Pool, eval_set: record.SetRecord) -> record.SetRecord:
         for part in pool.protocol.sets:

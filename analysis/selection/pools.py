@@ -62,7 +62,9 @@ class History:
                 at = {name: curve[step] for name, curve in inputs.items()}
                 for metric, value in derived.values([derivation], at, test_domains, self.counts).items():
                     curves.setdefault(metric, {})[step] = value
-        return self.with_curves(curves) if curves else self
+        if not curves:
+            return self
+        return self.with_curves(curves)
 
     def on(self, cell: str) -> History:
         """Return the history on a cell. A published row is in every cell, with other curves in each."""
@@ -130,14 +132,20 @@ class Pool:
             return f"repeat {self.repeat}"
         if not self.cell:
             return run.id
-        same = [c.run.id for c in self.candidates if c.run.seed == run.seed]
-        return f"seed {run.seed}" + (f" ({same.index(run.id) + 1})" if len(same) > 1 else "")
+        same = [candidate.run.id for candidate in self.candidates if candidate.run.seed == run.seed]
+        if len(same) > 1:
+            return f"seed {run.seed} ({same.index(run.id) + 1})"
+        return f"seed {run.seed}"
 
     @property
     def title(self) -> str:
         """Name of the pool in messages."""
-        where = f" on {self.cell}" if self.cell else ""
-        return f"{self.algorithm}{where}{f' repeat {self.repeat}' if self.is_search else ''}"
+        title = self.algorithm
+        if self.cell:
+            title += f" on {self.cell}"
+        if self.is_search:
+            title += f" repeat {self.repeat}"
+        return title
 
 
 @dataclass(frozen=True)
@@ -164,11 +172,11 @@ def pools_of(
     sets: dict[str, list[record.SetRecord]] = {}
     for column in columns:
         sets.setdefault(column.cell, []).append(column.set_record)
-    cells_of_runs = [(run, run.among(sets)) for run in runs] + [(run, (run.cell,)) for run in evidence]
     searches: dict[tuple[str, str], dict[str, list[Candidate]]] = {}
-    for run, cells in cells_of_runs:
+    for number, run in enumerate((*runs, *evidence)):
+        is_evidence = number >= len(runs)
         by_cell = searches.setdefault((run.algorithm, run.repeat if run.is_trial else ""), {})
-        for cell in cells:
+        for cell in (run.cell,) if is_evidence else run.among(sets):
             by_cell.setdefault(cell, []).append(Candidate(run, histories[run.id].on(cell)))
     pools = []
     for (algorithm, repeat), by_cell in searches.items():

@@ -49,7 +49,9 @@ class Rule:
     @property
     def labels(self) -> str:
         """Labels that the rule reads, in words; groups imply classes."""
-        return " and ".join(self.needs) or (CLASS_LABELS if self.validates else NO_LABELS)
+        if self.needs:
+            return " and ".join(self.needs)
+        return CLASS_LABELS if self.validates else NO_LABELS
 
     @property
     def label(self) -> str:
@@ -240,11 +242,16 @@ class BestEpochPerRun(Rule):
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
         columns = [Column(eval_set.name, eval_set, unit=unit_of(protocol, eval_set)) for eval_set in protocol.sets]
-        counted = list(blocks(columns).values())
-        if len({column.unit for column in itertools.chain.from_iterable(counted)}) > 1:
-            measures = " and ".join(sorted({column.headline for column in itertools.chain.from_iterable(counted)}))
-            raise UsageError(f"selection={cls.name}: {measures} have no common mean; choose sets= of one unit")
-        return cls(tuple(tuple(column.set_record for column in block) for block in counted))
+        units, measures, counted = set(), set(), []
+        for block in blocks(columns).values():
+            for column in block:
+                units.add(column.unit)
+                measures.add(column.headline)
+            counted.append(tuple(column.set_record for column in block))
+        if len(units) > 1:
+            names = " and ".join(sorted(measures))
+            raise UsageError(f"selection={cls.name}: {names} have no common mean; choose sets= of one unit")
+        return cls(tuple(counted))
 
     @property
     def label(self) -> str:
@@ -330,7 +337,9 @@ class AsPublished(Rule):
 
     @property
     def label(self) -> str:
-        return "as published" if self.rule is None else f"as published: {self.rule.label}"
+        if self.rule is None:
+            return "as published"
+        return f"as published: {self.rule.label}"
 
     def steps(self, history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
         return last_step(history, eval_set)

@@ -37,7 +37,9 @@ def make_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
         from biasbed.analysis.selection import user_rules
 
         return user_rules.load(name, protocol, n)
-    return known_rule(protocol.default_selection if name == "auto" else name, n, protocol)
+    if name == "auto":
+        name = protocol.default_selection
+    return known_rule(name, n, protocol)
 
 
 def known_rule(name: str, n: int, protocol: record.Protocol) -> Rule:
@@ -184,10 +186,12 @@ def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int],
         return "no finite value"
     absent = [str(step) for step in steps if step not in curve]
     if absent:
-        tested = ", ".join(str(step) for step in list(curve)[:5]) + ", ..." * (len(curve) > 5)
+        tested = ", ".join(map(str, list(curve)[:5])) + ", ..." * (len(curve) > 5)
         return f"{OTHER_STEPS} {', '.join(absent)} (tested at {tested})"
     bad = [str(step) for step in steps if not record.is_finite(curve[step])]
-    return f"not a finite number at step {', '.join(bad)}" if bad else ""
+    if bad:
+        return f"not a finite number at step {', '.join(bad)}"
+    return ""
 
 
 def _mean_at(history: History, metric: record.MetricName | str, steps: Sequence[int]) -> float:

@@ -131,12 +131,14 @@ class Comparison:
         shown = [name for name in map(record.parse_metric, curves) if name is not None]
         first = list(dict.fromkeys(f"{name.phase}/{name.measure}" for name in shown))
         measures = list(itertools.chain.from_iterable(eval_set.measures for eval_set in self.protocol.sets))
-        details = [f"test/{measure}" for measure in measures] + [f"val/{measure}" for measure in measures]
+        details = list(map("/".join, itertools.product(("test", "val"), measures)))
         names = list(dict.fromkeys([*first, record.BEST, "train", *details, "time", "memory"]))
         sections = [_section(name, is_open=name in first or name in (record.BEST, "train")) for name in names]
         make = _bars if self.is_published else _curve
         charts = [make(str(name), f"{name.phase}/{name.measure}") for name in shown]
-        return sections, charts + [_bars(name, record.BEST) for name in best if not self.is_published]
+        if not self.is_published:
+            charts += [_bars(name, record.BEST) for name in best]
+        return sections, charts
 
 
 def _section(name: str, is_open: bool) -> dict[str, Any]:
@@ -286,7 +288,9 @@ def _write_view(uri: str, comparison: Comparison) -> list[str]:
 
 def _caveats(mlflow_pages: Pages, comparison: Comparison) -> list[str]:
     """Return lines about what the view leaves out."""
-    lines = [f"  {limits.note(comparison.protocol.limit)}"] if comparison.protocol.limit else []
+    lines = []
+    if comparison.protocol.limit:
+        lines.append(f"  {limits.note(comparison.protocol.limit)}")
     here = comparison.experiments[comparison.experiment]
     if here < comparison.size:
         link = mlflow_pages.experiments(list(comparison.experiments), searchFilter=comparison.filter)

@@ -25,18 +25,22 @@ def export(options: ExportOptions) -> Path:
     path = Path(options.file).expanduser().absolute()
     if path.exists():
         raise UsageError(f"file={path} is there already: give another name, or remove it")
-    runs = (
-        _study_runs(uri, options.study)
-        if options.run == "none"
-        else [active_run(uri, run_id) for run_id in options.run]
-    )
-    left_out = [run for run in runs if run.info.status not in ENDED]
-    runs = [run for run in runs if run.info.status in ENDED]
+    if options.run == "none":
+        selected = _study_runs(uri, options.study)
+    else:
+        selected = [active_run(uri, run_id) for run_id in options.run]
+    runs: dict[str, Any] = {}
+    left_out = []
+    for run in selected:
+        if run.info.status in ENDED:
+            runs[run.info.run_id] = run
+        else:
+            left_out.append(run)
     if not runs:
         names = ", ".join(f"{run.info.run_name} ({run.info.run_id})" for run in left_out[:3])
         raise UsageError(f"nothing to export: still running, or ended without a word: {names}")
     with new_archive(path) as archive, guarded(uri):
-        for run in {run.info.run_id: run for run in runs}.values():
+        for run in runs.values():
             with tempfile.TemporaryDirectory() as folder:
                 _download(uri, run.info.run_id, Path(folder), options.checkpoints)
                 archive.add_run(_described(uri, run), _rows(uri, run), Path(folder))

@@ -129,7 +129,7 @@ class RunFolder:
         return None not in map(_parse_record, self._lines())
 
     def _lines(self) -> list[str]:
-        return self.journal.read_text(errors="replace").splitlines() if self.journal.exists() else []
+        return _read_text(self.journal).splitlines()
 
     # --- the run on the tracking server ------------------------------------------------------------------------------
 
@@ -187,8 +187,7 @@ class RunFolder:
         return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
 
     def _id_lines(self) -> list[str]:
-        path = self.path / ID
-        return (path.read_text(errors="replace") if path.exists() else "").split("\n")
+        return _read_text(self.path / ID).split("\n")
 
     def _write_id(self, folder_id: str, starts: Sequence[StartRecord]) -> None:
         lines = [folder_id, *(" ".join(start) for start in starts)]
@@ -210,7 +209,9 @@ class RunFolder:
         if not (self.path / LOCK).exists():
             return None
         with open_in_place(self.path / LOCK) as file:
-            return None if _lock(file) else _holder(file)
+            if _lock(file):
+                return None
+            return _holder(file)
 
     def claim(self) -> TextIO | None:
         """Make and reserve the folder for a training to be started; return None if another command has reserved it.
@@ -242,6 +243,10 @@ R = TypeVar("R", bound=Mapping[str, Any])
 def evaluations(records: Sequence[R]) -> list[R]:
     """Return a journal's records of evaluations, without those of earlier stages or from after the end."""
     return [journal_record for journal_record in records if not {"stage", "late"} & journal_record.keys()]
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def read_mapping(path: Path) -> dict[str, Any] | None:

@@ -56,12 +56,15 @@ def import_archive(source: str, listed: bool = True) -> int:
             elif rival.info.status == "RUNNING":
                 left.append(rival)
     kept = len(archive.runs) - len(made) - len(left)
-    already = f"; {kept} {'was' if kept == 1 else 'were'} there already" if kept else ""
-    print(f"{len(made)} runs imported to {places.public_uri(uri)}{already}")
+    summary = f"{len(made)} runs imported to {places.public_uri(uri)}"
+    if kept:
+        summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
+    print(summary)
     if left:
         print(f"{len(left)} left to {holder_of(left[0]) or 'another command'}, which imports them at this moment")
-    for run in made if listed else ():
-        print(f"  {run.name}: run {present[run.run_id]}")
+    if listed:
+        for run in made:
+            print(f"  {run.name}: run {present[run.run_id]}")
     return len(made)
 
 

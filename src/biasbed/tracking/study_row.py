@@ -87,8 +87,8 @@ def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pi
     from mlflow.entities import Metric, RunTag
 
     client, run_id = writer(uri), study_run.info.run_id
-    for path in [pictures / name for name in SHOWN] if pictures is not None else ():
-        if path.exists():
+    if pictures is not None:
+        for path in filter(Path.exists, map(pictures.joinpath, SHOWN)):
             client.log_artifact(run_id, str(path), FIGURES)
     now = int(time.time() * 1000)
     metrics = [Metric(name, value, now, study.finished) for name, value in _numbers(study).items()]
@@ -109,7 +109,9 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
     members = [run for run in runs if run.data.tags.get(record.KIND) in (*record.TABLED, "trial")]
     protocols: dict[str, record.Protocol] = {}
     rows: dict[str, Reached] = {}
-    for run in (run for run in members if run.info.status == "FINISHED"):
+    for run in members:
+        if run.info.status != "FINISHED":
+            continue
         tags, metrics = run.data.tags, run.data.metrics
         protocol = protocols.get(tags.get(record.PROTOCOL_HASH, ""))
         if protocol is None:
@@ -118,8 +120,12 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
                 protocols[tags.get(record.PROTOCOL_HASH, "")] = protocol
         row = rows.setdefault(tags.get(record.ROW, tags.get(record.ALGORITHM, "")), Reached())
         row.runs += 1
-        for name, metric in protocol.best.items() if protocol is not None else ():
-            value = metrics.get(name, metrics.get(metric) if tags[record.KIND] == "evaluate" else None)
+        if protocol is None:
+            continue
+        for name, metric in protocol.best.items():
+            value = metrics.get(name)
+            if value is None and tags[record.KIND] == "evaluate":
+                value = metrics.get(metric)
             if value is not None and record.is_finite(value):
                 row.values.setdefault(name, []).append(value)
     return StudyRuns(members, list(protocols.values()), rows)
@@ -180,7 +186,9 @@ def _table(study: StudyRuns, room: int) -> str:
     while rows and len(text := notes.table(head, rows)) > room:
         rows.pop()
     rule = "Mean ± standard deviation over runs, each at its best epoch by the validation's monitor."
-    return notes.joined(text, rule) if rows else ""
+    if not rows:
+        return ""
+    return notes.joined(text, rule)
 
 
 def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRuns, links: str) -> None:
@@ -195,9 +203,10 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     column = next(iter(study.columns))
     values = ", ".join(f"{name} {study.shown(column, row)}" for name, row in _ordered(study)[:MOST])
     left = len(study.rows) - MOST
-    more = f" and {left} more" if left > 0 else ""
+    if left > 0:
+        values += f" and {left} more"
     name = study_run.data.tags[record.STUDY]
-    text = notes.joined(f"Study **{name}**, {notes.short(column)}: {values}{more}. {links}", usual)
+    text = notes.joined(f"Study **{name}**, {notes.short(column)}: {values}. {links}", usual)
     client.set_experiment_tag(experiment.experiment_id, notes.NOTE, text)
     client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 

@@ -220,7 +220,7 @@ class Tracker:
     def set_tags(self, tags: Mapping[str, str]) -> None:
         state = self._tagged(tags)
         self.folder.write_state(state)
-        self._try(lambda: self._send_description(state))
+        self._try(functools.partial(self._send_description, state))
 
     def _tagged(self, tags: Mapping[str, str]) -> Record:
         """Return the folder's state with these further tags."""
@@ -268,7 +268,7 @@ class Tracker:
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
         state = _noted({**state, "tags": tags}, self._result())
         self.folder.write_state(state)
-        self._try(lambda: self._send_description(state))
+        self._try(functools.partial(self._send_description, state))
 
     def _result(self) -> str:
         """Return a table of the metrics at the best evaluation; empty if the folder has no protocol."""
@@ -323,7 +323,7 @@ class Tracker:
         with contextlib.suppress(OSError):  # a full disk may be the reason; the server is told in any case
             self.folder.write_state(state)
         with impatient(PATIENCE / 6):  # for each: the run is ended even if it can't be described
-            self._try(lambda: self._send_description(state))
+            self._try(functools.partial(self._send_description, state))
             self._try(lambda: self._client.set_terminated(self.run_id, status))
 
     # --- sending -----------------------------------------------------------------------------------------------------
