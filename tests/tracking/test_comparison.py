@@ -261,7 +261,7 @@ def test_an_odd_protocol_costs_a_study_a_line_and_not_its_note(
     name: str, store: Store, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.run(store.experiment("toy"), protocol=ODD[name])
-    with tracked.carried_out(tmp_path / "main", "main", "toy", Config(), {}) as study:
+    with tracked.open_study(tmp_path / "main", "main", "toy", Config(), {}) as study:
         study.status = "FINISHED"
     note = json.loads((tmp_path / "main" / tracked.NOTE).read_text())
     assert (note["status"], note["sent"]) == ("FINISHED", True)
@@ -274,7 +274,7 @@ def test_whatever_ends_the_links_the_study_is_noted_before(
     monkeypatch.setattr(tracked, "offer_study", lambda uri, study: pytest.fail("unforeseen"))
     with (
         pytest.raises(pytest.fail.Exception, match="unforeseen"),
-        tracked.carried_out(tmp_path / "main", "main", "toy", Config(), {}) as study,
+        tracked.open_study(tmp_path / "main", "main", "toy", Config(), {}) as study,
     ):
         study.status = "FINISHED"
     assert json.loads((tmp_path / "main" / tracked.NOTE).read_text())["status"] == "FINISHED"
