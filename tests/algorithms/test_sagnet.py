@@ -15,7 +15,7 @@ from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_l
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.errors import UsageError
-from biasbed.networks import build, surgery
+from biasbed.networks import build, resnet_parts, surgery
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.resolve import resolve
 
@@ -252,7 +252,7 @@ def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch:
 @pytest.mark.parametrize("backbone", ["resnet10", "timm:test_resnet"])
 def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int) -> None:
     algorithm = make_algorithm("sagnet", {"style_stage": stage}, backbone=backbone)
-    layers = surgery.stages(algorithm.network.backbone)
+    layers = resnet_parts.stages(algorithm.network.backbone)
     seen: list[Tensor] = []
     layers[stage - 1].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     algorithm.style_net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -269,7 +269,7 @@ def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     torch.manual_seed(0)
     resnet = build(backbone, 5).backbone.eval()
     maps: list[Tensor] = []
-    surgery.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
+    resnet_parts.stages(resnet)[2].register_forward_pre_hook(lambda module, inputs: maps.append(inputs[0]))
     logits = resnet(torch.rand(2, 3, 64, 64))
     torch.testing.assert_close(surgery.tail(resnet, 3)(maps[0]), logits)
 
@@ -295,11 +295,11 @@ def test_groups_of_norm_parameters() -> None:
 def test_a_backbone_without_norms_is_refused() -> None:
     def network() -> nn.Module:
         built = build("resnet10", 5)
-        for block in [built.backbone, *(b for layer in surgery.stages(built.backbone) for b in layer)]:
+        for block in [built.backbone, *(b for layer in resnet_parts.stages(built.backbone) for b in layer)]:
             for name in ("bn1", "bn2"):
                 if hasattr(block, name):
                     setattr(block, name, nn.Identity())
-        for layer in surgery.stages(built.backbone)[1:]:
+        for layer in resnet_parts.stages(built.backbone)[1:]:
             layer[0].downsample[1] = nn.Identity()
         return built
 

@@ -320,7 +320,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{NETWORKS}/surgery.py",
+        f"{NETWORKS}/network.py",
         "networks/test_heads_and_surgery.py::test_statistics_stay_whatever_is_trained",
         (
             "networks: statistics frozen until the next train()",
@@ -350,8 +350,8 @@ MUTANTS: list[Mutant] = [
         "networks/test_heads_and_surgery.py::test_from_scratch_nothing_is_frozen",
         (
             "networks: statistics of nothing kept",
-            "        if settings.freeze_statistics:\n            surgery.freeze_statistics(backbone)",
-            "    if settings.freeze_statistics:\n        surgery.freeze_statistics(backbone)",
+            "        if settings.freeze_statistics:\n            freeze_statistics(backbone)",
+            "    if settings.freeze_statistics:\n        freeze_statistics(backbone)",
             "further networks start from scratch, with a mean of 0 and a variance of 1",
         ),
     ),

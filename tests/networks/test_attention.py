@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.errors import UsageError
-from biasbed.networks import attention, build, check_name, lineage, surgery
+from biasbed.networks import attention, build, check_name, lineage, resnet_parts
 from helpers.children import Command
 from helpers.runs import all_runs
 
@@ -21,7 +21,7 @@ BLOCKS = {"resnet10": 4, "resnet14": 4, "resnext50_32x4d": 16, "timm:resnet18": 
 
 
 def blocks(backbone: nn.Module) -> list[Any]:
-    return surgery.residual_blocks(backbone)
+    return resnet_parts.residual_blocks(backbone)
 
 
 @pytest.mark.parametrize("kind", attention.GATES)
@@ -53,7 +53,7 @@ def test_the_gate_is_before_the_shortcut(name: str) -> None:
     nn.init.zeros_(other.se.fc[2].weight)
     x = torch.rand(2, 64, 8, 8)
     branch: list[Tensor] = []
-    last = f"bn{len(surgery.block_convs(block))}"
+    last = f"bn{len(resnet_parts.block_convs(block))}"
     block.get_submodule(last).register_forward_hook(lambda module, inputs, output: branch.append(output.clone()))
     block(x)
     shortcut = x if block.downsample is None else block.downsample(x)

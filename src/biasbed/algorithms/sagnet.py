@@ -21,7 +21,7 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks import hooks, surgery
+from biasbed.networks import hooks, resnet_parts, surgery
 from biasbed.settings import setting
 
 # --- functions of the draws -------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class SagNet(Algorithm):
         super().__init__(hparams, setup)
         self.network = setup.network()
         backbone = self.network.get_submodule("backbone")
-        stages = surgery.stages(backbone)
+        stages = resnet_parts.stages(backbone)
         # A second network with the same origin, fresh or pre-trained like the first.
         self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)

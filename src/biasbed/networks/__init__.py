@@ -8,7 +8,6 @@ import torch
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
-from biasbed.networks import surgery
 from biasbed.networks.backbones import (
     Architecture,
     Form,
@@ -21,7 +20,7 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.fitting import Inside, MeanStd, without_normalisation
 from biasbed.networks.lineage import normalisation_inside, origin, read, start
-from biasbed.networks.network import Network, Normalise, as_input
+from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
 from biasbed.networks.weights import check_init, load_weights, resolve_weights
@@ -83,7 +82,7 @@ def build(
         inside = fitted.inside
         load_weights(backbone, without_normalisation(fitted, backbone.state_dict()), f"init={init}", name)
         if settings.freeze_statistics:
-            surgery.freeze_statistics(backbone)
+            freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):
         setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
     how = _normalisation(architecture, (mean, std), init, settings, inside, mean_std)

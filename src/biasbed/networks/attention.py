@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks import hooks, surgery
+from biasbed.networks import hooks, resnet_parts
 
 REDUCTION = 16  # ratio of channels to hidden units, in both papers
 
@@ -99,10 +99,10 @@ def insert(resnet: nn.Module, kind: str) -> None:
     timm's blocks have a place for a gate called `se` themselves. Raises UsageError if the ResNet already has such
     gates, or if the network is no ResNet.
     """
-    for block in surgery.residual_blocks(resnet):
+    for block in resnet_parts.residual_blocks(resnet):
         if getattr(block, kind, None) is not None:
             raise UsageError(f"{type(resnet).__name__} has gates called '{kind}' already")
-        norm = block.get_submodule(f"bn{len(surgery.block_convs(block))}")
+        norm = block.get_submodule(f"bn{len(resnet_parts.block_convs(block))}")
         gate = GATES[kind](len(cast(Tensor, norm.weight)))
         if not hasattr(block, kind):
             hooks.insert_after(norm, gate)

@@ -1,4 +1,4 @@
-"""Network of a backbone and its normalisation, with features and classifier apart."""
+"""Network of a backbone and its normalisation, with features and classifier apart, and frozen statistics."""
 
 from __future__ import annotations
 
@@ -130,3 +130,25 @@ def head_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
             head = part.head
         if head is not None:
             yield from head.parameters()
+
+
+class FrozenStatistics:
+    """Replacement for the `train` method of a batch norm that always normalises by its running statistics."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        self.norm = norm
+
+    def __call__(self, mode: bool = True) -> nn.Module:
+        return type(self.norm).train(self.norm, False)
+
+
+def freeze_statistics(module: nn.Module) -> None:
+    """Freeze the running statistics of every batch norm. Weights and biases remain trainable.
+
+    Replaces each norm's own `train` method, so that copies and submodules stay frozen too; an override of the whole
+    network's `train` would be lost there.
+    """
+    for norm in module.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.running_mean is not None:
+            norm.train = FrozenStatistics(norm)  # type: ignore[assignment, method-assign]
+            norm.eval()

@@ -1,15 +1,13 @@
-"""Parts of a ResNet and the places where methods insert modules.
+"""Places in a ResNet where methods insert modules, norms with auxiliary twins, and other changes of a network.
 
-torchvision's and timm's ResNets share the names conv1, bn1, maxpool, layer1..4 and, in blocks, conv1..3, bn1..3 and
-downsample. `hooks` attaches callbacks to these modules. Activations have no common name, and torchvision calls one ReLU
-module several times per block. So a mask that belongs after an activation is applied after the norm before it, which is
-the same for a mask of zeros and ones and an activation with f(0) = 0.
+`hooks` attaches callbacks to these modules, `resnet_parts` finds them. Activations have no common name, and torchvision
+calls one ReLU module several times per block. So a mask that belongs after an activation is applied after the norm
+before it, which is the same for a mask of zeros and ones and an activation with f(0) = 0.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,41 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
+from biasbed.networks.resnet_parts import STEM, block_convs, residual_blocks, stages
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
-STAGES = ("layer1", "layer2", "layer3", "layer4")
-STEM = ("conv1", "bn1", "maxpool")
 
 
-# --- parts of a ResNet ------------------------------------------------------------------------------------------------
-
-
-def stages(resnet: nn.Module) -> list[nn.Sequential]:
-    """Return layer1 to layer4. Raises UsageError if the network is no ResNet of basic or bottleneck blocks."""
-    modules = [getattr(resnet, name, None) for name in STAGES]
-    layers = [module for module in modules if isinstance(module, nn.Sequential)]
-    has_stem = all(isinstance(getattr(resnet, name, None), nn.Module) for name in STEM)
-    are_residual = [_is_residual(block) for block in itertools.chain(*layers)]
-    if len(layers) != len(STAGES) or not has_stem or not all(are_residual):
-        raise UsageError(f"{type(resnet).__name__} is no ResNet of basic or bottleneck blocks: this method needs one")
-    return layers
-
-
-def residual_blocks(resnet: nn.Module) -> list[nn.Module]:
-    """Return the blocks of all stages in the order of the forward pass. Raises UsageError as `stages` does."""
-    return list(itertools.chain(*stages(resnet)))
-
-
-def block_convs(block: Any) -> list[nn.Conv2d]:
-    """Return conv1, conv2 and, in a bottleneck, conv3."""
-    return [getattr(block, name) for name in ("conv1", "conv2", "conv3") if hasattr(block, name)]
-
-
-def _is_residual(block: nn.Module) -> bool:
-    convs = block_convs(block)
-    norms = [name for name in ("bn1", "bn2", "bn3") if hasattr(block, name)]
-    is_plain = all(isinstance(conv, nn.Conv2d) for conv in convs) and hasattr(block, "downsample")
-    return is_plain and len(convs) in (2, 3) and len(norms) == len(convs)
+# --- insertion points -------------------------------------------------------------------------------------------------
 
 
 def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
@@ -66,9 +35,6 @@ def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
     for block in blocks:
         convs += block_convs(block)
     return convs
-
-
-# --- insertion points -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -197,28 +163,6 @@ def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
     for norm, forward in zip(norms, split, strict=True):
         norm.forward = forward  # type: ignore[assignment]
     return twins, split
-
-
-class FrozenStatistics:
-    """Replacement for the `train` method of a batch norm that always normalises by its running statistics."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        self.norm = norm
-
-    def __call__(self, mode: bool = True) -> nn.Module:
-        return type(self.norm).train(self.norm, False)
-
-
-def freeze_statistics(module: nn.Module) -> None:
-    """Freeze the running statistics of every batch norm. Weights and biases remain trainable.
-
-    Replaces each norm's own `train` method, so that copies and submodules stay frozen too; an override of the whole
-    network's `train` would be lost there.
-    """
-    for norm in module.modules():
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.running_mean is not None:
-            norm.train = FrozenStatistics(norm)  # type: ignore[assignment, method-assign]
-            norm.eval()
 
 
 # --- activations and the middle of a network --------------------------------------------------------------------------
