@@ -53,7 +53,7 @@ def load(option: str) -> Labels:
     """
     if option == NONE:
         return Labels({})
-    text = (resources.files("biasbed.published") / FILE).read_text(encoding="utf-8")
+    text = (resources.files("biasbed.published") / "display" / FILE).read_text(encoding="utf-8")
     ours = _check_content(strict_yaml.parse(text, FILE), FILE)
     if option == AUTO:
         return Labels(ours)

@@ -90,8 +90,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "edsr: Dirichlet of concentration 1",
-            "dice.dirichlet([0.1] * 9",
-            "dice.dirichlet([1.0] * 9",
+            "rng.dirichlet([0.1] * 9",
+            "rng.dirichlet([1.0] * 9",
             "kernels blur evenly instead of moving",
             "prepare/test_deepaugment.py::test_edsr_blurs_have_most_of_their_mass_on_few_taps",
         ),
@@ -140,8 +140,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "distortion: kernels keep their largest magnitude",
-            "found = flat.topk(1)",
-            "found = flat.abs().topk(1)",
+            "largest = flat.topk(1)",
+            "largest = flat.abs().topk(1)",
             "the authors keep the largest value, with its sign",
             "::test_cae_kernel_options",
         ),

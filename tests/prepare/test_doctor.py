@@ -203,10 +203,10 @@ def test_the_hash_is_that_of_all_contents_one_after_the_other(doctor: Doctor, mo
     assert "SHA-256" not in doctor()
     monkeypatch.setattr("biasbed.prepare.doctor.CHUNK", 2)
     (doctor.data_dir / "fruit").rename(doctor.data_dir / "Fruit_v2")
-    assert examine(Fruit(), doctor.data_dir, whole=True).sha256 == expected
+    assert examine(Fruit(), doctor.data_dir, full=True).sha256 == expected
     path = doctor.data_dir / "Fruit_v2" / "apple" / "0.png"
     path.write_bytes(image(77))
-    assert examine(Fruit(), doctor.data_dir, whole=True).sha256 != expected
+    assert examine(Fruit(), doctor.data_dir, full=True).sha256 != expected
 
 
 def test_a_suite_without_data_sets_on_disk(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

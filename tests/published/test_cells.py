@@ -11,7 +11,7 @@ import pytest
 from biasbed import record
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError
-from biasbed.published import cells, description, find, import_runs
+from biasbed.published import cells, description, find, import_runs, names
 from helpers.commands import ROOT
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHIFTS, SHIFTS_CSV, write
 
@@ -98,6 +98,12 @@ def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest
 def test_an_unknown_paper_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="unknown source 'domain'; did you mean 'domains'"):
         find("domain")
+
+
+def test_every_paper_that_is_listed_can_be_read() -> None:
+    assert {"biasbed", "domainbed", "robustness"} <= set(names())
+    for name in names():
+        assert find(name).runs()
 
 
 def test_the_example_of_the_docs_is_a_description() -> None:

@@ -130,7 +130,7 @@ def test_changes_of_colour_need_colours() -> None:
 
 
 def test_nothing_is_prepared_of_them(data_dir: Path) -> None:
-    with pytest.raises(UsageError, match="prepared are images of 3 channels, and those of 'colored_mnist' have 2"):
+    with pytest.raises(UsageError, match="only images of 3 channels can be prepared: 'colored_mnist' has 2"):
         prepare({"what": "deepaug_cae", **flags(data_dir, COLOURED)})
 
 

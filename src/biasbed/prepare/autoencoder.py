@@ -18,7 +18,7 @@ from biasbed.prepare.fit import FitOptions, Tick, fit, patches
 from biasbed.prepare.networks import NetworkMaker, WeightsOptions
 from biasbed.settings import setting
 
-WIDTH = 24  # above it, the same steps of Adam move a layer's output by more, until the last tanh is stuck at its end
+WIDTH = 24  # in wider networks, the same steps of Adam move a layer's output further, until the last tanh saturates
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CAETraining(FitOptions):
 
 
 class CAENetwork(NetworkMaker[WeightsOptions]):
-    """The compressive autoencoder."""
+    """Maker of the compressive autoencoder."""
 
     Settings = WeightsOptions
     kind = "cae"
@@ -50,11 +50,11 @@ def train_cae(
     tick: Tick = lambda count: None,
     resume: Path | None = None,
 ) -> CAE:
-    """A network of the given width that reconstructs patches of the images, in eval mode, on `device`.
+    """Train a network that reconstructs patches of the images; return it in eval mode on `device`.
 
-    Minimises the squared error without a price for bits, of which the network has a fixed number. Bits are rounded at
-    random, as when images are distorted. On a CPU, the same options give the same weights. For `tick`, `resume` and
-    what is raised, see `training.fit`; UsageError for images of less than 12 pixels.
+    It minimises the squared error without a rate term, because the number of bits is fixed. Bits are rounded at random,
+    as when images are distorted. On a CPU, the same options give the same weights. For `tick`, `resume` and errors, see
+    `fit`. Raises UsageError for images of less than 12 pixels.
     """
     with keyed_randomness(options.seed):
         network = CAE(options.size, options.width)
@@ -85,8 +85,8 @@ def train_cae(
 def initialise(network: CAE) -> None:
     """Draw weights that keep the signal's scale on its way to the bits (He et al. 2015), from the global generator.
 
-    With torch's default initialisation the latent starts at 0, so that bits are coin tosses and the decoder learns to
-    ignore them.
+    With torch's default initialisation the latent starts at 0: bits are coin tosses, and the decoder learns to ignore
+    them.
     """
     for name in LAYERS:
         layer: Any = network.get_submodule(name)

@@ -1,11 +1,13 @@
-"""What Waterbirds is composed of, and which bird comes on which place (Sagawa et al. 2020, appendix C.1).
+"""Originals of Waterbirds and the assignment of birds to backgrounds (Sagawa et al. 2020, appendix C.1).
 
-CUB-200-2011 (Wah et al. 2011) with its segmentations, and four categories of Places365 (Zhou et al. 2017).
+The originals are CUB-200-2011 (Wah et al. 2011) with its segmentations, and four categories of Places365 (Zhou et al.
+2017).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -18,18 +20,18 @@ from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
 from biasbed.errors import UsageError
 
 CLASSES = ("landbird", "waterbird")
-KINDS = ("land", "water")  # of place, in the order of the classes that they go with
-SPLITS = TRAIN, VALIDATION, TEST = (0, 1, 2)  # as the table numbers them
-SPLIT_WORDS = ("training", "validation", "test")
-# In the name of a species, in any case. "Tern" is in Eastern Towhee, Western Meadowlark and Western Wood-Pewee, too:
-# three birds of land that have been waterbirds in every published number.
+KINDS = ("land", "water")  # of backgrounds, in the order of the classes that they are aligned with
+SPLITS = TRAIN, VALIDATION, TEST = (0, 1, 2)  # as the authors' table numbers them
+SPLIT_NAMES = ("training", "validation", "test")
+# Parts of a species' name, in any case. "Tern" is also in Eastern Towhee, Western Meadowlark and Western Wood-Pewee:
+# three landbirds that count as waterbirds in every published number.
 WATERBIRDS = (
     *("albatross", "auklet", "cormorant", "frigatebird", "fulmar", "gull", "jaeger", "kittiwake", "pelican", "puffin"),
     *("tern", "gadwall", "grebe", "mallard", "merganser", "guillemot", "pacific_loon"),
 )
-# Of each class of CUB's training images, to validate: as many as in the published counts, a fifth of all.
+# Share of each class of CUB's training images that validates, from the published counts: a fifth of all.
 HELD_OUT = (933 / 4_615, 266 / 1_379)
-# Of each kind of place its categories, and the folders that these are in by the archive.
+# Categories of each kind of background, and the folders that archives have them in.
 CATEGORIES: Sequence[Mapping[str, Sequence[str]]] = (
     {
         "bamboo_forest": ("b/bamboo_forest", "bamboo_forest"),
@@ -40,7 +42,7 @@ CATEGORIES: Sequence[Mapping[str, Sequence[str]]] = (
 
 
 class CUB(OnDisk):
-    """CUB-200-2011's birds; segmentations, an archive of their own, are in their folder or beside it."""
+    """CUB-200-2011's birds. The segmentations, a separate archive, are in the same folder or beside it."""
 
     name = "cub"
     images = 11_788
@@ -54,8 +56,8 @@ class CUB(OnDisk):
         return (folder / "images.txt").is_file()
 
     def birds(self, folder: Path) -> list[Bird]:
-        """All birds by their numbers; UsageError where the lists can't be read, or don't fit each other."""
-        paths, parts = _listed(folder / "images.txt"), _listed(folder / "train_test_split.txt")
+        """Return all birds, sorted by number. Raises UsageError if the lists can't be read or don't match."""
+        paths, parts = _read_list(folder / "images.txt"), _read_list(folder / "train_test_split.txt")
         if not paths or paths.keys() != parts.keys():
             self.refuse(folder, "images.txt and train_test_split.txt don't number the same images")
         for path in paths.values():
@@ -69,18 +71,18 @@ class CUB(OnDisk):
         return [Bird(number, paths[number], label_of(paths[number]), parts[number] == "1") for number in sorted(paths)]
 
     def segmentations(self, folder: Path) -> Path:
-        """The folder of the birds' masks; UsageError where there is none."""
-        found = [place for place in (folder / "segmentations", folder.parent / "segmentations") if place.is_dir()]
-        if not found:
-            raise UsageError(
-                f"there are no segmentations of the birds in {folder}: expected the folder segmentations there or "
-                f"beside it; where to get it: {self.source}"
-            )
-        return found[0]
+        """Return the folder of the birds' masks. Raises UsageError if there is none."""
+        for masks in (folder / "segmentations", folder.parent / "segmentations"):
+            if masks.is_dir():
+                return masks
+        raise UsageError(
+            f"there are no segmentations of the birds in {folder}: expected the folder segmentations there or "
+            f"beside it; where to get it: {self.source}"
+        )
 
 
 class Places(OnDisk):
-    """Places365's training images, of which four categories are needed, in any of the layouts that are given out."""
+    """Places365's training images in any of the released layouts; only four categories are needed."""
 
     name = "places365"
     images = 0  # most categories have 5,000 images, some fewer
@@ -95,23 +97,29 @@ class Places(OnDisk):
     source = "http://places2.csail.mit.edu/download.html"
 
     def scenes(self, folder: Path) -> tuple[list[str], ...]:
-        """Images of each kind of place, relative to the folder; UsageError where a category is not there."""
-        found = []
+        """Return the images of each kind of background, relative to the folder.
+
+        Raises UsageError if a category is missing.
+        """
+        scenes = []
         for categories in CATEGORIES:
-            inner = [self._category(folder, name, places) for name, places in categories.items()]
+            inner = [self._category_folder(folder, name, folders) for name, folders in categories.items()]
             with reading():
-                found.append([image for images in images_below(folder, inner) for image in images])
-        return tuple(found)
+                scenes.append(list(itertools.chain.from_iterable(images_below(folder, inner))))
+        return tuple(scenes)
 
     def _is_in(self, folder: Path) -> bool:
-        every = (place for categories in CATEGORIES for places in categories.values() for place in places)
-        return any(resolve(folder, place) is not None for place in every)
+        for categories in CATEGORIES:
+            names = itertools.chain.from_iterable(categories.values())
+            if any(resolve(folder, name) is not None for name in names):
+                return True
+        return False
 
-    def _category(self, folder: Path, name: str, places: Sequence[str]) -> str:
+    def _category_folder(self, folder: Path, name: str, folders: Sequence[str]) -> str:
         with reading():
-            inner = next(filter(None, (resolve(folder, place) for place in places)), None)
+            inner = next(filter(None, (resolve(folder, inner) for inner in folders)), None)
         if inner is None:
-            self.refuse(folder, f"there is no folder of the category {name}: looked for {some(places)}")
+            self.refuse(folder, f"there is no folder of the category {name}: looked for {some(folders)}")
         return inner.relative_to(folder).as_posix()
 
 
@@ -125,123 +133,131 @@ class Bird(NamedTuple):
 
 
 def label_of(image: str) -> int:
-    """Class of the species in whose folder an image is."""
+    """Return the class of an image by the species in its path."""
     species = image.split("/")[0].lower()
     return int(any(name in species for name in WATERBIRDS))
 
 
-def located(data_set: OnDisk, option: str, given: str, data_dir: Path) -> Path:
-    """The folder of what is composed, as an option gives it, else below data_dir; UsageError where it is not there."""
-    if given == "auto":
+def find_originals(data_set: OnDisk, option: str, folder: str, data_dir: Path) -> Path:
+    """Return the folder of a data set in the option's folder, or below data_dir if the option is `auto`.
+
+    Raises UsageError if it is not there.
+    """
+    if folder == "auto":
         return data_set.folder(data_dir)
-    root = Path(given).expanduser()
-    found = root if root.is_dir() and data_set._is_in(root) else data_set.find(root) if root.is_dir() else None
-    if found is None:
-        raise UsageError(f"{option}={root}: '{data_set.name}' is not there; where to get it: {data_set.source}")
-    return found
+    root = Path(folder).expanduser()
+    if root.is_dir():
+        originals = root if data_set._is_in(root) else data_set.find(root)
+        if originals is not None:
+            return originals
+    raise UsageError(f"{option}={root}: '{data_set.name}' is not there; where to get it: {data_set.source}")
 
 
-def _listed(path: Path) -> dict[int, str]:
-    """Number -> word of each line; UsageError where the list can't be read or has another line."""
-    found: dict[int, str] = {}
+def _read_list(path: Path) -> dict[int, str]:
+    """Return the word of each line, by the number before it. Raises UsageError if the list can't be read."""
+    words_by_number: dict[int, str] = {}
     try:
-        for at, line in enumerate(path.read_text().splitlines(), 1):
+        for row, line in enumerate(path.read_text().splitlines(), 1):
             number, _, word = line.strip().partition(" ")
             if not line.strip():
                 continue
-            if not number.isdecimal() or not word or int(number) in found:
-                raise UsageError(f"{path}, line {at}: expected a new image's number and a word, not '{line[:80]}'")
-            found[int(number)] = word
+            if not number.isdecimal() or not word or int(number) in words_by_number:
+                raise UsageError(f"{path}, line {row}: expected a new image's number and a word, not '{line[:80]}'")
+            words_by_number[int(number)] = word
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"can't read {path}: {getattr(error, 'strerror', None) or error}") from None
-    return found
+    return words_by_number
 
 
-# --- which bird on which place ----------------------------------------------------------------------------------------
+# --- assignment of birds to backgrounds -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Composed:
-    """One image that is to be made. place: number of its kind; scene: the image of it, relative to Places' folder."""
+    """One image to be made. kind: of its background, as `KINDS` has it; scene: path in Places' folder."""
 
     bird: Bird
     split: int
-    place: int
+    kind: int
     scene: str
 
 
-Numbers = Mapping[int, Sequence[tuple[int, int]]]  # split -> of each class how many are aligned, and conflict
+Numbers = Mapping[int, Sequence[tuple[int, int]]]  # split -> of each class (number aligned, number conflicting)
 
 
 def numbers(training: Sequence[int], test: Sequence[int], severity: float) -> Numbers:
-    """How many images each cell gets: those that train and validate as `severity` says, the test half and half.
+    """Return how many images each cell gets: by `severity` in training and validation, half and half in the test.
 
     training, test: CUB's images of each class. severity: in percent. Each class is rounded by itself, as in the
-    authors' program, which with a severity of 100 - confounder strength gives Lim et al.'s table 8.
+    authors' program, which gives Lim et al.'s table 8 at a severity of 100 - confounder strength.
     """
     validating = [round(images * share) for images, share in zip(training, HELD_OUT, strict=True)]
     left = [images - held_out for images, held_out in zip(training, validating, strict=True)]
     shares = {TRAIN: severity, VALIDATION: severity, TEST: 50.0}
     images = {TRAIN: left, VALIDATION: validating, TEST: test}
-    return {split: [_parted(count, shares[split]) for count in images[split]] for split in SPLITS}
+    cells = {}
+    for split in SPLITS:
+        cells[split] = [_divide(count, shares[split]) for count in images[split]]
+    return cells
 
 
-def planned(birds: Sequence[Bird], scenes: Sequence[Sequence[str]], severity: float, seed: int) -> list[Composed]:
-    """Every bird with its place, by the birds' numbers; all that is drawn follows from the seed.
+def assign(birds: Sequence[Bird], scenes: Sequence[Sequence[str]], severity: float, seed: int) -> list[Composed]:
+    """Return every bird with its scene, in the order of `birds`. All draws follow from the seed.
 
-    Split and test are the same at every severity, and a bird that conflicts at one does so at every larger one. No
-    scene is used twice. UsageError that names the cells with too few birds, or the kinds with too few places.
+    Splits and test images are the same at every severity, and a bird that conflicts at one severity conflicts at every
+    larger one. No scene is used twice. Raises UsageError that names the cells with too few birds, or the kinds with too
+    few scenes.
     """
     y, is_training = np.array([(bird.y, bird.is_training) for bird in birds], dtype=np.int64).reshape(-1, 2).T
     generator = np.random.default_rng([seed, *b"waterbirds"])
-    order, drawn = generator.permutation(len(birds)), [generator.permutation(len(images)) for images in scenes]
+    order, shuffled = generator.permutation(len(birds)), [generator.permutation(len(images)) for images in scenes]
     counts = [np.bincount(y[is_training == part], minlength=len(CLASSES)).tolist() for part in (1, 0)]
     cells = numbers(counts[0], counts[1], severity)
-    _refuse_empty(cells, severity)
-    split, place = np.full(len(birds), TRAIN), y.copy()
+    name = f"waterbirds_ac at {severity:g} %"
+    _refuse_empty(name, cells)
+    splits, kinds = np.full(len(birds), TRAIN), y.copy()
     for label in range(len(CLASSES)):
-        own = order[y[order] == label]
-        tested, others = own[is_training[own] == 0], own[is_training[own] == 1]
+        rows = order[y[order] == label]
+        test, rest = rows[is_training[rows] == 0], rows[is_training[rows] == 1]
         held_out = sum(cells[VALIDATION][label])
-        for part, rows in ((TEST, tested), (VALIDATION, others[:held_out]), (TRAIN, others[held_out:])):
-            split[rows] = part
-            place[rows[: cells[part][label][1]]] = 1 - label
-    needed = np.bincount(place, minlength=len(KINDS)).tolist()
-    there = {f"{kind} ({' and '.join(CATEGORIES[at])})": (len(scenes[at]), needed[at]) for at, kind in enumerate(KINDS)}
-    refuse_too_few(_called(severity), there)
-    scene = _dealt(split, place, drawn)
-    return [
-        Composed(bird, int(split[row]), int(place[row]), scenes[place[row]][scene[row]])
-        for row, bird in enumerate(birds)
-    ]
+        for split, part in ((TEST, test), (VALIDATION, rest[:held_out]), (TRAIN, rest[held_out:])):
+            splits[part] = split
+            kinds[part[: cells[split][label][1]]] = 1 - label
+    needed = np.bincount(kinds, minlength=len(KINDS)).tolist()
+    available = {}
+    for number, kind in enumerate(KINDS):
+        available[f"{kind} ({' and '.join(CATEGORIES[number])})"] = len(scenes[number]), needed[number]
+    refuse_too_few(name, available)
+    scene_numbers = _deal_scenes(splits, kinds, shuffled)
+    composed = []
+    for bird, split, kind, number in zip(birds, splits.tolist(), kinds.tolist(), scene_numbers, strict=True):
+        composed.append(Composed(bird, split, kind, scenes[kind][number]))
+    return composed
 
 
-def _dealt(split: np.ndarray, place: np.ndarray, drawn: Sequence[np.ndarray]) -> np.ndarray:
-    """For each bird the number of its scene among those of its kind [N]: the tested first, whatever the severity."""
-    found, order = np.empty(len(split), dtype=np.int64), np.argsort(split != TEST, kind="stable")
-    for kind, scenes in enumerate(drawn):
-        rows = order[place[order] == kind]
-        found[rows] = scenes[: len(rows)]
-    return found
+def _deal_scenes(splits: np.ndarray, kinds: np.ndarray, shuffled: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the number of each bird's scene among those of its kind [N].
+
+    The test is dealt first, so that its scenes do not depend on the severity.
+    """
+    dealt, order = np.empty(len(splits), dtype=np.int64), np.argsort(splits != TEST, kind="stable")
+    for kind, scenes in enumerate(shuffled):
+        rows = order[kinds[order] == kind]
+        dealt[rows] = scenes[: len(rows)]
+    return dealt
 
 
-def _parted(images: int, severity: float) -> tuple[int, int]:
-    """How many are aligned, and how many conflict."""
-    aligned = round(round((100 - severity) / 100 * images, 9))  # what is half but for the last digits is half
+def _divide(images: int, severity: float) -> tuple[int, int]:
+    """Return the numbers of aligned and of conflicting images."""
+    aligned = round(round((100 - severity) / 100 * images, 9))  # the inner round makes 2.4999999999 a half
     return aligned, images - aligned
 
 
-def _refuse_empty(cells: Numbers, severity: float) -> None:
-    refuse_too_few(_called(severity), dict(_least(cells)))
-
-
-def _least(cells: Numbers) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Of each cell its name, its images, and that it needs one: else no score of it is defined."""
+def _refuse_empty(name: str, cells: Numbers) -> None:
+    """Raise UsageError if a cell has no image: no score of it would be defined."""
+    needs = {}
     for split, classes in cells.items():
-        for name, images in zip(CLASSES, classes, strict=True):
-            for kind, count in zip((ALIGNED, CONFLICTING), images, strict=True):
-                yield f"{kind} {SPLIT_WORDS[split]} {name}", (count, 1)
-
-
-def _called(severity: float) -> str:
-    return f"waterbirds_ac at {severity:g} %"
+        for label, (aligned, conflicting) in zip(CLASSES, classes, strict=True):
+            needs[f"{ALIGNED} {SPLIT_NAMES[split]} {label}"] = aligned, 1
+            needs[f"{CONFLICTING} {SPLIT_NAMES[split]} {label}"] = conflicting, 1
+    refuse_too_few(name, needs)

@@ -1,4 +1,4 @@
-"""Images that `prepare` makes of a suite's images, one of each."""
+"""Makers of image copies: one distorted copy of each of a suite's images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from biasbed.settings import build, flatten, setting, specs
 
 @dataclass(frozen=True)
 class ImagesOptions(PooledOptions, KeptOptions):
-    """What can be told to a maker of images."""
+    """Settings of makers of images."""
 
     format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
 
@@ -32,40 +32,40 @@ M = TypeVar("M", bound=ImagesOptions)
 
 
 class ImagesMaker(KeptMaker[M]):
-    """A copy of every image, made another. network: the kind of network that it is made with; empty: none."""
+    """Maker of a distorted copy of every image. network: the kind of network that it needs; empty: none."""
 
     Settings = ImagesOptions
     network: ClassVar[str] = ""
 
     @classmethod
     def distortion(cls, options: M, network: Path | None, material: Source, device: str) -> Distortion:
-        """What makes one image of another, on a device; is called in the processes that make them.
+        """Return the distortion on a device. It is called in each of the processes that make images.
 
-        network: the file of the network. material: see there.
+        network: the file of the network. material: images from `material()`.
         """
         raise NotImplementedError
 
     def material(self) -> Source:
-        """Images that the copies are made of, besides the one that is copied."""
+        """Return the images that a distortion draws on, besides the one that is copied."""
         return self.source
 
     def settings(self) -> dict[str, Any]:
-        """What the images depend on besides seed, device and network."""
+        """Return the settings that the images depend on, besides seed, device and network."""
         return {}
 
     @property
     def redraw(self) -> float:
-        """Chance per image that the distortion of the network is drawn anew."""
+        """Probability per image that the distortion of the network is drawn anew."""
         return 0.0
 
     def make(self) -> Path:
-        """Make a copy of every image that has none yet; returns their folder."""
+        """Make a copy of every image that has none yet and return their folder."""
         if self.network and self.options.split == "train":
             self._make_network()
         folder = self.store.images(self.source, self.name)
         network = self._network_file() if self.network else None
         manifest, work = self._manifest(network), self._work(folder, network)
-        work.make("cpu")  # options that its network doesn't have are refused before anything is written
+        work.make("cpu")  # refuses options that the network doesn't have before anything is written
         existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
         if existing is not None and existing.complete and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
@@ -78,7 +78,7 @@ class ImagesMaker(KeptMaker[M]):
         return folder
 
     def _make_network(self) -> None:
-        """Of the options those that a network has too."""
+        """Make the network with those of the options that its maker has, too."""
         cls = load(f"{self.network}_network")
         shared = {name: value for name, value in flatten(self.options).items() if name in specs(cls.Settings)}
         maker = cls(build(cls.Settings, shared), self.config)
@@ -87,12 +87,12 @@ class ImagesMaker(KeptMaker[M]):
         maker.make()
 
     def _network_file(self) -> Path:
-        """The network for these images: their own, else the one of the training images."""
-        own = self.store.network(self.source, self.network)
-        return own if own.is_file() else self.suite.network(self.network)
+        """Return the network of these images, or that of the training images."""
+        network = self.store.network(self.source, self.network)
+        return network if network.is_file() else self.suite.network(self.network)
 
     def _manifest(self, network: Path | None) -> ImagesManifest:
-        """Of the copies that are to be made."""
+        """Return the manifest of the copies to be made."""
         settings: dict[str, Any] = {"seed": self.config.seed, "device": self.device, **self.settings()}
         if network is not None:
             settings["network"] = frozen.fingerprint(network)
@@ -105,8 +105,8 @@ class ImagesMaker(KeptMaker[M]):
         return Copies(self.source, folder / "images", form, seed, self.redraw, make, self.device)
 
 
-def _open(what: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str) -> Distortion:
-    """The distortion by the maker's name: its class may be in a user's file, which no pickle leads to."""
-    maker = load(what)
+def _open(name: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str) -> Distortion:
+    """Return the distortion of a maker by name: its class may be in a user's file, so it can't be pickled."""
+    maker = load(name)
     assert issubclass(maker, ImagesMaker)
     return maker.distortion(build(maker.Settings, options), network, material, device)

@@ -1,7 +1,7 @@
-"""A suite's images in corrupted form, as ImageNet-C was released: `<corruption>/<severity>/<class>/<name>.JPEG`.
+"""Corrupted copies of a suite's images in ImageNet-C's layout: `<corruption>/<severity>/<class>/<name>.JPEG`.
 
-Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. Of
-every image the short side is resized to 256, the centre of 224 is cropped and corrupted, and saved at quality 85.
+Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. An
+image's short side is resized to 256; its centre of 224 pixels is corrupted and saved at quality 85.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from biasbed.settings import nearest, setting
 from biasbed.system.files import whole
 
 BLOCK = 4096  # bytes of a disk that no two files share
-SAMPLE = 3  # images that are corrupted to see how large files get
-WORDS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
+SAMPLE = 3  # images that are corrupted to estimate the size of files
+GROUPS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
 
 
 @dataclass(frozen=True)
 class CorruptionsOptions(PooledOptions, KeptOptions):
-    """What can be told to the maker of corrupted images."""
+    """Settings of the maker of corrupted images."""
 
     corruptions: tuple[str, ...] = setting(
         ("benchmark",), "which: benchmark (the 15), extra (the other 4), all, or names, separated by commas"
@@ -42,23 +42,24 @@ class CorruptionsOptions(PooledOptions, KeptOptions):
     frost: str = setting("auto", "folder of the five photographs of frost (auto: frost below data_dir)")
 
     def names(self) -> tuple[str, ...]:
-        """Of the corruptions that are meant, each once; UsageError for an unknown one."""
-        for word in self.corruptions:
-            if word not in WORDS and word not in CORRUPTIONS:
-                raise UsageError(f"corruptions={word}: there is no such corruption{nearest(word, CORRUPTIONS)}")
-        chosen = itertools.chain.from_iterable(WORDS.get(word, (word,)) for word in self.corruptions)
-        return tuple(dict.fromkeys(chosen))
+        """Return the names of the chosen corruptions, each once. Raises UsageError for an unknown one."""
+        names: dict[str, None] = {}
+        for name in self.corruptions:
+            if name not in GROUPS and name not in CORRUPTIONS:
+                raise UsageError(f"corruptions={name}: there is no such corruption{nearest(name, CORRUPTIONS)}")
+            names |= dict.fromkeys(GROUPS.get(name, (name,)))
+        return tuple(names)
 
 
 @dataclass(frozen=True)
 class Corrupting:
-    """Every image of a source, corrupted in several ways."""
+    """Corrupted copies of a source's images, to be made."""
 
     source: Source
     folder: Path
     corruptions: tuple[str, ...]
     seed: int
-    frost: Path | None  # where its photographs are; None where they aren't needed
+    frost: Path | None  # folder of frost's photographs; None if they are not needed
 
     @property
     def names(self) -> Sequence[str]:
@@ -68,7 +69,7 @@ class Corrupting:
         return not self.lacking(row)
 
     def lacking(self, row: int) -> list[tuple[str, int]]:
-        """Of which corruptions and severities the image has no file yet."""
+        """Return the corruptions and severities of which the image has no file yet."""
         return [condition for condition in self.conditions() if not self.path(row, *condition).exists()]
 
     def conditions(self) -> Iterator[tuple[str, int]]:
@@ -89,25 +90,28 @@ class Corrupting:
         return write
 
     def files(self) -> Callable[[int, list[tuple[str, int]]], Iterator[tuple[Path, bytes]]]:
-        """What makes files of one image, which is decoded once; UsageError where a corruption lacks something."""
-        found = {name: find(name, self.frost) for name in self.corruptions}
+        """Return a function that yields the files of one image, which it decodes once.
+
+        Raises UsageError if a corruption lacks what it needs.
+        """
+        corruptions = {name: find(name, self.frost) for name in self.corruptions}
 
         def make(row: int, conditions: list[tuple[str, int]]) -> Iterator[tuple[Path, bytes]]:
             image, name = clean(self.source.open(row)), self.source.ids[row]
             for corruption, severity in conditions:
-                made = corrupt(image, found[corruption], severity, self.seed, name)
-                yield self.path(row, corruption, severity), as_released(made)
+                corrupted = corrupt(image, corruptions[corruption], severity, self.seed, name)
+                yield self.path(row, corruption, severity), as_released(corrupted)
 
         return make
 
 
 class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
-    """Writes what corruptions make of a suite's images; more corruptions may be added later."""
+    """Maker of corrupted copies of a suite's images; corruptions may be added later."""
 
     Settings = CorruptionsOptions
 
     def make(self) -> Path:
-        """Write the files that are not there; returns their folder. UsageError where the disk is too small."""
+        """Write the missing files and return their folder. Raises UsageError if the disk is too small."""
         folder, source = self.store.images(self.source, self.name), self.source
         work = Corrupting(source, folder, self.options.names(), self.config.seed, self._frost())
         released_names(source.ids, source.name)  # refuses two images of one name
@@ -126,20 +130,21 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
     def _frost(self) -> Path | None:
         if "frost" not in self.options.names():
             return None
-        given = self.options.frost
-        return suites.make_suite(self.config).data_root / "frost" if given == "auto" else Path(given).expanduser()
+        if self.options.frost == "auto":
+            return suites.make_suite(self.config).data_root / "frost"
+        return Path(self.options.frost).expanduser()
 
 
 def refuse_full_disk(work: Corrupting, free: int) -> None:
-    """UsageError where what is still to be made takes more than `free` bytes, judged by a few of the images.
+    """Raise UsageError if the missing files take more than `free` bytes, as estimated from a few images.
 
-    These are made in memory, so that whatever a corruption lacks is found out before anything is written, too.
+    The few are made in memory, so a corruption that lacks something is also noticed before anything is written.
     """
     make = work.files()
     rows = [row for row in range(len(work.names)) if not work.is_there(row)]
     sizes: list[int] = []
     for row in rows[:: -(-len(rows) // SAMPLE) or 1]:
-        with contextlib.suppress(CorruptImage):  # reported when it is its turn
+        with contextlib.suppress(CorruptImage):  # reported when all files are made
             sizes += [-(-len(content) // BLOCK) * BLOCK for _, content in make(row, list(work.conditions()))]
     files = sum(len(work.lacking(row)) for row in rows)
     needed = files * float(np.mean(sizes)) if sizes else 0

@@ -21,7 +21,7 @@ from biasbed.settings import setting
 
 @dataclass(frozen=True)
 class DeepAugOptions(WeightsOptions, ImagesOptions):
-    """What can be told to a maker of distorted images, and to that of its network where it has to be made first."""
+    """Settings of makers of DeepAugment's images, and of their network if it has to be made first."""
 
     redraw: float = setting(0.05, "chance per image that the network is distorted anew (authors)", ge=0, le=1)
     weight_option: int | Auto = setting("auto", "always this distortion of the weights (auto: drawn)")
@@ -29,7 +29,7 @@ class DeepAugOptions(WeightsOptions, ImagesOptions):
 
 
 class _DeepAugImages(ImagesMaker[DeepAugOptions]):
-    """Every image through a network whose weights and features are tampered with."""
+    """Maker of every image's output of a network whose weights and features are distorted."""
 
     Settings = DeepAugOptions
     Distortion: ClassVar[Any]
@@ -37,9 +37,11 @@ class _DeepAugImages(ImagesMaker[DeepAugOptions]):
     @classmethod
     def distortion(cls, options: DeepAugOptions, network: Path | None, material: Source, device: str) -> Distortion:
         assert network is not None
-        choices = [None if word == "auto" else int(word) for word in (options.weight_option, options.signal_option)]
-        made: Distortion = cls.Distortion(frozen.load(network, cls.network).to(torch.device(device)), *choices)
-        return made
+        choices = [
+            None if option == "auto" else int(option) for option in (options.weight_option, options.signal_option)
+        ]
+        distortion: Distortion = cls.Distortion(frozen.load(network, cls.network).to(torch.device(device)), *choices)
+        return distortion
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self.options, name) for name in ("redraw", "weight_option", "signal_option")}
@@ -50,10 +52,14 @@ class _DeepAugImages(ImagesMaker[DeepAugOptions]):
 
 
 class CAEImages(_DeepAugImages):
+    """Maker of images by the compressive autoencoder."""
+
     network = "cae"
     Distortion = CAEDistortion
 
 
 class EDSRImages(_DeepAugImages):
+    """Maker of images by the super-resolution network."""
+
     network = "edsr"
     Distortion = EDSRDistortion

@@ -1,8 +1,8 @@
 """DeepAugment with a compressive autoencoder: Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4.
 
-The options, their laws and their quirks are those of the program that made the authors' images; they are listed in
-docs/methods/deepaugment.md. Layers are counted in the order of the forward pass (`networks.cae.LAYERS`): 8 is the last
-of the encoder, 9 and 10 are the decoder's first block (10 is transposed), 11 to 16 its residual blocks.
+The options, their distributions and their quirks are those of the program that made the authors' images;
+docs/methods/deepaugment.md lists them. Layers are counted in the order of the forward pass (`networks.cae.LAYERS`): 8
+is the last of the encoder, 9 and 10 are the decoder's first block (10 is transposed), 11 to 16 its residual blocks.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FLIPPED, _LATE, _OTHERS = range(11, 16), range(10, 14), range(8, 14)
 
 
 class CAEDistortion:
-    """Images through a distorted autoencoder (`Distortion`): their short side is resized to the network's `size`.
+    """Distortion by an autoencoder (`Distortion`). The image's short side is resized to the network's `size`.
 
     weight_option: one of `WEIGHT_OPTIONS` or `NONE`; None draws one of 0..7 at each `redraw`.
     signal_option: one of `SIGNAL_OPTIONS` or `NONE`; None draws one for each image.
-    The made image has 4 (H // 4) rows and 4 (W // 4) columns, H and W being those of the resized one. Even without any
-    distortion it is random, because the bits are drawn.
+    The output has 4 (H // 4) rows and 4 (W // 4) columns, with H and W those of the resized image. It is random even
+    without any distortion, because the bits are drawn.
     """
 
     def __init__(self, network: CAE, weight_option: int | None = None, signal_option: int | None = None) -> None:
@@ -79,15 +79,15 @@ class CAEDistortion:
 
 
 def distort_weights(weights: Weights, option: int, draws: Draws, width: int) -> Weights:
-    """A state dict of `CAE` with one of `WEIGHT_OPTIONS` applied to a layer that is drawn; the given one stays.
+    """Return a state dict of `CAE` with one of `WEIGHT_OPTIONS` applied to a randomly drawn layer; `weights` stays.
 
     A filter is an index along the first axis of the weight. In layer 10, whose convolution is transposed, that is an
-    input channel, and the bias that is changed with it is that of the output channel of the same number. Numbers of
-    filters that are drawn (12 of option 1, 25 of 2 and 3, from layers of 32 to 128) are the authors' at their width of
-    64, and in proportion to `width`, but at least one, in narrower networks.
+    input channel, and the bias that is changed with it is that of the output channel of the same number. The numbers of
+    filters drawn (12 of option 1, 25 of 2 and 3, from layers of 32 to 128) are the authors' at their width of 64. In
+    narrower networks they are proportional to `width`, but at least one.
     """
     layers = {0: _FLIPPED, 3: _LATE}.get(option, _OTHERS)
-    first, second = (LAYERS[draws.one_of(layers)] for _ in range(2))  # the second is drawn even where it is not used
+    first, second = (LAYERS[draws.one_of(layers)] for _ in range(2))  # the second is drawn even if it is not used
     weight, bias = weights[f"{first}.weight"], weights[f"{first}.bias"]
     filters = len(weight)
     changed: Weights = {}
@@ -117,9 +117,9 @@ def distort_weights(weights: Weights, option: int, draws: Draws, width: int) -> 
 
 
 def flipped(weights: Weights, first: str, second: str) -> Weights:
-    """Option 0: the filters of layer `first`, weight and bias, in reverse order.
+    """Reverse the order of the filters of layer `first`, weight and bias (option 0).
 
-    The authors mean to do so in both layers, but address the second one's weight twice and its bias not at all: it is
+    The authors mean to reverse both layers, but address the second one's weight twice and its bias not at all: it is
     reversed twice, which leaves it as it was. The same layer drawn twice is reversed three times, i.e. once.
     """
     result = dict(weights)
@@ -132,10 +132,10 @@ def flipped(weights: Weights, first: str, second: str) -> Weights:
 
 
 def distort_signal(latent: Tensor, option: int, draws: Draws, width: int) -> Tensor:
-    """The code [N,C,h,w] of a latent map: distorted (options 1 to 8), made bits, and amplified (option 0).
+    """Return the code [N,C,h,w] of a latent map: distorted (options 1 to 8), made binary, and amplified (option 0).
 
-    Numbers of channels (10 that are permuted, 5 that are flipped) are the authors' at their width of 64, where the
-    latent has 32, and in proportion to `width` in narrower networks: at least one, and at least two are permuted.
+    The numbers of channels (10 are permuted, 5 flipped) are the authors' at their width of 64, where the latent has 32.
+    In narrower networks they are proportional to `width`, but at least one, and at least two are permuted.
     """
     channels, (h, w) = latent.shape[1], latent.shape[2:]
     if option == 1:
@@ -157,24 +157,24 @@ def distort_signal(latent: Tensor, option: int, draws: Draws, width: int) -> Ten
 
 
 def dropped_positions(latent: Tensor, uniform: Tensor) -> Tensor:
-    """Option 1: a fifth of the positions [h,w] set to zero, in all channels."""
+    """Set a fifth of the positions [h,w] to zero, in all channels (option 1)."""
     return latent * (uniform > 0.2)
 
 
 def negated_positions(latent: Tensor, uniform: Tensor) -> Tensor:
-    """Option 2: a tenth of the positions [h,w] negated, in all channels."""
+    """Negate a tenth of the positions [h,w], in all channels (option 2)."""
     return torch.where(uniform > 0.1, latent, -latent)
 
 
 def permuted(latent: Tensor, order: Sequence[int]) -> Tensor:
-    """Option 3: the first channels in another order."""
+    """Permute the first channels (option 3)."""
     return torch.cat([latent[:, list(order)], latent[:, len(order) :]], dim=1)
 
 
 def mirrored(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Tensor:
-    """Options 4 and 5: each listed channel [N,h,w] mirrored along two axes of it, as often as it is listed.
+    """Mirror each listed channel [N,h,w] along two of its axes, as often as it is listed (options 4 and 5).
 
-    Along the first one, the batch, nothing happens to a single image.
+    Mirroring along the first axis, the batch, does nothing to a single image.
     """
     result = latent.clone()
     for channel in channels:
@@ -183,30 +183,30 @@ def mirrored(latent: Tensor, channels: Sequence[int], axes: Sequence[int]) -> Te
 
 
 def identity_kernel(channels: int) -> Tensor:
-    """[C,C,3,3] that changes nothing."""
+    """Return the kernel [C,C,3,3] of the identity."""
     kernel = torch.zeros(channels, channels, 3, 3)
     kernel[range(channels), range(channels), 1, 1] = 1
     return kernel
 
 
 def _noisy_kernel(channels: int, draws: Draws) -> Tensor:
-    """Option 6."""
+    """Draw the kernel of option 6: the identity with noise."""
     return noisy(identity_kernel(channels), draws.uniform(channels, channels, 3, 3).cpu())
 
 
 def noisy(kernel: Tensor, uniform: Tensor) -> Tensor:
-    """Every tap moved by -0.1 to 0.1."""
+    """Add noise of -0.1 to 0.1 to every tap."""
     return kernel + (uniform - 0.5) * 0.2
 
 
 def _mixing_kernel(channels: int, draws: Draws) -> Tensor:
-    """Option 7: half of the channels get another one on top, shifted by up to one position."""
+    """Draw the kernel of option 7: half of the channels have another one added, shifted by up to one position."""
     extra = [(c, draws.below(channels), draws.below(3), draws.below(3)) for c in range(channels) if draws.below(2)]
     return with_taps(identity_kernel(channels), extra)
 
 
 def with_taps(kernel: Tensor, taps: Sequence[tuple[int, int, int, int]]) -> Tensor:
-    """Taps (to, from, row, column) set to one; a tap that is one already stays as it is."""
+    """Return the kernel with taps (to, from, row, column) set to one."""
     result = kernel.clone()
     for tap in taps:
         result[tap] = 1
@@ -214,7 +214,7 @@ def with_taps(kernel: Tensor, taps: Sequence[tuple[int, int, int, int]]) -> Tens
 
 
 def _shifting_kernel(channels: int, draws: Draws) -> Tensor:
-    """Option 8: channels shifted by up to one position, each mostly like the one before it."""
+    """Draw the kernel of option 8: channels shifted by up to one position, each mostly like the one before it."""
     taps = []
     row, column = draws.below(3), draws.below(3)
     for channel in range(channels):

@@ -1,12 +1,13 @@
 """DeepAugment with a super-resolution network: Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4.
 
-The options, their laws and their quirks are those of the program that made the authors' images; they are listed in
-docs/methods/deepaugment.md. A residual block has two convolutions, which count as 0 and 2.
+The options, their distributions and their quirks are those of the program that made the authors' images;
+docs/methods/deepaugment.md lists them. A residual block has two convolutions, numbered 0 and 2.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -30,11 +31,11 @@ from biasbed.prepare.distortion import (
 )
 
 WEIGHT_OPTIONS = range(17)
-NO_WEIGHTS = 17  # chosen as weight option: none; never drawn
+NO_WEIGHTS = 17  # weight option of no distortion; never drawn
 BEFORE_OPTIONS, BODY_OPTIONS = range(1, 5), range(1, 6)  # 4 and 5, in turn, change nothing
-SIGNAL_OPTIONS = tuple(10 * before + body for before in BEFORE_OPTIONS for body in BODY_OPTIONS)
+SIGNAL_OPTIONS = tuple(10 * before + body for before, body in itertools.product(BEFORE_OPTIONS, BODY_OPTIONS))
 NO_SIGNAL = 45
-CUT = 5  # of the body's 17 modules, those before the place where its features are distorted
+CUT = 5  # number of the body's 17 modules before its features are distorted
 
 _THIRDS, _FOURTHS = (0, 3, 6, 9), (1, 5, 9)
 _FIRST_15 = range(BLOCKS - 1)
@@ -43,11 +44,11 @@ _SQUARE = torch.tensor([[-1.0, -1, -1], [-1, 8, -1], [-1, -1, -1]])
 
 
 class EDSRDistortion:
-    """Images through a distorted EDSR (`Distortion`): made small, short side `size` // 4, and enlarged by 4.
+    """Distortion by EDSR (`Distortion`). The image is reduced to a short side of `size` // 4 and enlarged by 4.
 
     weight_option: one of `WEIGHT_OPTIONS`, applied once, or `NO_WEIGHTS`; None draws three at each `redraw`.
-    signal_option: 10 times the option before the body (1 to 4) plus the one within (1 to 5), so `NO_SIGNAL`, 45, is
-    none; None draws both for each image.
+    signal_option: 10 times the option before the body (1 to 4) plus the one within (1 to 5); `NO_SIGNAL`, 45, changes
+    nothing; None draws both for each image.
     """
 
     def __init__(self, network: EDSR, weight_option: int | None = None, signal_option: int | None = None) -> None:
@@ -64,7 +65,7 @@ class EDSRDistortion:
 
     @torch.no_grad()
     def redraw(self, generator: torch.Generator) -> None:
-        """Draw a new distortion of the weights, from the clean ones: three options in turn, possibly the same."""
+        """Draw a new distortion of the clean weights: three options in turn, possibly the same."""
         draws = Draws(generator, self.clean.mean.device)
         options = draws.several(len(WEIGHT_OPTIONS), 3) if self.weight_option is None else [self.weight_option]
         weights = dict(self.clean.state_dict())
@@ -88,66 +89,73 @@ class EDSRDistortion:
 
 
 def distort_weights(weights: Weights, option: int, draws: Draws) -> Weights:
-    """A state dict of `EDSR` with one of `WEIGHT_OPTIONS` applied; the given one stays.
+    """Return a state dict of `EDSR` with one of `WEIGHT_OPTIONS` applied; `weights` stays.
 
-    Options 0 to 10 change one block, 11 one of the first fifteen, 12 to 16 five of those with replacement: block 15 is
-    never changed. Option 15 draws 32 filters, the authors' number at their width of 64: half of the width in narrow
-    networks, but at least one.
+    Options 0 to 10 change one block, 11 one of the first fifteen, 12 to 16 five of those with replacement; block 15 is
+    never changed. Option 15 draws 32 filters, the authors' number at their width of 64. In narrower networks it is half
+    of the width, but at least one.
     """
     if option in ON_A_BLOCK:
         blocks, operation = ON_A_BLOCK[option]
         return operation(weights, draws.one_of(blocks), draws)
     if option in ON_FIVE_CONVS:
         for _ in range(5):
-            key = _weight(draws.one_of(_FIRST_15), draws.one_of((0, 2)) if option in (12, 16) else 0)
+            block = draws.one_of(_FIRST_15)
+            conv = draws.one_of((0, 2)) if option in (12, 16) else 0
+            key = _weight(block, conv)
             weights = weights | {key: ON_FIVE_CONVS[option](weights[key], draws)}
     return weights
 
 
 def flipped(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
-    """Option 0: the filters of both convolutions in reverse order. The next layer still expects the old one."""
-    keys = [f"body.{block}.body.{conv}.{kind}" for conv in (0, 2) for kind in ("weight", "bias")]
-    return weights | {key: weights[key].flip(0) for key in keys}
+    """Reverse the order of the filters of both convolutions (option 0). The next layer still expects the old order."""
+    changed = dict(weights)
+    for conv in (0, 2):
+        for kind in ("weight", "bias"):
+            key = f"body.{block}.body.{conv}.{kind}"
+            changed[key] = weights[key].flip(0)
+    return changed
 
 
 def first_times(factor: float, weights: Weights, block: int) -> Weights:
-    """Options 1 (-1) and 2 (0): the first convolution, weight and bias, times a number."""
+    """Multiply the first convolution, weight and bias, by a factor: -1 (option 1) or 0 (option 2)."""
     keys = [f"body.{block}.body.0.{kind}" for kind in ("weight", "bias")]
     return weights | {key: factor * weights[key] for key in keys}
 
 
 def gelu_both(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
-    """Option 3: -gelu of both weights; the biases stay."""
-    return weights | {key: minus_gelu(weights[key]) for key in (_weight(block, 0), _weight(block, 2))}
+    """Replace both weights by their -gelu (option 3); the biases stay."""
+    first, second = _weight(block, 0), _weight(block, 2)
+    return weights | {first: minus_gelu(weights[first]), second: minus_gelu(weights[second])}
 
 
 def stencilled(stencil: Tensor, weights: Weights, block: int) -> Weights:
-    """Options 4 and 5: the first convolution's kernels times a Laplacian element by element, not convolved with it."""
+    """Multiply the first convolution's kernels element by element by a Laplacian (options 4 and 5)."""
     key = _weight(block, 0)
     return weights | {key: weights[key] * stencil.to(weights[key])}
 
 
 def amplified_second(weights: Weights, block: int, fraction: float, uniform: Tensor) -> Weights:
-    """Option 6: factors of 1 to 5 (see `amplified` for why none is below 1)."""
+    """Multiply the second convolution's weight by 1 to 5 (option 6); see `amplified` for why none is below 1."""
     key = _weight(block, 2)
     return weights | {key: amplified(weights[key], 1, 4, fraction, uniform)}
 
 
 def mirrored_and_negated(weights: Weights, block: int, draws: Draws | None = None) -> Weights:
-    """Option 7: the first convolution's kernels mirrored left to right, the second's weight negated."""
+    """Mirror the first convolution's kernels left to right and negate the second's weight (option 7)."""
     first, second = _weight(block, 0), _weight(block, 2)
     return weights | {first: weights[first].flip(-1), second: -weights[second]}
 
 
 def convolved(weight: Tensor, kernels: Tensor) -> Tensor:
-    """Options 8 to 10: the kernels, taken for images of as many channels, under a convolution."""
+    """Convolve a weight, as if it were a batch of images, with kernels (options 8 to 10)."""
     return functional.conv2d(weight, kernels, padding=1)
 
 
 def tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
-    """Option 8: kernels [width,width,3,3] whose channel j has one tap (row, column, value), the j-th.
+    """Return kernels [width,width,3,3] whose channel j has one tap, the j-th (row, column, value) (option 8).
 
-    The authors index all filters at once, so these are equal, and all input channels of a convolved filter become so.
+    The authors index all filters at once, so all filters are equal, as are all input channels of a convolved filter.
     """
     kernels = torch.zeros(width, width, 3, 3)
     for channel, (row, column, value) in enumerate(taps):
@@ -156,12 +164,12 @@ def tap_kernels(width: int, taps: Sequence[tuple[int, int, float]]) -> Tensor:
 
 
 def noise_kernels(fraction: float, uniform: Tensor) -> Tensor:
-    """Option 9: elements between -1/6 and 1/6, their centre u / 6 - 1/6 drawn for all at once."""
+    """Return kernels with elements between -1/6 and 1/6; their centre, u / 6 - 1/6, is drawn once (option 9)."""
     return (2 * fraction * uniform - 1) / 6
 
 
 def shaken(weight: Tensor, uniform: Tensor) -> Tensor:
-    """Option 11: noise of -0.5 to 0.5 on every element, many times larger than a trained weight."""
+    """Add noise of -0.5 to 0.5 to every element, many times larger than a trained weight (option 11)."""
     return weight + (uniform - 0.5)
 
 
@@ -179,14 +187,14 @@ def _random_noise(weights: Weights, block: int, draws: Draws) -> Weights:
 
 
 def _random_blur(weights: Weights, block: int, draws: Draws) -> Weights:
-    """Option 10: kernels from a Dirichlet distribution of concentration 0.1, most of their mass on one or two taps.
+    """Convolve with Dirichlet kernels of concentration 0.1, with most mass on one or two taps (option 10).
 
-    Each sums to one over its nine taps and not over channels: every channel of a filter becomes a sum of all of them.
+    Each sums to one over its nine taps but not over channels: every channel of a filter becomes a sum of all of them.
     """
     key = _weight(block, 2)
     width = weights[key].shape[1]
-    dice = np.random.default_rng(draws.below(2**62))  # torch has no such law with a generator
-    kernels = torch.from_numpy(dice.dirichlet([0.1] * 9, (width, width))).view(width, width, 3, 3)
+    rng = np.random.default_rng(draws.below(2**62))  # torch's Dirichlet takes no generator
+    kernels = torch.from_numpy(rng.dirichlet([0.1] * 9, (width, width))).view(width, width, 3, 3)
     return weights | {key: convolved(weights[key], kernels.to(weights[key]))}
 
 
@@ -200,12 +208,12 @@ def _random_shaken(weights: Weights, block: int, draws: Draws) -> Weights:
 
 
 def _random_turn(weight: Tensor, draws: Draws) -> Tensor:
-    """Option 12: the kernels turned, or the table of filters and channels with all kernels as they are."""
+    """Turn the kernels, or the table of filters and channels with its kernels unchanged (option 12)."""
     return turned(weight, 1 + draws.below(3), ((2, 3), (0, 1))[draws.below(2)])
 
 
 def _random_negated(weight: Tensor, draws: Draws) -> Tensor:
-    """Option 15: a filter drawn twice is negated once; one that is drawn for the same block again, back."""
+    """Negate half of the filters (option 15). A filter drawn twice in one call is negated once."""
     return negated_once(weight, draws.several(len(weight), scaled(32, len(weight))))
 
 
@@ -240,9 +248,10 @@ def _weight(block: int, conv: int) -> str:
 
 
 def distort_signal(network: EDSR, x: Tensor, option: int, draws: Draws) -> Tensor:
-    """The enlarged image [N,3,4H,4W] of x [N,3,H,W], both in [0,255], with one of `SIGNAL_OPTIONS`; not clamped.
+    """Return the enlarged image [N,3,4H,4W] of x [N,3,H,W] with one of `SIGNAL_OPTIONS`.
 
-    What happens before the body also happens to the features that are added behind it.
+    Both images are in [0,255]; the output is not clamped. The distortion before the body also applies to the features
+    that skip it.
     """
     before, within = divmod(option, 10)
     shallow = network.shallow(x)
@@ -261,19 +270,23 @@ def distort_signal(network: EDSR, x: Tensor, option: int, draws: Draws) -> Tenso
 
 
 def _change(within: int, draws: Draws) -> Callable[[Tensor], Tensor]:
-    """What body options 1, 2, 3 and 5 do to its features; each has two variants at odds of 1 to 2."""
+    """Return the change of the body's features by options 1, 2, 3 and 5.
+
+    Options 2 and 3 have two variants at odds of 1 to 2.
+    """
     rare = draws.below(3) == 1
+    axes = (1, 2) if rare else (1, 3)  # channels and rows, or channels and columns
     changes: Mapping[int, Callable[[Tensor], Tensor]] = {
         1: torch.neg,
         2: functional.relu if rare else functional.gelu,
-        3: lambda x: x.flip((1, 2) if rare else (1, 3)),  # channels and rows, or channels and columns
+        3: lambda x: x.flip(axes),
         5: lambda x: x,
     }
     return changes[within]
 
 
 def copied(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    """Before 1: channel b of each pair (a, b) written over channel a.
+    """Write channel b of each pair (a, b) over channel a (option 1 before the body).
 
     The authors mean to swap them, but what they keep of a is a view of it, which is b's by the time it is written to b.
     """
@@ -284,25 +297,26 @@ def copied(features: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def dropped(features: Tensor, uniform: Tensor) -> Tensor:
-    """Before 2: elements set to zero with probability 0.05."""
+    """Set elements to zero with probability 0.05 (option 2 before the body)."""
     return features * torch.round(uniform + 0.45)
 
 
 def with_signs(features: Tensor, uniform: Tensor) -> Tensor:
-    """Before 3: elements negated with probability 0.025."""
+    """Negate elements with probability 0.025 (option 3 before the body)."""
     return features * (2 * torch.round(uniform + 0.475) - 1)
 
 
 def within_body(body: nn.Sequential, features: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the body's output with its features changed after `CUT` modules."""
     deep: Tensor = body[CUT:](change(body[:CUT](features)))
     return deep
 
 
 def last_module_only(body: nn.Sequential, features: Tensor, skipped: Sequence[int]) -> Tensor:
-    """Body 4: the last module that is not skipped, alone.
+    """Return the output of the last module that is not skipped, applied to the body's input (body option 4).
 
-    The authors mean to leave out three modules, but each module gets the body's input instead of the one before it, so
-    that the last one is all that counts. At most three of modules 2 to 16 are skipped: it is one of 13 to 16.
+    The authors mean to leave out three modules, but each module gets the body's input instead of the output of the one
+    before it, so only the last one counts. At most three of modules 2 to 16 are skipped: it is one of 13 to 16.
     """
     last = max(index for index in range(len(body)) if index not in skipped)
     deep: Tensor = body[last](features)

@@ -1,7 +1,7 @@
-"""What DeepAugment's two distortions share: Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4.
+"""Operations of DeepAugment's two distortions (Hendrycks et al., The Many Faces of Robustness, ICCV 2021, section 4).
 
-An image is sent through an image-to-image network whose weights and features have been tampered with. Every operation
-here is a pure function of tensors and of its draws.
+An image passes through an image-to-image network whose weights and features are distorted. Every operation here is a
+pure function of tensors and random draws.
 """
 
 from __future__ import annotations
@@ -18,69 +18,69 @@ Weights = dict[str, Tensor]  # a state dict whose tensors may be replaced, but a
 
 
 class Distortion(Protocol):
-    """A way to make images from images. It starts with clean weights: call `redraw` before the first image."""
+    """Random distortion of images. It starts with clean weights: call `redraw` before the first image."""
 
     def redraw(self, generator: torch.Generator) -> None:
         """Draw a new distortion of the network's weights, from the clean ones."""
 
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """[3,H,W] float in [0,1] to a distorted [3,H',W'] in [0,1]; draws the distortion of the features."""
+        """Return the distorted image [3,H',W'] in [0,1] of [3,H,W] in [0,1]; draws the distortion of the features."""
 
 
 class Draws:
-    """Draws from one generator on the CPU; tensors are handed over on `device`."""
+    """Random draws from one generator on the CPU; tensors are returned on `device`."""
 
     def __init__(self, generator: torch.Generator, device: torch.device | str = "cpu") -> None:
         self.generator = generator
         self.device = device
 
     def below(self, limit: int) -> int:
-        """Uniform over 0 .. limit - 1."""
+        """Draw an integer, uniform over 0 .. limit - 1."""
         return int(torch.randint(limit, (), generator=self.generator))
 
     def one_of(self, options: Sequence[int]) -> int:
         return options[self.below(len(options))]
 
     def several(self, limit: int, count: int) -> list[int]:
-        """`count` numbers below `limit`, with replacement."""
+        """Draw `count` integers below `limit`, with replacement."""
         return torch.randint(limit, (count,), generator=self.generator).tolist()
 
     def fraction(self) -> float:
-        """Uniform over [0,1)."""
+        """Draw a number, uniform over [0,1)."""
         return float(torch.rand((), generator=self.generator))
 
     def uniform(self, *shape: int) -> Tensor:
-        """Uniform over [0,1), fp32."""
+        """Draw a tensor, uniform over [0,1), fp32."""
         return torch.rand(shape, generator=self.generator).to(self.device)
 
     def order(self, count: int) -> list[int]:
-        """A permutation."""
+        """Draw a permutation of 0 .. count - 1."""
         return torch.randperm(count, generator=self.generator).tolist()
 
 
 def scaled(count: int, width: int, full: int = 64) -> int:
-    """A number of filters in the authors' network as a number in a narrow one: the same share, at least one."""
+    """Convert a number of filters of the authors' network to a narrower one: the same share, at least one."""
     return max(1, round(count * width / full))
 
 
 def resized(image: Tensor, size: int) -> Tensor:
-    """[...,H,W] with its short side at `size`, larger or smaller."""
+    """Resize an image [...,H,W] in [0,1] to a short side of `size`."""
     if min(image.shape[-2:]) == size:
         return image
-    made: Tensor = v2.functional.resize(image, [size], antialias=True)
-    return made.clamp(0, 1)
+    result: Tensor = v2.functional.resize(image, [size], antialias=True)
+    return result.clamp(0, 1)
 
 
 # --- operations on a layer's weight, whose first axis counts filters --------------------------------------------------
 
 
 def negated(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """Each listed filter negated as often as it is listed: twice is not at all."""
+    """Negate each listed filter as often as it is listed: twice is not at all."""
     return tensor * (1 - 2 * (_counts(tensor, filters) % 2))
 
 
 def negated_once(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """Each listed filter negated, however often it is listed."""
+    """Negate each listed filter once, even if it is listed several times."""
     return tensor * (1 - 2 * _counts(tensor, filters).clamp(max=1))
 
 
@@ -93,7 +93,7 @@ def minus_gelu(tensor: Tensor) -> Tensor:
 
 
 def minus_gelu_of(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """-gelu of each listed filter, again and again where it is listed more than once."""
+    """Replace each listed filter by its -gelu, as often as it is listed."""
     result = tensor.clone()
     for index in filters:
         result[index] = minus_gelu(result[index])
@@ -101,37 +101,37 @@ def minus_gelu_of(tensor: Tensor, filters: Sequence[int]) -> Tensor:
 
 
 def amplified(tensor: Tensor, base: float, slope: float, fraction: float, uniform: Tensor) -> Tensor:
-    """tensor * (base + slope u U) with one u for all and one U per element, both uniform over [0,1).
+    """Return tensor * (base + slope u U) with one u for all and one U per element, both uniform over [0,1).
 
-    The authors write `rand_like(x - 1)`, presumably for a noise that is centred; the -1 only changes the tensor whose
-    shape is taken, so that the factor is never below `base`.
+    The authors write `rand_like(x - 1)`, presumably to centre the noise. The -1 only changes the tensor whose shape is
+    taken, so the factor is never below `base`.
     """
     return tensor * (base + slope * fraction * uniform)
 
 
 def masked(weight: Tensor, uniform: Tensor, signs: bool) -> Tensor:
-    """Each element times 0 or 1, or -1 or 1, at even odds."""
+    """Multiply each element by 0 or 1, or by -1 or 1 with `signs`, at even odds."""
     bits = torch.round(uniform)
     return weight * (2 * bits - 1 if signs else bits)
 
 
 def turned(weight: Tensor, quarters: int, axes: Sequence[int] = (2, 3)) -> Tensor:
-    """Turned by `quarters` times 90 degrees in the plane of two axes: the kernels', unless others are named."""
+    """Turn by `quarters` times 90 degrees in the plane of two axes, by default those of the kernels."""
     return torch.rot90(weight, quarters, tuple(axes))
 
 
 def strongest_tap(weight: Tensor) -> Tensor:
-    """Of every kernel, only the largest value (with its sign, not the largest magnitude).
+    """Keep only the largest value of every kernel (not the largest magnitude).
 
-    A kernel without a positive value keeps a negative one, and nothing at all when this is done to it again.
+    A kernel without a positive value keeps a negative one; the same operation then sets it to zero.
     """
     flat = weight.flatten(2)
-    found = flat.topk(1)
-    return torch.zeros_like(flat).scatter(2, found.indices, found.values).view_as(weight)
+    largest = flat.topk(1)
+    return torch.zeros_like(flat).scatter(2, largest.indices, largest.values).view_as(weight)
 
 
 def _counts(tensor: Tensor, filters: Sequence[int]) -> Tensor:
-    """How often each index along the first axis is listed, in a shape that multiplies `tensor`."""
+    """Count how often each index along the first axis is listed, in a shape that multiplies `tensor`."""
     counts = torch.zeros(len(tensor), dtype=tensor.dtype, device=tensor.device)
     for index in filters:
         counts[index] += 1

@@ -1,4 +1,4 @@
-"""The data doctor, `prepare what=check`: which of a suite's data sets are there, and whether they are whole."""
+"""Data doctor, `prepare what=check`: checks which of a suite's data sets are there, and that they are complete."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ from biasbed.settings import setting
 from biasbed.suites.suite import choose
 from biasbed.system.terminal import ProgressBar, aligned
 
-CHUNK = 128  # files that are in memory at a time when contents are hashed
+CHUNK = 128  # files in memory at a time while contents are hashed
 COLUMNS = ("data set", "found in", "layout", "images", "classes", "unreadable", "size", "fingerprint", "licence")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the doctor found out about one data set."""
+    """State of one data set on disk."""
 
     data_set: OnDisk
     folder: Path | None = None
     layout: str = "-"
-    contents: Contents | None = None  # None where it doesn't fit
+    contents: Contents | None = None  # None if the data set is missing or doesn't fit
     problem: str = ""  # why it is missing or doesn't fit
     unreadable: Mapping[str, str] = field(default_factory=dict)  # id -> reason
     size: int = 0  # of all files in bytes
     sha256: str = ""  # of the contents of all files, one after the other
 
     def problems(self) -> list[str]:
-        """In words; none where all is as in the release."""
-        found = [self.problem] if self.problem else []
-        found += self.contents.differences if self.contents else ()
+        """Return what differs from the release, as text; empty if nothing does."""
+        problems = [self.problem] if self.problem else []
+        if self.contents is not None:
+            problems += self.contents.differences
         if self.unreadable:
-            named = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
-            found.append(f"{len(named)} unreadable: {some(named)}")
-        return found
+            files = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
+            problems.append(f"{len(files)} unreadable: {some(files)}")
+        return problems
 
 
 @dataclass(frozen=True)
 class CheckOptions(PrepareOptions):
-    """What the doctor can be told."""
+    """Settings of the doctor."""
 
     hash: bool = setting(False, "read, decode and hash every file, not only its header")
 
 
 class Check(Maker[CheckOptions]):
-    """Makes nothing: says what is there."""
+    """Check of the data sets on disk; nothing is made."""
 
     Settings = CheckOptions
 
     def run(self) -> None:
-        """Print a table of the suite's data sets, and what is wrong with them.
+        """Print a table of the suite's data sets and their problems.
 
-        Raises Failure where one that is there is not whole, where one that was asked for by `sets` is missing, or where
-        there is none at all.
+        Raises Failure if a data set is not complete, if one that `sets` names is missing, or if all are.
         """
         suite = suites.make_suite(self.config)
         data_sets = suite.data_sets()
@@ -78,11 +78,11 @@ class Check(Maker[CheckOptions]):
         chosen = choose([data_set.name for data_set in data_sets], sets, "data set")
         findings = [examine(data_set, data_dir, self.options.hash) for data_set in data_sets if data_set.name in chosen]
         print("\n".join([*_table(findings, data_dir), *_notes(findings)]))
-        _judge(findings, data_dir, asked=sets != "auto")
+        _raise_problems(findings, data_dir, are_named=sets != "auto")
 
 
-def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
-    """Look for the data set, open it and look at each of its files: its header, or with `whole` all of it."""
+def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
+    """Find and open a data set and check each of its files: the header, or with `full` all of its content."""
     folder = None
     try:
         folder = data_set.find(data_dir)
@@ -98,80 +98,81 @@ def examine(data_set: OnDisk, data_dir: Path, whole: bool = False) -> Finding:
         contents = replace(contents, remarks=(*contents.remarks, unread_words(unread)))
     unreadable, size, sha = {}, 0, hashlib.sha256()
     with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
-        for name, look in _looks(contents, whole):
-            size += look.size
-            sha.update(look.content)
-            if look.problem:
-                unreadable[name] = look.problem
+        for name, check in _check_files(contents, full):
+            size += check.size
+            sha.update(check.content)
+            if check.problem:
+                unreadable[name] = check.problem
             bar.tick()
-    return Finding(data_set, folder, layout, contents, "", unreadable, size, sha.hexdigest() if whole else "")
+    return Finding(data_set, folder, layout, contents, "", unreadable, size, sha.hexdigest() if full else "")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Look:
-    """At one file."""
+class _FileCheck:
+    """Result of checking one file."""
 
     size: int = 0
-    content: bytes = b""  # where all of it is wanted
+    content: bytes = b""  # empty unless all content is checked
     problem: str = ""
 
 
-def _looks(contents: Contents, whole: bool) -> Iterator[tuple[str, _Look]]:
-    """Each file in its order, looked at in threads: reading and decoding let go of Python's lock."""
-    look: Callable[[Path], _Look] = functools.partial(_read, whole=whole)
+def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileCheck]]:
+    """Yield (name, check) of each file in order. Files are checked in threads: reading and decoding release the GIL."""
+    check: Callable[[Path], _FileCheck] = functools.partial(_read, full=full)
     if contents.are_images:
-        look = functools.partial(_decode if whole else _open, side=contents.side)
-    threads = os.cpu_count() or 1 if whole else THREADS
+        check = functools.partial(_decode if full else _open, side=contents.side)
+    threads = os.cpu_count() or 1 if full else THREADS
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(contents.files), CHUNK):
             names = contents.files[start : start + CHUNK]
-            yield from zip(names, pool.map(look, [contents.folder / name for name in names]), strict=True)
+            yield from zip(names, pool.map(check, [contents.folder / name for name in names]), strict=True)
 
 
-def _read(path: Path, whole: bool) -> _Look:
-    """Size, and content where it is wanted, of a file that is no image: opening the data set has read it."""
+def _read(path: Path, full: bool) -> _FileCheck:
+    """Check a file that is not an image: opening the data set has read it."""
     try:
         with reading_file(path) as file:
-            return _Look(os.fstat(file.fileno()).st_size, file.read() if whole else b"")
+            return _FileCheck(os.fstat(file.fileno()).st_size, file.read() if full else b"")
     except OSError as error:
-        return _Look(problem=_reason(error))
+        return _FileCheck(problem=_reason(error))
 
 
-def _open(path: Path, side: int | None = None) -> _Look:
-    """Size and header. side: pixels of a square image, where only that fits."""
+def _open(path: Path, side: int | None = None) -> _FileCheck:
+    """Check an image's header. side: the size that a square image must have; None for any size."""
     size = 0
     try:
         with reading_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if not size:
-                return _Look(problem="is empty")
+                return _FileCheck(problem="is empty")
             image = Image.open(file, formats=FORMATS)
-        return _Look(size, problem=TOO_DEEP if image.mode.startswith(DEEP) else _misfit(*image.size, side))
+        return _FileCheck(size, problem=TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side))
     except PROBLEMS as error:
-        return _Look(size, problem=_reason(error))
+        return _FileCheck(size, problem=_reason(error))
 
 
-def _misfit(width: int, height: int, side: int | None) -> str:
-    """What is wrong with the size of an image, if it should have so many pixels per side."""
-    return "" if side is None or width == height == side else f"is {width} x {height} pixels, not {side} x {side}"
+def _size_problem(width: int, height: int, side: int | None) -> str:
+    if side is None or width == height == side:
+        return ""
+    return f"is {width} x {height} pixels, not {side} x {side}"
 
 
-def _decode(path: Path, side: int | None = None) -> _Look:
-    """The whole content, decoded to pixels."""
+def _decode(path: Path, side: int | None = None) -> _FileCheck:
+    """Check an image's content by decoding it to pixels."""
     content = b""
     try:
         with reading_file(path) as file:
             content = file.read()
         height, width = open_file(path).pixels().shape[-2:]
-        return _Look(len(content), content, _misfit(width, height, side))
+        return _FileCheck(len(content), content, _size_problem(width, height, side))
     except CorruptImage as error:
         reason = str(error).removeprefix(f"can't read the image {path}: ")
-        return _Look(len(content), content, reason.removeprefix("it "))
+        return _FileCheck(len(content), content, reason.removeprefix("it "))
     except OSError as error:
-        return _Look(problem=_reason(error))
+        return _FileCheck(problem=_reason(error))
 
 
 def _reason(error: Exception) -> str:
@@ -180,7 +181,7 @@ def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).removeprefix("it ")
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
@@ -199,7 +200,7 @@ def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
 
 
 def _fingerprint(contents: Contents) -> str:
-    """As runs record it; none where a file is not to be had."""
+    """Return the fingerprint that runs record; `-` if a file can't be read."""
     try:
         return contents.fingerprint()
     except UsageError:
@@ -207,21 +208,34 @@ def _fingerprint(contents: Contents) -> str:
 
 
 def _notes(findings: Sequence[Finding]) -> list[str]:
-    """What a table has no room for."""
-    lines = [f"{f.data_set.name}: {problem}" for f in findings if f.folder for problem in f.problems()]
-    lines += [f"{f.data_set.name}: {remark}" for f in findings if f.contents for remark in f.contents.remarks]
-    lines += [f.problem for f in findings if f.folder is None]
-    lines += [f"{f.data_set.name}: SHA-256 of all files {f.sha256}" for f in findings if f.sha256]
+    """Return the lines below the table: problems, remarks, missing data sets, checksums."""
+    problems, remarks, missing, checksums = [], [], [], []
+    for finding in findings:
+        name = finding.data_set.name
+        if finding.folder is None:
+            missing.append(finding.problem)
+        else:
+            problems += [f"{name}: {problem}" for problem in finding.problems()]
+        if finding.contents is not None:
+            remarks += [f"{name}: {remark}" for remark in finding.contents.remarks]
+        if finding.sha256:
+            checksums.append(f"{name}: SHA-256 of all files {finding.sha256}")
+    lines = [*problems, *remarks, *missing, *checksums]
     return ["", *lines] if lines else []
 
 
-def _judge(findings: Sequence[Finding], data_dir: Path, asked: bool) -> None:
-    """Failure where something is wrong. asked: the data sets were named, so that they must be there."""
-    wrong = [f.data_set.name for f in findings if f.folder is not None and f.problems()]
-    missing = [f.data_set.name for f in findings if f.folder is None]
+def _raise_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool) -> None:
+    """Raise Failure if a data set has a problem. are_named: a missing data set is a problem, too."""
+    wrong, missing = [], []
+    for finding in findings:
+        if finding.folder is None:
+            missing.append(finding.data_set.name)
+        elif finding.problems():
+            wrong.append(finding.data_set.name)
     if len(missing) == len(findings):
         raise Failure(f"none of these data sets is in {data_dir}")
-    found = [f"{some(wrong, 20)} not as released"] if wrong else []
-    found += [f"{some(missing, 20)} not found"] if missing and asked else []
-    if found:
-        raise Failure("; ".join(found))
+    problems = [f"{some(wrong, 20)} not as released"] if wrong else []
+    if missing and are_named:
+        problems.append(f"{some(missing, 20)} not found")
+    if problems:
+        raise Failure("; ".join(problems))

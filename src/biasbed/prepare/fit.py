@@ -1,4 +1,4 @@
-"""Training of the networks that makers need: seeded patches, and a loop that goes on where it was cut."""
+"""Training of the networks that makers need: seeded patches and a resumable loop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from biasbed.settings import setting
 
 log = logging.getLogger(__name__)
 
-Tick = Callable[[int], object]  # told how many steps are done since it was last called
+Tick = Callable[[int], object]  # progress callback: called with the number of steps since the last call
 N = TypeVar("N", bound=nn.Module)
 B = TypeVar("B")
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What every training of such a network can be told."""
+    """Settings of the training of a network."""
 
     size: int = setting(40, "short side in pixels of the images that the network works on", ge=16)
     steps: int = setting(500, "training steps", ge=1)
@@ -38,16 +38,16 @@ class FitOptions:
 
     @property
     def total(self) -> int:
-        """Training steps in all."""
+        """Total number of training steps."""
         return self.steps
 
 
 def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 0) -> Iterator[Tensor]:
-    """Endless batches of random square crops [batch_size,3,S,S] in [0,1], from batch number `start` on.
+    """Yield batches of random square crops [batch_size,3,S,S] in [0,1] without end, from batch number `start` on.
 
-    Every image comes once before any comes again. Where the short side is larger than `size`, the image is resized to
-    it first; S is `size`, or the shortest side in the batch where that is smaller. What a batch holds follows from its
-    number and the seed alone. Raises Failure for an image that can't be decoded.
+    Every image comes once before any comes again. An image whose short side is larger than `size` is resized to it
+    first. S is `size`, or the shortest side in the batch if that is smaller. A batch depends only on its number and the
+    seed. Raises Failure for an image that can't be decoded.
     """
     rows = order(len(source), seed, start * batch_size)
     for number in itertools.count(start):
@@ -58,7 +58,7 @@ def patches(source: Source, size: int, batch_size: int, seed: int, start: int = 
 
 
 def order(count: int, seed: int, start: int = 0) -> Iterator[int]:
-    """Endless rows, shuffled anew in every pass over all of them, from position `start` on."""
+    """Yield rows without end, shuffled anew in every pass over all of them, from position `start` on."""
     epoch, offset = divmod(start, count)
     while True:
         generator = torch.Generator().manual_seed(key_seed(seed, epoch, 0))
@@ -78,13 +78,13 @@ def fit(
     identity: str = "",
     every: int = 100,
 ) -> N:
-    """Train the parameters of `network` that require a gradient; returns it in eval mode, frozen, on `device`.
+    """Train the parameters of `network` that require a gradient; return it in eval mode, frozen, on `device`.
 
-    batches: from the number of a step to the batches from there on.
-    loss: a batch and a generator on `device`, fresh for each step, to the scalar that is minimised.
-    resume: a file for the state, written every `every` steps and at the end, and read if it is there: training goes on
-        bit-equal to one that was never cut. A file of another training, by `identity` and `options`, is written over.
-    Raises Failure when the loss is no longer finite.
+    batches: returns the batches from a given step on.
+    loss: returns the scalar to minimise for a batch, given a generator on `device` that is fresh for each step.
+    resume: file for the state, written every `every` steps and at the end, and read if it exists. A resumed training is
+        bit-equal to an uninterrupted one. A file of another training, by `identity` and `options`, is overwritten.
+    Raises Failure if the loss is not finite.
     """
     network.to(device).train()
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -109,15 +109,17 @@ def fit(
 
 
 def rate_factor(step: int, steps: int) -> float:
-    """Factor of the rate at a step: it rises over the first twentieth, then falls to 0 along a cosine."""
-    warm = max(1, steps // 20)
-    return (step + 1) / warm if step < warm else 0.5 * (1 + math.cos(math.pi * (step - warm) / (steps - warm)))
+    """Return the factor of the learning rate: linear warmup over a twentieth of the steps, then cosine decay to 0."""
+    warmup = max(1, steps // 20)
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
 
 
 def _restore(
     path: Path | None, key: str, network: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device | str
 ) -> int:
-    """Take over the state in the file, if it is of this training; returns the number of steps done."""
+    """Load the state in the file if it belongs to this training; return the number of steps done."""
     if path is None or not path.exists():
         return 0
     try:

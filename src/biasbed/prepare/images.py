@@ -1,4 +1,4 @@
-"""Images made from images, by several processes: seeded per image, resumable, each written whole or not at all."""
+"""Making images in several processes: seeded per image, resumable, each file written atomically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROWS_PER_TASK = 64
 
 @dataclass(frozen=True)
 class PooledOptions(PrepareOptions):
-    """What can be told to a maker of many images."""
+    """Settings of makers of many images."""
 
     processes: int | Auto = setting("auto", "processes that make images (auto: one per core, one on a GPU)")
 
@@ -48,38 +48,39 @@ class PooledOptions(PrepareOptions):
         self.refuse_below(processes=1)
 
     def how_many(self, device: str) -> int:
-        """Processes that make images on a device."""
+        """Return the number of processes that make images on a device."""
         if self.processes != "auto":
             return int(self.processes)
         return 1 if device == "cuda" else os.cpu_count() or 1
 
 
 class Work(Protocol):
-    """Images to be made, of each of which there is one file or several; it is pickled and sent to each process."""
+    """Images to be made, each in one file or several. It is pickled and sent to each process."""
 
     @property
     def names(self) -> Sequence[str]:
-        """What the images are called, whichever of them are there already."""
+        """Names of all images, made or not."""
 
     def is_there(self, row: int) -> bool:
-        """Whether all files of one are there."""
+        """Return True if all files of an image exist."""
 
     def maker(self) -> Callable[[int], None]:
-        """What writes the files of a row that are not there; CorruptImage where what it needs can't be read.
+        """Return a function that writes the missing files of a row, each atomically.
 
-        It is asked for once in each process, and makes rows in any order. Each file is written whole or not at all.
+        It raises CorruptImage if an original can't be read. It is requested once per process and called with rows in
+        any order.
         """
 
 
 class SingleFiles:
-    """Work of one file an image."""
+    """Work with one file per image."""
 
     def path(self, row: int) -> Path:
-        """The file of one, whose end says its format."""
+        """Return the file of an image; its suffix is its format."""
         raise NotImplementedError
 
     def pixels(self) -> Callable[[int], Tensor]:
-        """What makes the image of a row, [3,H,W] in [0,1] or uint8; asked for as `Work.maker` is."""
+        """Return a function that makes the image of a row, [3,H,W] in [0,1] or uint8; requested like `Work.maker`."""
         raise NotImplementedError
 
     def is_there(self, row: int) -> bool:
@@ -92,14 +93,14 @@ class SingleFiles:
 
 @dataclass(frozen=True)
 class Copies(SingleFiles):
-    """A copy of every image of a source, distorted."""
+    """Distorted copies of all images of a source."""
 
     source: Source
     folder: Path  # of the images
     format: str
     seed: int
     redraw: float
-    make: Callable[[str], Distortion]  # on a device; a module's function or a partial of one, as it is pickled
+    make: Callable[[str], Distortion]  # on a device; a module's function or a partial of one, because it is pickled
     device: str = "cpu"
 
     @property
@@ -114,15 +115,15 @@ class Copies(SingleFiles):
 
 
 def missing(work: Work, skipped: Sequence[str]) -> bool:
-    """Whether an image is not there, of those that could be made."""
-    known = set(skipped)
-    return any(name not in known and not work.is_there(row) for row, name in enumerate(work.names))
+    """Return True if an image that was not skipped is missing."""
+    left_out = set(skipped)
+    return any(name not in left_out and not work.is_there(row) for row, name in enumerate(work.names))
 
 
 def complete(work: Work, manifest: ImagesManifest, folder: Path, processes: int, may_skip: bool) -> ImagesManifest:
-    """Make what is not there yet of a folder's images; its manifest, which says so from then on.
+    """Make the missing images of a folder, then write and return its complete manifest.
 
-    may_skip: images that can't be made are left out with a warning; else the first of them is a Failure.
+    may_skip: images that can't be made are left out with a warning. Otherwise Failure is raised for the first.
     """
     manifest.write(folder)
     with ProgressBar(len(work.names), "image") as bar:
@@ -138,19 +139,21 @@ def complete(work: Work, manifest: ImagesManifest, folder: Path, processes: int,
     return done
 
 
-def same_settings(folder: Path, wanted: ImagesManifest, overwrite: bool, hint: str = "") -> ImagesManifest | None:
-    """The manifest of what is there. Made with other settings, it goes if that is asked for, else UsageError.
+def same_settings(folder: Path, manifest: ImagesManifest, overwrite: bool, hint: str = "") -> ImagesManifest | None:
+    """Return the manifest of a folder of images; None if there are none, or none are left.
 
-    hint: what may be done besides making it anew.
+    Images with settings other than the manifest's are removed with `overwrite`. Otherwise UsageError is raised. hint:
+    an alternative, for the message.
     """
-    found = ImagesManifest.read(folder)
-    if found is None:
-        discard(folder)  # whatever is in it, nothing says how it was made
+    existing = ImagesManifest.read(folder)
+    if existing is None:
+        discard(folder)  # nothing in it says how its files were made
         return None
-    ours, theirs = {**wanted.settings, "format": wanted.format}, {**found.settings, "format": found.format}
+    ours = {**manifest.settings, "format": manifest.format}
+    theirs = {**existing.settings, "format": existing.format}
     different = [f"{name}={theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
     if not different:
-        return found
+        return existing
     if not overwrite:
         raise UsageError(f"{folder} was made with {', '.join(different)}: overwrite=true makes it anew{hint}")
     discard(folder)
@@ -158,7 +161,7 @@ def same_settings(folder: Path, wanted: ImagesManifest, overwrite: bool, hint: s
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder: out of the way first, so that an interruption can't leave half of it to be taken for new."""
+    """Remove a folder. It is renamed first, so that an interruption can't leave half of it in place."""
     aside = folder.with_name(f".{folder.name}.discarded")
     shutil.rmtree(aside, ignore_errors=True)
     if folder.exists():
@@ -167,9 +170,9 @@ def discard(folder: Path) -> None:
 
 
 def make_images(work: Work, processes: int, bar: ProgressBar) -> dict[str, str]:
-    """Make every image that is not there yet; returns what was wrong with those that can't be read, by id.
+    """Make every missing image; return the problems of those that can't be read, by id.
 
-    Raises Failure when a process dies. What is written stays, and the next call goes on from there.
+    Raises Failure if a process dies. Files that are written stay, and the next call continues from there.
     """
     tasks = _tasks(len(work.names), processes)
     problems: dict[str, str] = {}
@@ -196,10 +199,10 @@ def make_images(work: Work, processes: int, bar: ProgressBar) -> dict[str, str]:
 
 
 def redrawn_at(count: int, probability: float, seed: int) -> np.ndarray:
-    """For each row, the row at which the distortion of the weights that applies to it was drawn: int64 [count].
+    """Return for each row the row at which its distortion of the weights was drawn: int64 [count].
 
-    Each row draws anew with the given probability, the first one always. A function of the row, whatever process makes
-    which images.
+    Each row draws anew with the given probability, the first one always. The result does not depend on which process
+    makes which images.
     """
     coins = np.random.default_rng([seed, 0xC0]).random(count) < probability
     return np.maximum.accumulate(np.where(coins, np.arange(count), 0))
@@ -207,7 +210,7 @@ def redrawn_at(count: int, probability: float, seed: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """As in the processes of a pool: another number of threads rounds otherwise, and near a threshold a bit flips."""
+    """Limit torch to one thread, as in the processes of a pool: the number of threads changes the rounding."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -223,7 +226,7 @@ def _tasks(count: int, processes: int) -> list[range]:
 
 @contextlib.contextmanager
 def _pool(work: Work, processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, also when it is interrupted."""
+    """Yield a pool of processes that end with this one, also when it is interrupted."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     # Not `work` itself: a process that can't unpickle what a user's file holds would never read on.
     pool = ProcessPoolExecutor(processes, context, _start, (user_files(), pickle.dumps(work)))
@@ -245,7 +248,7 @@ class _Worker:
         self.work, self.make = work, work.maker()
 
     def make_all(self, rows: Sequence[int]) -> dict[str, str]:
-        """What was wrong with the images that can't be made, by name."""
+        """Make the missing images; return the problems of those that can't be made, by name."""
         problems = {}
         for row in rows:
             if self.work.is_there(row):
@@ -258,7 +261,7 @@ class _Worker:
 
 
 class _Distorted:
-    """Makes the copy of a row."""
+    """Function from a row to its distorted copy; the distortion is set up once per process."""
 
     def __init__(self, work: Copies) -> None:
         self.work = work

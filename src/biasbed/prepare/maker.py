@@ -1,6 +1,6 @@
-"""The contract of what `prepare` makes, by name: a network, images, or a look at what is there.
+"""Contract of makers, which the command `prepare` runs by name: of networks, of images, or the data check.
 
-A maker is one class of one file, of biasbed or of a user's own. It brings its `Settings`; the command takes no others.
+A maker is one class in one file, of biasbed or of a user's own. The command takes the settings of its `Settings` only.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ P = TypeVar("P", bound=PrepareOptions)
 
 
 class Maker(Generic[P]):
-    """One thing that `prepare` can be asked for.
+    """Base of what `prepare` can make.
 
-    Settings: a subclass of `PrepareOptions` with what this maker alone can be told.
+    Settings: a subclass of `PrepareOptions` with this maker's settings.
     """
 
     Settings: ClassVar[type[PrepareOptions]] = PrepareOptions
 
     def __init__(self, options: P, config: Config) -> None:
-        """config: names the images that are meant."""
+        """Keep the settings. config: of the suite whose images are meant."""
         self.options, self.config = options, config
 
     @property
     def name(self) -> str:
-        """What is made, as files are called."""
+        """Name of the product in the names of files."""
         return MAKERS.identifier(self.options.what)
 
     def run(self) -> Path | None:
-        """Do it; the file or folder, where one is made. UsageError for what can't be meant."""
+        """Run the maker; return the file or folder that it makes. Raises UsageError for settings that don't fit."""
         raise NotImplementedError
 
 
-def load(what: str) -> type[Maker[Any]]:
-    """The class of a maker; UsageError where there is none of that name."""
-    found: type[Maker[Any]] = MAKERS.load(what)
-    return found
+def load(name: str) -> type[Maker[Any]]:
+    """Return the class of a maker. Raises UsageError for an unknown name."""
+    maker: type[Maker[Any]] = MAKERS.load(name)
+    return maker
 
 
 @dataclass(frozen=True)
 class WrittenOptions(PrepareOptions):
-    """What can be told to a maker that leaves something behind."""
+    """Settings of makers that write files."""
 
     overwrite: bool = setting(False, "make it anew where it exists with other settings")
 
 
 @dataclass(frozen=True)
 class KeptOptions(WrittenOptions):
-    """What can be told to a maker whose work is kept for a suite's images."""
+    """Settings of makers whose product is kept for a suite's images."""
 
     split: str = setting("train", "whose images: train, or the name of a validation or evaluation set")
 
@@ -72,7 +72,7 @@ K = TypeVar("K", bound=KeptOptions)
 
 
 class KeptMaker(Maker[K]):
-    """Makes something of a suite's images, where the suite looks for it. What is there already is left alone."""
+    """Base of makers whose product is made of a suite's images, where the suite looks for it; it is made only once."""
 
     Settings = KeptOptions
 
@@ -82,16 +82,16 @@ class KeptMaker(Maker[K]):
 
     @functools.cached_property
     def source(self) -> Source:
-        """The images of the split."""
-        found = self._of_split(self.options.split)
-        if found.channels != 3:
-            raise UsageError(f"prepared are images of 3 channels, and those of '{found.name}' have {found.channels}")
-        return found
+        """Images of the split."""
+        source = self._open_split(self.options.split)
+        if source.channels != 3:
+            raise UsageError(f"only images of 3 channels can be prepared: '{source.name}' has {source.channels}")
+        return source
 
-    def _of_split(self, split: str) -> Source:
+    def _open_split(self, split: str) -> Source:
         if split == "train":
             return self.suite.material()
-        sets = {entry.name: entry.source for entry in self.suite.tested}
+        sets = {evaluation_set.name: evaluation_set.source for evaluation_set in self.suite.tested}
         if split not in sets:
             raise UsageError(f"split={split}: '{self.suite.name}' has no such images{nearest(split, ['train', *sets])}")
         return sets[split]
@@ -105,19 +105,22 @@ class KeptMaker(Maker[K]):
         return settle_device(self.config.device, 1)[0]
 
     def run(self) -> Path:
-        """Make it, alone in its folder. Failure for images that can't be read, and for what the machine lacks."""
+        """Make the product under a lock on its folder.
+
+        Raises Failure for images that can't be read, or if the machine lacks memory or disk space.
+        """
         folder = self.store.folder(self.source)
         with exclusive(folder, "prepared"), failures(folder):
             return self.make()
 
     def make(self) -> Path:
-        """Make it where it is not there; the file or folder."""
+        """Make the product unless it exists; return its file or folder."""
         raise NotImplementedError
 
 
 @contextlib.contextmanager
 def failures(folder: Path) -> Iterator[None]:
-    """What the machine lacks, in one line; what is made so far stays."""
+    """Turn a lack of memory or disk space into a Failure of one line. Files that are made so far stay."""
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""Networks that `prepare` makes: trained on a suite's own images, or taken over from the authors' files."""
+"""Makers of networks: trained on a suite's own images, or converted from the authors' files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from biasbed.system.terminal import ProgressBar
 
 @dataclass(frozen=True)
 class NetworkOptions(KeptOptions):
-    """What can be told to the training of a network."""
+    """Settings of the training of a network."""
 
     width: int | Auto = setting("auto", "channels of the first layer of a network that is trained here")
     size: int | Auto = setting("auto", "pixels of the training crops, and of images made with the network")
@@ -39,7 +39,7 @@ class NetworkOptions(KeptOptions):
 
 @dataclass(frozen=True)
 class WeightsOptions(NetworkOptions):
-    """What can be told to a network whose authors published one file."""
+    """Settings of a network whose authors published one file."""
 
     weights: str = setting("none", "file with the authors' weights of the network")
 
@@ -48,32 +48,35 @@ N = TypeVar("N", bound=NetworkOptions)
 
 
 class NetworkMaker(KeptMaker[N]):
-    """A network of one kind (`networks.frozen`)."""
+    """Maker of a network of one kind (`networks.frozen`)."""
 
     Settings = NetworkOptions
     kind: ClassVar[str]
     Training: ClassVar[type[FitOptions]]
-    # Options that say something of the network where it is what was asked for; of images, they say something else.
-    of_itself: ClassVar[tuple[str, ...]] = ("size",)
+    # Options that concern the network only if the network itself is to be made; else they concern images.
+    network_options: ClassVar[tuple[str, ...]] = ("size",)
 
     def train(self, training: FitOptions, tick: Tick, partial: Path) -> PreparedNetwork:
-        """Train it on `self.usable`. partial: a file for its state, from which the same command goes on."""
+        """Train the network on `self.usable`. partial: file for its state, from which the same command continues."""
         raise NotImplementedError
 
-    def given(self) -> dict[str, Any]:
-        """The settings of the training that the options name."""
-        return self._said("width", "steps", "batch_size")
+    def training_settings(self) -> dict[str, Any]:
+        """Return the settings of the training that the options set."""
+        return self._set_options("width", "steps", "batch_size")
 
     def origin(self) -> dict[str, Any]:
-        """What else it was made of, for its file."""
+        """Return what else the network was made of, for its file."""
         return {}
 
     def make(self) -> Path:
-        """The network's file. One that is there is left alone; UsageError where it was made as another command says."""
+        """Make the network unless it exists and return its file.
+
+        Raises UsageError if the existing network was made with other settings.
+        """
         path = self.store.network(self.source, self.kind)
-        asked = self._asked()
-        if path.is_file() and not (self.options.overwrite and self._is_asked_for):
-            if asked and asked != frozen.origin(path).get("asked"):
+        settings = self._settings()
+        if path.is_file() and not (self.options.overwrite and self._is_product):
+            if settings and settings != frozen.origin(path).get("asked"):
                 raise UsageError(
                     f"{path} is there, made with other settings: what={self.kind}_network overwrite=true replaces it"
                 )
@@ -81,63 +84,72 @@ class NetworkMaker(KeptMaker[N]):
             return path
         print(f"preparing the network '{self.kind}'", file=sys.stderr)
         partial = path.with_suffix(".partial")
-        network, origin = self._made(partial)
-        about = {"asked": asked, "source": self.source.name, "source_fingerprint": self.source.fingerprint()}
-        frozen.save(path, self.kind, network, {**origin, **about})
+        network, origin = self._make_network(partial)
+        origin |= {"asked": settings, "source": self.source.name, "source_fingerprint": self.source.fingerprint()}
+        frozen.save(path, self.kind, network, origin)
         partial.unlink(missing_ok=True)
         print(f"done: {path}", file=sys.stderr)
         return path
 
     @property
     def files(self) -> dict[str, Path]:
-        """The authors' files that are given, by option; UsageError where one is not there."""
-        words = {name: getattr(self.options, name) for name in frozen.network_class(self.kind).published}
-        files = {name: Path(word).expanduser() for name, word in words.items() if word != "none"}
-        for name, path in files.items():
-            if not path.is_file():
-                raise UsageError(f"{name}={path}: there is no such file")
+        """Authors' files that the options name, by option. Raises UsageError if one does not exist."""
+        files = {}
+        for name in frozen.network_class(self.kind).published:
+            value = getattr(self.options, name)
+            if value == "none":
+                continue
+            files[name] = Path(value).expanduser()
+            if not files[name].is_file():
+                raise UsageError(f"{name}={files[name]}: there is no such file")
         return files
 
     @functools.cached_property
     def usable(self) -> Source:
-        """The images that can be decoded, where `corrupt` lets others out."""
+        """Images to train on: with `corrupt=skip` only those that can be decoded."""
         return _readable(self.source) if self.config.corrupt == "skip" else self.source
 
     def takes(self, files: Mapping[str, Path]) -> bool:
-        """Whether a network can be trained with these files of the authors', which are not all of them."""
+        """Return True if a network can be trained with only these of the authors' files."""
         return not files
 
     @property
-    def _is_asked_for(self) -> bool:
+    def _is_product(self) -> bool:
+        """True if the command makes this network, and not images with it."""
         return self.options.what == f"{self.kind}_network"
 
-    def _said(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self.options, name) for name in names if getattr(self.options, name) != "auto"}
+    def _set_options(self, *names: str) -> dict[str, Any]:
+        """Return those of the options that are not `auto`."""
+        values = {name: getattr(self.options, name) for name in names}
+        return {name: value for name, value in values.items() if value != "auto"}
 
-    def _asked(self) -> dict[str, Any]:
-        """What the options say of the network, files by their checksums; empty where they say nothing."""
-        names = ("width", "steps", "batch_size", *(self.of_itself if self._is_asked_for else ()))
-        return self._said(*names) | {name: sha256(path) for name, path in self.files.items()}
+    def _settings(self) -> dict[str, Any]:
+        """Return the options that are set for the network, files by their checksums; empty if none is set."""
+        names = ["width", "steps", "batch_size"]
+        if self._is_product:
+            names += self.network_options
+        return self._set_options(*names) | {name: sha256(path) for name, path in self.files.items()}
 
-    def _made(self, partial: Path) -> tuple[PreparedNetwork, dict[str, Any]]:
-        """(network, where it comes from): the authors' from the files given, else trained."""
-        files, wanted = self.files, frozen.network_class(self.kind).published
-        if set(files) == set(wanted):
+    def _make_network(self, partial: Path) -> tuple[PreparedNetwork, dict[str, Any]]:
+        """Return the network and its origin: converted from the authors' files if all are named, else trained."""
+        files, published = self.files, frozen.network_class(self.kind).published
+        if set(files) == set(published):
             network, checksums = frozen.take_over(self.kind, files)
             for option, checksum in checksums.items():
                 print(f"{option}={files[option]}: SHA-256 {checksum}")
             return network, {"files": checksums}
         if not self.takes(files):
-            raise UsageError(f"{self.kind}_network takes {' and '.join(f'{option}=<file>' for option in wanted)}")
+            raise UsageError(f"{self.kind}_network takes {' and '.join(f'{option}=<file>' for option in published)}")
         if len(self.usable) < 2:
             raise UsageError(f"{len(self.usable)} images are too few to train a network on")
-        training = build(self.Training, {**self.given(), "size": self._size(), "seed": self.config.seed})
+        settings = {**self.training_settings(), "size": self._size(), "seed": self.config.seed}
+        training = build(self.Training, settings)
         with ProgressBar(training.total, "step") as bar:
             network = self.train(training, bar.tick, partial)
         return network.cpu(), {**self.origin(), "training": repr(training)}
 
     def _size(self) -> int:
-        """As given, else the short side of the images, at most what training crops from."""
+        """Return the size of training crops: the option, else the images' short side up to what a suite crops from."""
         if self.options.size != "auto":
             return int(self.options.size)
         try:
@@ -148,9 +160,9 @@ class NetworkMaker(KeptMaker[N]):
 
 
 def _readable(source: Source) -> Source:
-    """The images that can be decoded."""
+    """Return the images that can be decoded."""
 
-    def loads(row: int) -> bool:
+    def can_load(row: int) -> bool:
         try:
             source.load(row)
         except CorruptImage:
@@ -160,5 +172,5 @@ def _readable(source: Source) -> Source:
     if not isinstance(source, FolderSource):
         return source
     with ThreadPoolExecutor(8) as pool:
-        rows = [row for row, good in enumerate(pool.map(loads, range(len(source)))) if good]
+        rows = [row for row, is_readable in enumerate(pool.map(can_load, range(len(source)))) if is_readable]
     return source if len(rows) == len(source) else source.subset(rows, source.name)

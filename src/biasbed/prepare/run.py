@@ -1,4 +1,4 @@
-"""The command `prepare`: what is asked for, and of which images."""
+"""Command `prepare`: finds the maker and its settings, and runs it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from biasbed.system.processes import interruptible
 
 
 def prepare(flags: Mapping[str, Any]) -> Path | None:
-    """Prepare what the flags ask for; returns the file or folder. What is there already is left alone.
+    """Run the maker that `what` names; return the file or folder that it makes. An existing product is kept.
 
-    what=check prints what is there instead, and returns nothing. Raises UsageError for what can't be meant, Failure for
+    what=check prints a table instead and returns None. Raises UsageError for settings that don't fit, Failure for
     images that can't be read.
     """
-    what = str(flags.get("what", "none"))
-    if what == "none":
+    name = str(flags.get("what", "none"))
+    if name == "none":
         raise UsageError(f"say what to prepare: what=<{', '.join(MAKERS)}>")
     from biasbed.prepare.maker import load
 
-    maker = load(what)
-    known = specs(maker.Settings)
-    options = build(maker.Settings, {name: value for name, value in flags.items() if name in known})
-    config = _config({name: value for name, value in flags.items() if name not in known and value != "auto"})
+    maker = load(name)
+    own_names = specs(maker.Settings)
+    options = build(maker.Settings, {flag: value for flag, value in flags.items() if flag in own_names})
+    suite_flags = {flag: value for flag, value in flags.items() if flag not in own_names}
+    config = _config({flag: value for flag, value in suite_flags.items() if value != "auto"})
     with interruptible():
         return maker(options, config).run()
 
 
-def _config(given: Mapping[str, Any]) -> Config:
-    """The settings of the suite that is meant; UsageError for an unknown or wrong flag."""
-    name, suite = suites.choose_suite(given)
-    flags = {**given, "suite": name}
+def _config(flags: Mapping[str, Any]) -> Config:
+    """Return the settings of the suite that the flags choose. Raises UsageError for an unknown or wrong flag."""
+    name, suite = suites.choose_suite(flags)
+    flags = {**flags, "suite": name}
     return build(suite.Settings, layered([suite.usual(flags), flags]))

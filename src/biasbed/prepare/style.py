@@ -26,10 +26,10 @@ from biasbed.tasks import MULTI_CLASS, MultiLabel
 log = logging.getLogger(__name__)
 
 WIDTH = 16  # for which the default rate is good; wider networks take a smaller one
-CLASSIFICATION = 0.005  # weight of the classes' loss while the encoder is trained, that of each reconstruction being 1
-MIRRORED = (27, 20, 13, 0)  # where the decoder goes on from relu1_1, relu2_1, relu3_1 and relu4_1
+CLASSIFICATION = 0.005  # weight of the class loss while the encoder is trained; each reconstruction has weight 1
+MIRRORED = (27, 20, 13, 0)  # decoder layers that continue from relu1_1, relu2_1, relu3_1 and relu4_1
 CALIBRATION_BATCHES = 8
-STYLES = 2**32  # added to the seed of the style images, far from the seeds that users count up
+STYLES = 2**32  # added to the seed for style images; far from seeds that users choose
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StyleTraining(FitOptions):
     """The defaults take a minute and a half on one core for images of 40 pixels."""
 
     width: int = setting(WIDTH, "channels of the first layer (authors: 64)", ge=8)
-    encoder_steps: int = setting(1200, "training steps of encoder and decoder, where no encoder is given", ge=0)
+    encoder_steps: int = setting(1200, "training steps of encoder and decoder if no encoder is given", ge=0)
     steps: int = setting(900, "training steps of the decoder alone (authors: 160,000)", ge=1)
     batch_size: int = setting(8, "images per step (authors)", ge=1)
     lr: float = setting(1.5e-3, "highest learning rate of Adam, for a width of 16 (authors: 1e-4, for 64)", gt=0)
@@ -55,33 +55,35 @@ AUTHORS_STYLE = {"width": 64, "encoder_steps": 0, "lr": 4e-4, "style_weight": 10
 
 @dataclass(frozen=True)
 class StyleOptions(NetworkOptions):
-    """What can be told to the maker of a style network."""
+    """Settings of the maker of a style network."""
 
     encoder: str = setting("none", "file with the weights of AdaIN's VGG encoder")
     decoder: str = setting("none", "file with the weights of AdaIN's decoder")
     styles: str = setting("auto", "folder of style images (auto: the images themselves)")
 
     def style_images(self) -> Source | None:
-        """All images under the folder of style images; None for `auto`."""
+        """Return all images under the folder of style images; None for `auto`."""
         return None if self.styles == "auto" else open_flat(Path(self.styles).expanduser(), "styles")
 
 
 class StyleNetwork(NetworkMaker[StyleOptions]):
-    """AdaIN's encoder and decoder."""
+    """Maker of AdaIN's encoder and decoder."""
 
     Settings = StyleOptions
     kind = "style"
     Training = StyleTraining
-    of_itself = ("size", "styles")
+    network_options = ("size", "styles")
 
     def takes(self, files: Mapping[str, Path]) -> bool:
         return set(files) <= {"encoder"}
 
-    def given(self) -> dict[str, Any]:
-        values = super().given()
+    def training_settings(self) -> dict[str, Any]:
+        settings = super().training_settings()
         if self.files:
-            return {**AUTHORS_STYLE, **values}
-        return values | ({"encoder_steps": values["steps"]} if "steps" in values else {})
+            return {**AUTHORS_STYLE, **settings}
+        if "steps" in settings:
+            settings["encoder_steps"] = settings["steps"]
+        return settings
 
     def origin(self) -> dict[str, Any]:
         return {"styles": (self.options.style_images() or self.usable).fingerprint()}
@@ -102,13 +104,13 @@ def train_style(
     resume: Path | None = None,
     encoder: Mapping[str, Tensor] | None = None,
 ) -> StyleTransfer:
-    """A style network for images like those of `content`, in eval mode, frozen, on `device`.
+    """Train a style network for images like those of `content`; return it in eval mode, frozen, on `device`.
 
     styles: images whose style is taken; None takes that of the content's other images.
-    encoder: the authors' normalised VGG-19 (width 64), to which a decoder is trained. Without it, see `train_encoder`.
-        Either way the encoder is fixed while the decoder learns from content and style loss.
-    On a CPU, the same options give the same weights. `tick` is told of `encoder_steps`, if no encoder is given, and of
-    `steps`. For `resume` and what is raised, see `training.fit`; UsageError for images of less than 9 pixels.
+    encoder: the authors' normalised VGG-19 (width 64), for which a decoder is trained. Without it, see `train_encoder`.
+        The encoder is fixed while the decoder learns from content and style loss.
+    On a CPU, the same options give the same weights. `tick` counts the `encoder_steps`, if no encoder is given, and the
+    `steps`. For `resume` and errors, see `fit`. Raises UsageError for images of less than 9 pixels.
     """
     with keyed_randomness(options.seed):
         network = StyleTransfer(width=options.width, size=options.size)
@@ -152,9 +154,8 @@ def train_decoder(
         )
 
     def loss(pair: tuple[Tensor, Tensor | None], generator: torch.Generator) -> Tensor:
-        images, style = (None if side is None else side.to(device) for side in pair)
-        assert images is not None
-        terms = torch.stack(losses(network, images, style))
+        images, style = pair
+        terms = torch.stack(losses(network, images.to(device), None if style is None else style.to(device)))
         seen[:] = [*seen[-99:], terms.detach()]
         return (terms * terms.new_tensor([1, options.style_weight, options.reconstruction_weight])).sum()
 
@@ -165,28 +166,28 @@ def train_decoder(
 
 
 def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Content, style and reconstruction loss of images [N,3,H,W] and [N,3,H',W'] in [0,1].
+    """Return content, style and reconstruction loss of images [N,3,H,W] and [N,3,H',W'] in [0,1].
 
-    Content (equation 12): how far relu4_1 of the decoded image is from the features that it was decoded from. Style
-    (equation 13): how far its means and standard deviations are from the style's in relu1_1 to relu4_1. Reconstruction:
-    how far the decoded features of the content are from the content (mean squared difference; not the authors').
-    style: None takes each image's neighbour in the batch, whose features are there already.
+    Content (equation 12): difference between relu4_1 of the decoded image and the features that it was decoded from.
+    Style (equation 13): difference between its means and standard deviations and those of the style in relu1_1 to
+    relu4_1. Reconstruction: difference between the content and its decoded features (not the authors'). All are mean
+    squared differences. style: None takes each image's neighbour in the batch, whose features are computed already.
     """
     with torch.no_grad():
-        own = network.features(content)
+        content_features = network.features(content)
         if style is None:
-            wanted = [(mean.roll(1, 0), std.roll(1, 0)) for mean, std in map(moments, own)]
+            style_moments = [(mean.roll(1, 0), std.roll(1, 0)) for mean, std in map(moments, content_features)]
         else:
-            wanted = [moments(f) for f in network.features(style)]
-        target = restyle(own[-1], moments(own[-1]), wanted[-1])
-    styled, plain = network.decode(torch.cat([target, own[-1]])).chunk(2)
-    found = network.features(styled)
-    distances = [
-        functional.mse_loss(ours, theirs)
-        for f, theirs_of_f in zip(found, wanted, strict=True)
-        for ours, theirs in zip(moments(f), theirs_of_f, strict=True)
-    ]
-    content_loss = functional.mse_loss(found[-1], target)
+            style_moments = [moments(features) for features in network.features(style)]
+        deepest = content_features[-1]
+        target = restyle(deepest, moments(deepest), style_moments[-1])
+    styled, plain = network.decode(torch.cat([target, deepest])).chunk(2)
+    styled_features = network.features(styled)
+    distances = []
+    for features, (style_mean, style_std) in zip(styled_features, style_moments, strict=True):
+        mean, std = moments(features)
+        distances += [functional.mse_loss(mean, style_mean), functional.mse_loss(std, style_std)]
+    content_loss = functional.mse_loss(styled_features[-1], target)
     return content_loss, torch.stack(distances).sum(), _error(plain, content)
 
 
@@ -194,7 +195,7 @@ def losses(network: StyleTransfer, content: Tensor, style: Tensor | None = None)
 
 
 class Autoencoder(nn.Module):
-    """A style network with a linear classifier on its averaged features."""
+    """Style network with a linear classifier on its averaged features."""
 
     def __init__(self, network: StyleTransfer, num_outputs: int) -> None:
         super().__init__()
@@ -204,7 +205,7 @@ class Autoencoder(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(Logits [N,K], errors [4] of the images decoded from relu1_1 to relu4_1)."""
+        """Return logits [N,K] and the errors [4] of the images decoded from relu1_1 to relu4_1."""
         features = self.network.features(x)
         errors = [_error(self.network.decoder[k:](f), x) for k, f in zip(MIRRORED, features, strict=True)]
         return self.head(features[-1].mean((2, 3))), torch.stack(errors)
@@ -218,11 +219,11 @@ def train_encoder(
     tick: Tick,
     resume: Path | None,
 ) -> None:
-    """Train encoder and decoder to keep the images and to tell their classes apart, then normalise the encoder.
+    """Train encoder and decoder to reconstruct the images and classify them, then normalise the encoder.
 
-    VGG learnt from a million images of a thousand classes. From few classes a narrow one keeps what tells those apart
-    and nothing else: no colour, and no shape where textures do. So each of the four resolutions has to be decodable
-    too, the shallow ones of which are learnt at once and lead the deep ones.
+    VGG learnt from a million images of a thousand classes. With few classes, a narrow encoder keeps only what separates
+    them: no colour, and no shape if textures suffice. Therefore each of the four resolutions must be decodable, too.
+    The shallow ones are learnt at once and guide the deep ones.
     """
     y, task = torch.from_numpy(source.y), MULTI_CLASS if source.y.ndim == 1 else MultiLabel()
     with keyed_randomness(options.seed):
@@ -250,10 +251,10 @@ def train_encoder(
 def initialise(network: StyleTransfer) -> None:
     """Draw weights with which colours pass through encoder and decoder, from the global generator.
 
-    The first layer keeps the three colours and their complements, both of which no rectifier cuts; what comes
-    next starts as the identity on the channels it has (Zagoruyko and Komodakis 2017), plus little noise, and random
-    filters (He et al. 2015) on those it adds; the last layer puts colours and complements together. So training begins
-    with coarse pictures instead of grey.
+    The first layer keeps the three colours and their complements, which no rectifier cuts. Each middle layer starts as
+    the identity on the channels it has (Zagoruyko and Komodakis 2017) plus little noise, with random filters (He et al.
+    2015) on those it adds. The last layer combines colours and complements. Training so begins with coarse pictures
+    instead of grey.
     """
     convs: list[Any] = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     colours, first, *middle, last = convs
@@ -278,11 +279,11 @@ def initialise(network: StyleTransfer) -> None:
 def normalise(network: StyleTransfer, images: Tensor) -> None:
     """Scale the encoder's weights so that each layer's rectified maps have mean 1 over `images`; decoded images stay.
 
-    As in the "normalised" VGG (Gatys, Ecker and Bethge, CVPR 2016, section 2), which makes distances in all layers
-    comparable. There every filter is scaled; a narrow network has filters that hardly ever fire, so here every layer.
+    As in the "normalised" VGG (Gatys, Ecker and Bethge, CVPR 2016, section 2), this makes distances in all layers
+    comparable. There every filter is scaled; here every layer, because a narrow network has filters that hardly fire.
     """
     layers: list[Any] = list(network.encoder[: TAPS[-1] + 1])
-    x, scale = images, 1.0  # the layer's input is smaller by `scale` than it was before anything was scaled
+    x, scale = images, 1.0  # the layer's input is smaller by `scale` than without scaling
     for number, layer in enumerate(layers):
         if number and hasattr(layer, "weight"):
             mean = float(functional.relu(layer(x * scale)).mean()) or 1.0
@@ -295,6 +296,6 @@ def normalise(network: StyleTransfer, images: Tensor) -> None:
 
 
 def _error(made: Tensor, image: Tensor) -> Tensor:
-    """Mean squared difference, without the rows and columns that decoding adds."""
+    """Return the mean squared difference without the rows and columns that decoding adds."""
     height, width = image.shape[-2:]
     return functional.mse_loss(made[..., :height, :width], image)

@@ -34,17 +34,17 @@ class Stylization:
     device: str = "cpu"
 
     def redraw(self, generator: torch.Generator) -> None:
-        """Nothing: the network stays as it is."""
+        """Do nothing: the network stays as it is."""
 
     @torch.inference_mode()
     def __call__(self, image: Tensor, generator: torch.Generator) -> Tensor:
-        """[3,H,W] in [0,1] -> the same in another style; passes over style images that can't be read."""
+        """Return an image [3,H,W] in [0,1] in another style; style images that can't be read are skipped."""
         pictures = (image, self._style(generator))
         content, style = (shrink(picture, self.size)[None].to(self.device) for picture in pictures)
         return self.network.transfer(content, style, self.alpha)[0].clamp(0, 1).cpu()
 
     def _style(self, generator: torch.Generator) -> Tensor:
-        """A style image drawn at random, else the next that can be read; Failure where none can."""
+        """Return a style image drawn at random, or the next that can be read. Raises Failure if none can."""
         first = int(torch.randint(len(self.styles), (), generator=generator))
         for row in (*range(first, len(self.styles)), *range(first)):
             with contextlib.suppress(CorruptImage):
@@ -54,13 +54,13 @@ class Stylization:
 
 @dataclass(frozen=True)
 class StylizedOptions(StyleOptions, ImagesOptions):
-    """What can be told to the maker of stylized images, and to that of their network where it has to be made first."""
+    """Settings of the maker of stylized images, and of their network if it has to be made first."""
 
     alpha: float = setting(1.0, "strength of the style (AdaIN, eq. 14)", ge=0, le=1)
 
 
 class StylizedImages(ImagesMaker[StylizedOptions]):
-    """Every image in the style of another."""
+    """Maker of a copy of every image in the style of another one."""
 
     Settings = StylizedOptions
     network = "style"

@@ -29,7 +29,7 @@ class EDSRTraining(FitOptions):
 
 
 class EDSRNetwork(NetworkMaker[WeightsOptions]):
-    """The super-resolution network."""
+    """Maker of the super-resolution network."""
 
     Settings = WeightsOptions
     kind = "edsr"
@@ -47,13 +47,13 @@ def train_edsr(
     tick: Tick = lambda count: None,
     resume: Path | None = None,
 ) -> EDSR:
-    """A network of the given width that enlarges patches of the images, in eval mode, on `device`.
+    """Train a network that enlarges patches of the images; return it in eval mode on `device`.
 
-    Minimises the absolute difference to the patch, given the patch at a quarter of its size (bicubic, antialiased). The
-    network's own `size`, that of the images made with it, is twice `options.size`: images are distorted at half of
-    their resolution (authors: 128 pixels of about 400), as a quarter of small ones shows nothing. On a CPU, the same
-    options give the same weights. For `tick`, `resume` and what is raised, see `training.fit`;
-    UsageError for images of less than 4 pixels.
+    It minimises the absolute difference to the patch, given the patch at a quarter of its size (bicubic, antialiased).
+    The network's `size`, that of the images made with it, is twice `options.size`: images are distorted at half of
+    their resolution (authors: 128 pixels of about 400), because a quarter of a small image shows nothing. On a CPU, the
+    same options give the same weights. For `tick`, `resume` and errors, see `fit`. Raises UsageError for images of less
+    than 4 pixels.
     """
     with keyed_randomness(options.seed):
         network = EDSR(ENLARGEMENT * options.size, options.width)
@@ -78,6 +78,6 @@ def train_edsr(
 
 
 def shrunk(images: Tensor) -> Tensor:
-    """A quarter of the size: [N,3,4h,4w] in [0,255] to [N,3,h,w]."""
+    """Reduce images [N,3,4h,4w] in [0,255] to a quarter of their size, [N,3,h,w]."""
     size = [length // SCALE for length in images.shape[-2:]]
     return functional.interpolate(images, size, mode="bicubic", antialias=True).clamp(0, RANGE)

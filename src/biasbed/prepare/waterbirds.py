@@ -1,4 +1,4 @@
-"""Waterbirds, composed of birds that are cut out and put before places (Sagawa et al. 2020, appendix C.1)."""
+"""Waterbirds, composed of birds that are cut out and put before backgrounds (Sagawa et al. 2020, appendix C.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from biasbed.datasets.biased import DATA_SETS
 from biasbed.datasets.tables import refuse_missing
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
-from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, located, planned
+from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, assign, find_originals
 from biasbed.prepare.images import PooledOptions, SingleFiles, complete, missing, same_settings
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
@@ -36,7 +36,7 @@ COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")  #
 
 @dataclass(frozen=True)
 class WaterbirdsOptions(PooledOptions, WrittenOptions):
-    """What can be told to the composer; which severity and seed, `data.severity` and `data.seed` say."""
+    """Settings of the composer. Severity and seed are `data.severity` and `data.seed`."""
 
     cub: str = setting("auto", "folder of CUB-200-2011, with segmentations in it or beside it (auto: below data_dir)")
     places: str = setting("auto", "folder of Places365's training images (auto: below data_dir)")
@@ -45,13 +45,13 @@ class WaterbirdsOptions(PooledOptions, WrittenOptions):
 
 @dataclass(frozen=True)
 class Composition(SingleFiles):
-    """The images that are to be made of one severity and seed."""
+    """Images to be made of one severity and seed."""
 
     rows: Sequence[Composed]
-    birds: Path  # the folders that paths are relative to
+    birds: Path  # folders of the originals, which paths are relative to
     masks: Path
     scenes: Path
-    folder: Path  # where they go
+    folder: Path  # of the composed images
     format: str
 
     @property
@@ -65,52 +65,53 @@ class Composition(SingleFiles):
         return self.compose
 
     def compose(self, row: int) -> Tensor:
-        """The image of a row [3,H,W] uint8; CorruptImage where one of its three can't be read."""
-        wanted = self.rows[row]
-        bird, scene = _pixels(self.birds / wanted.bird.image), _pixels(self.scenes / wanted.scene)
-        path = self.masks / mask_of(wanted.bird.image)
+        """Return the image of a row [3,H,W] uint8. Raises CorruptImage if one of its three originals can't be read."""
+        image = self.rows[row]
+        bird, scene = _pixels(self.birds / image.bird.image), _pixels(self.scenes / image.scene)
+        path = self.masks / mask_of(image.bird.image)
         mask = _pixels(path)
         if mask.shape != bird.shape:
             sizes = [f"{pixels.shape[1]} x {pixels.shape[0]}" for pixels in (mask, bird)]
             raise CorruptImage(f"the segmentation {path} is {sizes[0]} pixels large, its bird {sizes[1]}")
-        return torch.from_numpy(composed(bird, mask, fitted(scene, bird.shape[1], bird.shape[0]))).permute(2, 0, 1)
+        return torch.from_numpy(blend(bird, mask, cover(scene, bird.shape[1], bird.shape[0]))).permute(2, 0, 1)
 
     def table(self, skipped: Sequence[str]) -> str:
-        """`metadata.csv`, without those that could not be made."""
+        """Return the text of `metadata.csv`, without the images that were skipped."""
         left_out, text = set(skipped), io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(COLUMNS)
         for name, row in zip(self.names, self.rows, strict=True):
             if name not in left_out:
-                table.writerow([row.bird.number, name, row.bird.y, row.split, row.place, f"/{row.scene}"])
+                table.writerow([row.bird.number, name, row.bird.y, row.split, row.kind, f"/{row.scene}"])
         return text.getvalue()
 
-    def manifest(self, what: str, severity: float, seed: int) -> ImagesManifest:
-        """Of what is to be made, with fingerprints of all that it is made of."""
+    def manifest(self, maker: str, severity: float, seed: int) -> ImagesManifest:
+        """Return the manifest of the images, with fingerprints of all originals."""
         y = np.array([row.bird.y for row in self.rows], dtype=np.int64)
         images = {
             "birds": (self.birds, [row.bird.image for row in self.rows]),
             "segmentations": (self.masks, [mask_of(row.bird.image) for row in self.rows]),
             "places": (self.scenes, [row.scene for row in self.rows]),
         }
-        prints = {
-            name: FolderSource(name=name, classes=CLASSES, y=y, ids=ids, root=root).fingerprint()
-            for name, (root, ids) in images.items()
-        }
-        settings: dict[str, Any] = {"severity": severity, "seed": seed, **prints}
-        return ImagesManifest(what, CUB.name, prints["birds"], len(self.rows), self.format, settings)
+        settings: dict[str, Any] = {"severity": severity, "seed": seed}
+        for name, (root, ids) in images.items():
+            settings[name] = FolderSource(name=name, classes=CLASSES, y=y, ids=ids, root=root).fingerprint()
+        return ImagesManifest(maker, CUB.name, settings["birds"], len(self.rows), self.format, settings)
 
 
 class WaterbirdsMaker(Maker[WaterbirdsOptions]):
-    """Composes the data set `waterbirds_ac` at one severity, where its reader looks for it."""
+    """Maker of the data set `waterbirds_ac` at one severity, in the folder where its reader looks for it."""
 
     Settings = WaterbirdsOptions
 
     def run(self) -> Path:
-        """Make what is not there yet; the folder. UsageError for what is missing, Failure for what can't be read."""
+        """Compose the missing images and return their folder.
+
+        Raises UsageError if originals are missing, Failure if some can't be read.
+        """
         suite = suites.make_suite(self.config)
-        wanted = DATA_SETS.identifier(self.config.train)
-        if not isinstance(self.config, DebiasingSettings) or wanted not in ("auto", ComposedWaterbirds.name):
+        train = DATA_SETS.identifier(self.config.train)
+        if not isinstance(self.config, DebiasingSettings) or train not in ("auto", ComposedWaterbirds.name):
             raise UsageError(f"what={self.name} composes train={ComposedWaterbirds.name} of suite=debiasing, no other")
         data = self.config.data
         severity = SEVERITY if data.severity == "auto" else float(data.severity)
@@ -120,11 +121,11 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
             return self._make(work, work.manifest(self.name, severity, data.seed))
 
     def _work(self, data_dir: Path, folder: Path, severity: float, seed: int) -> Composition:
-        """What is to be made of what is there; nothing is written."""
+        """Return the images to be made from the originals; nothing is written."""
         cub, places = CUB(), Places()
-        birds = located(cub, "cub", self.options.cub, data_dir)
-        scenes = located(places, "places", self.options.places, data_dir)
-        rows = planned(cub.birds(birds), places.scenes(scenes), severity, seed)
+        birds = find_originals(cub, "cub", self.options.cub, data_dir)
+        scenes = find_originals(places, "places", self.options.places, data_dir)
+        rows = assign(cub.birds(birds), places.scenes(scenes), severity, seed)
         masks = cub.segmentations(birds)
         refuse_missing(birds / "images", [row.bird.image for row in rows], "images of images.txt")
         refuse_missing(masks, [mask_of(row.bird.image) for row in rows], "birds' segmentations")
@@ -146,23 +147,23 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
 
 
 def mask_of(image: str) -> str:
-    """The file of a bird's segmentation, as its image is called."""
+    """Return the path of a bird's segmentation: that of its image with another suffix."""
     return str(PurePosixPath(image).with_suffix(".png"))
 
 
-def composed(bird: np.ndarray, mask: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The bird before the place: each times its share by the soft mask, rounded, and added. All [H,W,3] uint8."""
+def blend(bird: np.ndarray, mask: np.ndarray, scene: np.ndarray) -> np.ndarray:
+    """Return the bird before the scene: each is weighted by the soft mask and rounded. All [H,W,3] uint8."""
     share = mask / 255
-    # Two halves would round up to 256 together, but of shares of 255 there are none.
-    return np.round(bird * share).astype(np.uint8) + np.round(place * (1 - share)).astype(np.uint8)
+    # The sum would overflow if both parts rounded up from a half, but shares of 255 have no halves.
+    return np.round(bird * share).astype(np.uint8) + np.round(scene * (1 - share)).astype(np.uint8)
 
 
-def fitted(place: np.ndarray, width: int, height: int) -> np.ndarray:
-    """The middle of a place, of which as much as its shape allows is resized to a size (Lanczos) [height,width,3].
+def cover(scene: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Return the largest central crop of this aspect ratio, resized (Lanczos): [height,width,3].
 
-    One that is too small either way is enlarged first, in whole pixels. place: [h,w,3] uint8.
+    A scene that is too small either way is enlarged first, in whole pixels. scene: [h,w,3] uint8.
     """
-    image = Image.fromarray(place)
+    image = Image.fromarray(scene)
     if image.width < width or image.height < height:
         image = image.resize(_covering(image.width, image.height, width, height), Image.Resampling.LANCZOS)
     left = top = 0
@@ -175,11 +176,13 @@ def fitted(place: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 def _covering(old_width: int, old_height: int, width: int, height: int) -> tuple[int, int]:
-    """The size of the same shape that just covers another: as wide as it, or as high where that is not enough."""
+    """Return the smallest size of the old aspect ratio that covers the new size."""
     by_width = int(width / old_width * old_height)
-    return (width, by_width) if by_width >= height else (max(width, int(height / old_height * old_width)), height)
+    if by_width >= height:
+        return width, by_width
+    return max(width, int(height / old_height * old_width)), height
 
 
 def _pixels(path: Path) -> np.ndarray:
-    """[H,W,3] uint8; CorruptImage where it can't be read."""
+    """Return an image file's pixels [H,W,3] uint8. Raises CorruptImage if it can't be read."""
     return np.ascontiguousarray(open_file(path).pixels().permute(1, 2, 0).numpy())
