@@ -181,7 +181,7 @@ def test_outputs_may_have_names(tmp_path: Path) -> None:
         ("outputs: 3\nmaps: [{classes: {a: [], b: 2}}]", "'a' has no outputs"),
         ("outputs: 3\nmaps: [{classes: {a: , b: 2}}]", "'a' has no outputs"),
         ("outputs: 3\nmaps: [{classes: {a: [0, 1], b: 1}}]", "output 1 is given to 'a' and to 'b'"),
-        ("outputs: 3\nmaps: [{classes: {a: 1.5}}]", "has the output '1.5'"),
+        ("outputs: 3\nmaps: [{classes: {a: 1.5}}]", "has the unknown output '1.5'"),
         ("outputs: 3\nmaps: [{classes: {a: jet}}]", "give numbers from 0 to 2"),
         ("outputs: [jet, car]\nmaps: [{classes: {a: jets}}]", "did you mean 'jet'"),
         ("outputs: 3\nmaps: [{classes: {no: 1}}]", "'no' without quotes is false in YAML: put it in quotes"),

@@ -1,8 +1,8 @@
-"""Results of papers, as package data, imported as tracked runs: new methods are compared with them like with any runs.
+"""Published results of papers as package data, imported as tracked runs and compared like any other runs.
 
-A paper that lists its runs is a `PaperOfRuns` (biasbed.py). One that prints means, with or without a spread, is
-`<name>.yaml`, which says what they are, and `<name>.csv` with the numbers (cells.py): nothing else is to be written.
-What DomainBed's own code has left of a sweep is read here too (sweeps.py, sweep_runs.py).
+A paper that lists its runs is a `PaperOfRuns` (biasbed.py). One that prints means, with or without a spread, consists
+of `<name>.yaml`, which describes them, and `<name>.csv` with the numbers (cells.py); it needs no code. Sweeps of
+DomainBed's own code are read here too (sweeps.py, sweep_runs.py).
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ EXPERIMENT = "biasbed-published"
 
 
 def names() -> tuple[str, ...]:
-    """Every paper."""
+    """Return the names of all papers."""
     return BIASBED.name, *cells.names()
 
 
 def find(name: str) -> Paper:
-    """The paper of this name; UsageError with the nearest one, Failure where its files are wrong."""
+    """Return a paper. Raises UsageError for an unknown name, Failure if its files are wrong."""
     if name not in names():
-        others = "or a file that export wrote (.zip), or a sweep's folder or CSV"
-        raise UsageError(f"unknown source '{name}'{nearest(name, names())}, {others}")
+        alternatives = "or a file that export wrote (.zip), or a sweep's folder or CSV"
+        raise UsageError(f"unknown source '{name}'{nearest(name, names())}, {alternatives}")
     return BIASBED if name == BIASBED.name else cells.read(name)
 
 
 def import_runs(source: str, tracking_uri: str = "auto") -> int:
-    """Logs a paper's runs to the tracking server and returns how many were new; those that are there stay as they are.
+    """Log a paper's runs to the tracking server and return how many were new; existing ones are not changed.
 
-    One MLflow run per selection rule, algorithm and run; of a paper without runs, per rule and row. Raises UsageError
-    for an unknown paper, Failure where the server fails; an import that was cut short is completed by the next one.
+    There is one MLflow run per selection rule, algorithm and run; for a paper without runs, per rule and row. An
+    interrupted import is completed by the next one. Raises UsageError for an unknown paper, Failure if the server
+    fails.
     """
     paper = find(source)
     from biasbed.tracking.server import experiment_id, guarded, resolve_uri, writer
@@ -64,7 +65,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
 
 
 def _clear_unfinished(server: str, source: Paper) -> set[str]:
-    """Run keys that are there; deletes what an import that was cut short left behind."""
+    """Delete unfinished runs of an interrupted import and return the run keys of the others."""
     from biasbed.tracking.claims import ended
 
     runs = ended(server, kind="published", study=source.study)

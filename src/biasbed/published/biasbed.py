@@ -1,4 +1,4 @@
-"""The BiasBed paper: every run of it, under two selection rules."""
+"""BiasBed paper (Kalischek et al. 2023): all of its runs under two selection rules."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from biasbed.published.paper import Paper, PublishedRun
 
 @dataclass(frozen=True)
 class PaperOfRuns(Paper):
-    """A paper that lists its runs.
+    """Paper that lists its runs.
 
-    Its CSV: selection, algorithm, run, dataset, accuracy in percent, its deviation over the epochs that were averaged.
+    Columns of its CSV: selection, algorithm, run, dataset, accuracy in percent, and its standard deviation over the
+    epochs that were averaged.
     """
 
     file: str
-    rules: Mapping[str, tuple[str, int]]  # rule as the CSV names it -> selection rule, n
+    rules: Mapping[str, tuple[str, int]]  # rule in the CSV -> (selection rule, n)
 
     def runs(self) -> list[PublishedRun]:
-        """Every run; ValueError where the file lacks a set or gives one twice."""
+        """Return every run. Raises ValueError if the file lacks a set of a run or has one twice."""
         text = importlib.resources.files(__package__).joinpath(self.file).read_text(encoding="utf-8")
         scores: dict[tuple[str, str, str], dict[str, float]] = {}
         deviations: dict[tuple[str, str, str], dict[str, float]] = {}
         for row in csv.DictReader(text.splitlines()):
             key = (row["selection"], row["algorithm"], row["run"])
-            own = scores.setdefault(key, {})
-            if row["dataset"] in own:
+            run_scores = scores.setdefault(key, {})
+            if row["dataset"] in run_scores:
                 raise ValueError(f"{self.file}: {row['algorithm']} run {row['run']} has two values on {row['dataset']}")
-            own[row["dataset"]] = round(float(row["accuracy"]) / 100, 9)
+            run_scores[row["dataset"]] = round(float(row["accuracy"]) / 100, 9)
             if row["std_over_epochs"]:
                 deviations.setdefault(key, {})[row["dataset"]] = round(float(row["std_over_epochs"]) / 100, 9)
-        names = {entry.name for entry in self.protocol.sets}
-        for (_, algorithm, number), own in scores.items():
-            if set(own) != names:
+        names = {set_record.name for set_record in self.protocol.sets}
+        runs = []
+        for key, run_scores in scores.items():
+            rule, algorithm, number = key
+            if set(run_scores) != names:
                 raise ValueError(f"{self.file}: {algorithm} run {number} has not exactly the sets {sorted(names)}")
-        return [
-            PublishedRun(*self.rules[rule], algorithm, number, own, {"std_over_epochs": deviations.get(key, {})})
-            for key, own in scores.items()
-            for rule, algorithm, number in [key]
-        ]
+            further = {"std_over_epochs": deviations.get(key, {})}
+            runs.append(PublishedRun(*self.rules[rule], algorithm, number, run_scores, further))
+        return runs
 
 
 def _sixteen(name: str, images: int, source_images: str | None = None) -> record.SetRecord:
@@ -57,8 +58,8 @@ def _thousand(name: str, images: int, made_by: str | None, source_images: str | 
 
 
 # Silhouettes, edges and cue conflicts were made from the same 160 photographs (Geirhos et al. 2019), the test images of
-# Stylized-ImageNet from those of ImageNet. Which images DeepAugment's two sets show is not stated: 0 images stands for
-# unknown.
+# Stylized-ImageNet from those of ImageNet. The paper does not state which images DeepAugment's two sets show: 0 images
+# stands for unknown.
 BIASBED = PaperOfRuns(
     name="biasbed",
     citation="Kalischek, Caye Daudt, Peters, Furrer, Wegner, Schindler: BiasBed - Rigorous Texture Bias Evaluation. "

@@ -1,8 +1,8 @@
-"""Papers that print means in place of runs: `<name>.yaml` says what they are (description.py), `<name>.csv` has them.
+"""Papers that print means instead of runs: `<name>.yaml` describes the numbers (description.py), `<name>.csv` has them.
 
-The CSV has a line for each number, as it is printed: `selection` (where there are rules), `row`, `column`, `measure`
-(where several are printed of a column), `value`, `spread` (where there is one; empty where the paper lacks it), `n`
-(where it is not the same for all). What a row was not tested on has no line.
+The CSV has a line for each printed number. Its columns are `selection` (if there are rules), `row`, `column`, `measure`
+(if a column has several), `value`, `spread` (if the paper prints spreads; empty if it lacks one), `n` (if numbers of
+runs differ). A column that a row was not tested on has no line.
 """
 
 from __future__ import annotations
@@ -27,91 +27,96 @@ DESCRIPTION, NUMBERS = ".yaml", ".csv"
 PRINTED = re.compile(r"-?[0-9]+(?:\.([0-9]+))?")
 
 ColumnMeasure = tuple[str, str]  # column, measure
-Cells = Mapping[
-    tuple[str, str], Mapping[ColumnMeasure, Mapping[str, float]]
-]  # selection, row -> place -> what -> stored value
+RowCells = Mapping[ColumnMeasure, Mapping[str, float]]  # values: `value`, and those of `measures.SUMMARY`
+Cells = Mapping[tuple[str, str], RowCells]  # keyed by (selection, row)
 
 
 @dataclass(frozen=True)
 class PaperOfCells(Paper):
-    """A paper that prints means."""
+    """Paper that prints means."""
 
     description: Description
     cells: Cells
 
     def runs(self) -> list[PublishedRun]:
-        """One for each row and rule."""
+        """Return one run for each row and rule."""
         return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]
 
-    def _run(self, selection: str, row: str, cells: Mapping[ColumnMeasure, Mapping[str, float]]) -> PublishedRun:
-        words, rule = self.description.rows.get(row), self.description.rules.get(selection)
-        columns = self.description.columns
-        headlines = {column: cell for (column, measure), cell in cells.items() if measure == columns[column].measure}
-        further = {
-            measure: {column: cell[measure] for column, cell in headlines.items() if measure in cell}
-            for measure in measures.SUMMARY
-        }
+    def _run(self, selection: str, row: str, cells: RowCells) -> PublishedRun:
+        row_description, rule = self.description.rows.get(row), self.description.rules.get(selection)
+        scores: dict[str, float] = {}
+        further: dict[str, dict[str, float]] = {measure: {} for measure in measures.SUMMARY}
         others: dict[record.MetricName, float] = {}
         for (column, measure), cell in cells.items():
-            if measure != columns[column].measure:
+            summary = {name: cell[name] for name in measures.SUMMARY if name in cell}
+            if measure == self.description.columns[column].measure:
+                scores[column] = cell["value"]
+                for name, value in summary.items():
+                    further[name][column] = value
+            else:
                 others[record.MetricName("test", measure, column)] = cell["value"]
-                beside = {name: cell[name] for name in measures.SUMMARY if name in cell}
-                others |= {record.MetricName("test", name, column, measure): value for name, value in beside.items()}
-        for column, known in self._derived(cells).items():
-            for measure, value in known.items():
-                further[measure][column] = value
+                for name, value in summary.items():
+                    others[record.MetricName("test", name, column, measure)] = value
+        for column, summary in self._mean_summaries(cells).items():
+            for name, value in summary.items():
+                further[name][column] = value
+        needs: set[str] = set()
+        for described in self.description.rows.values():
+            needs.update(described.needs)
         return PublishedRun(
             rule=selection if rule is None else rule.rule or selection,
             n=0 if rule is None else rule.n,
             algorithm=row,
             number="",
-            scores={column: cell["value"] for column, cell in headlines.items()},
+            scores=scores,
             further=further,
             others=others,
-            method="" if words is None else words.algorithm,
+            method="" if row_description is None else row_description.algorithm,
             summary=self.description.paper.summary,
-            needs=() if words is None else words.needs,
-            provides=tuple({need for each in self.description.rows.values() for need in each.needs}),
+            needs=() if row_description is None else row_description.needs,
+            provides=tuple(needs),
         )
 
-    def _derived(self, cells: Mapping[ColumnMeasure, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """What stands beside columns whose own measure is a mean of others, which is rounded no more than these."""
-        found = {}
-        for name, words in self.description.columns.items():
-            own = self.description.follows(name).get(words.measure)
-            inputs = [cells[name, measure] for measure in own.of if (name, measure) in cells] if own else []
-            if own and own.function == "mean" and len(inputs) == len(own.of):
-                found[name] = {
+    def _mean_summaries(self, cells: RowCells) -> dict[str, dict[str, float]]:
+        """Return number of runs and rounding of columns whose measure is a mean of others: it is rounded no more."""
+        summaries = {}
+        for name, column in self.description.columns.items():
+            derivation = self.description.derivations(name).get(column.measure)
+            if derivation is None or derivation.function != "mean":
+                continue
+            inputs = [cells[name, measure] for measure in derivation.of if (name, measure) in cells]
+            if len(inputs) == len(derivation.of):
+                summaries[name] = {
                     "num_runs": min(cell["num_runs"] for cell in inputs),
                     "rounding": max(cell["rounding"] for cell in inputs),
                 }
-        return found
+        return summaries
 
 
 def names() -> tuple[str, ...]:
-    """Every paper of which there is a description."""
+    """Return the names of all papers that have a description."""
     files = [file.name for file in FOLDER.iterdir()]
     return tuple(sorted(name.removesuffix(DESCRIPTION) for name in files if name.endswith(DESCRIPTION)))
 
 
 def read(name: str) -> PaperOfCells:
-    """A paper. Failure, of one line that says where, for whatever is wrong with its files."""
+    """Return a paper. Raises Failure with one line, which names the place, if its files are wrong."""
     file = name + DESCRIPTION
-    said = description.read(_text(file), file)
-    cells = read_cells(_text(name + NUMBERS), name + NUMBERS, said)
-    used = {
-        "columns": {column for of_row in cells.values() for column, _ in of_row},
-        "rows": {row for _, row in cells},
-        "rules": {selection for selection, _ in cells},
-    }
-    for part, there in used.items():
-        if unused := sorted(set(getattr(said, part)) - there):
+    paper = description.read(_read_text(file), file)
+    cells = read_cells(_read_text(name + NUMBERS), name + NUMBERS, paper)
+    used: dict[str, set[str]] = {"columns": set(), "rows": set(), "rules": set()}
+    for (selection, row), row_cells in cells.items():
+        used["rules"].add(selection)
+        used["rows"].add(row)
+        used["columns"].update(column for column, _ in row_cells)
+    for part, in_numbers in used.items():
+        if unused := sorted(set(getattr(paper, part)) - in_numbers):
             raise Failure(f"{file}: {part}.{unused[0]}: {name}{NUMBERS} has no number of it")
-    training_data = {row: words.training_data for row, words in said.rows.items() if words.training_data}
-    return PaperOfCells(name, said.paper.citation, said.protocol, training_data, said, cells)
+    training_data = {row: described.training_data for row, described in paper.rows.items() if described.training_data}
+    return PaperOfCells(name, paper.paper.citation, paper.protocol, training_data, paper, cells)
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     try:
         return FOLDER.joinpath(file).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -120,40 +125,38 @@ def _text(file: str) -> str:
         raise Failure(f"{file}: is not UTF-8") from None
 
 
-def read_cells(text: str, file: str, said: Description) -> Cells:
-    """Every number. Failure with the line of the first that is wrong, there twice, or of nothing that is described."""
-    found: dict[tuple[str, str], dict[ColumnMeasure, dict[str, float]]] = {}
+def read_cells(text: str, file: str, paper: Description) -> Cells:
+    """Return every number. Raises Failure with the line of the first that is wrong, repeated or not described."""
+    cells: dict[tuple[str, str], dict[ColumnMeasure, dict[str, float]]] = {}
     seen: dict[tuple[str, ...], int] = {}
-    for number, line in _lines(text, file, said):
+    for number, line in _read_lines(text, file, paper):
+        selection, row, column = line.get("selection", ""), line["row"], line["column"]
         measure = line.get("measure", "")
-        place = (line.get("selection", ""), line["row"], line["column"], measure)
+        key = selection, row, column, measure
         try:
-            _check_place(line, said)
-            if place in seen:
-                raise ValueError(f"{line['row']} on {line['column']} is there already, in line {seen[place]}")
-            cell = _cell(line, said)
+            _check_names(line, paper)
+            if key in seen:
+                raise ValueError(f"{row} on {column} is there already, in line {seen[key]}")
+            cell = _cell(line, paper)
         except ValueError as error:
             raise Failure(f"{file}, line {number}: {error}") from None
-        seen[place] = number
-        column = line["column"]
-        found.setdefault(place[:2], {})[column, measure or said.columns[column].measure] = cell
-    if not found:
+        seen[key] = number
+        cells.setdefault((selection, row), {})[column, measure or paper.columns[column].measure] = cell
+    if not cells:
         raise Failure(f"{file}: has no numbers")
-    return found
+    return cells
 
 
-def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[str, str]]]:
-    """(number of the line, its entries by name)."""
+def _read_lines(text: str, file: str, paper: Description) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the number of each line and its values by name."""
     lines = parse_lines(text, file)
     try:
         number, head = next(lines, (1, []))
-        rules, spread = ["selection"] * bool(said.rules), ["spread"] * (said.paper.spread != "none")
-        usual = [*rules, "row", "column", *["measure"] * said.has_measures, "value", *spread]
-        allowed = [usual] if said.paper.runs != "none" else [usual, [*usual, "n"]]
+        allowed = _allowed_heads(paper)
         if head not in allowed:
             expected = " or ".join(",".join(names) for names in allowed)
-            about = f"{file.removesuffix(NUMBERS)}{DESCRIPTION}"
-            raise Failure(f"{file}, line {number}: should be {expected}, as {about} has it")
+            described_in = f"{file.removesuffix(NUMBERS)}{DESCRIPTION}"
+            raise Failure(f"{file}, line {number}: should be {expected}, as {described_in} has it")
         for number, row in lines:
             if len(row) != len(head):
                 raise Failure(f"{file}, line {number}: has {len(row)} entries, expected {len(head)}")
@@ -162,48 +165,61 @@ def _lines(text: str, file: str, said: Description) -> Iterator[tuple[int, dict[
         raise Failure(str(error)) from None
 
 
-def _check_place(line: Mapping[str, str], said: Description) -> None:
-    """ValueError for a rule, row or column that can't be."""
-    for what, known in (("selection", said.rules), ("column", said.columns)):
-        if what in line and line[what] not in known:
-            raise ValueError(f"there is no {what} '{line[what]}'{nearest(line[what], known)}")
+def _allowed_heads(paper: Description) -> list[list[str]]:
+    """Return the first lines that the CSV may have."""
+    head = ["row", "column"]
+    if paper.rules:
+        head.insert(0, "selection")
+    if paper.has_measures:
+        head.append("measure")
+    head.append("value")
+    if paper.paper.spread != "none":
+        head.append("spread")
+    return [head] if paper.paper.runs != "none" else [head, [*head, "n"]]
+
+
+def _check_names(line: Mapping[str, str], paper: Description) -> None:
+    """Raise ValueError for a rule, column or measure that is not described, or a row with a bad name."""
+    for kind, described in (("selection", paper.rules), ("column", paper.columns)):
+        if kind in line and line[kind] not in described:
+            raise ValueError(f"there is no {kind} '{line[kind]}'{nearest(line[kind], described)}")
     if "measure" in line:
-        printed = said.printed(line["column"])
+        printed = paper.printed(line["column"])
         if line["measure"] not in printed:
             raise ValueError(f"there is no measure '{line['measure']}'{nearest(line['measure'], printed)}")
     if line["row"] != record.slug(line["row"]):
         raise ValueError(f"the row '{line['row']}' should be called '{record.slug(line['row'])}'")
 
 
-def _cell(line: Mapping[str, str], said: Description) -> dict[str, float]:
-    """What is stored of a line: the value, and by `measures.SUMMARY` what stands beside it."""
-    column = said.columns[line["column"]]
-    value, decimals = _printed(line["value"])
-    runs = 1 if said.paper.runs == "none" else said.paper.runs
+def _cell(line: Mapping[str, str], paper: Description) -> dict[str, float]:
+    """Return the stored numbers of a line: its value, number of runs, rounding and standard deviation."""
+    column = paper.columns[line["column"]]
+    value, decimals = _parse_printed(line["value"])
+    runs = 1 if paper.paper.runs == "none" else paper.paper.runs
     if "n" in line:
         if not line["n"].isdecimal() or int(line["n"]) < 1:
             raise ValueError(f"n={line['n']}: should be a number of runs")
         runs = int(line["n"])
     cell = {"value": column.stored(value), "num_runs": float(runs), "rounding": 0.5 / 10**decimals / column.scale}
     if line.get("spread", ""):
-        spread, _ = _printed(line["spread"])
-        cell["std_over_runs"] = _standard_deviation(spread, runs, said) / column.scale
+        spread, _ = _parse_printed(line["spread"])
+        cell["std_over_runs"] = _standard_deviation(spread, runs, paper) / column.scale
     return cell
 
 
-def _printed(text: str) -> tuple[float, int]:
-    """A number and its digits after the point."""
-    found = PRINTED.fullmatch(text)
-    if found is None:
+def _parse_printed(text: str) -> tuple[float, int]:
+    """Return a number and how many digits it has after the point."""
+    match = PRINTED.fullmatch(text)
+    if match is None:
         raise ValueError(f"'{text}' is no number as papers print it")
-    return float(text), len(found[1] or "")
+    return float(text), len(match[1] or "")
 
 
-def _standard_deviation(spread: float, runs: int, said: Description) -> float:
-    """The standard deviation with n - 1 behind a printed spread, in the same unit."""
+def _standard_deviation(spread: float, runs: int, paper: Description) -> float:
+    """Return the standard deviation with n - 1 behind a printed spread, in the same unit."""
     if spread < 0:
         raise ValueError(f"spread={spread:g}: should not be negative")
     if runs < 2:
         raise ValueError("a spread of one run: say how many there are, by runs or in a column n")
-    deviation = spread * math.sqrt(runs) if said.paper.spread == "standard_error" else spread
-    return deviation * math.sqrt((runs - int(said.paper.ddof)) / (runs - 1))
+    deviation = spread * math.sqrt(runs) if paper.paper.spread == "standard_error" else spread
+    return deviation * math.sqrt((runs - int(paper.paper.ddof)) / (runs - 1))

@@ -1,8 +1,8 @@
-"""People and networks on the cue conflicts of Geirhos et al. (ICLR 2019): for which cue each decided, by category.
+"""Published observers of cue conflicts (Geirhos et al., ICLR 2019): decisions for shape and texture by category.
 
-Counted from the decisions that the authors have released (github.com/rgeirhos/texture-vs-shape): trials on images
-whose cues conflict, by the category of the shape; ten people, each of whom saw an image once, and networks that were
-trained on ImageNet.
+The counts are of the decisions that the authors released (github.com/rgeirhos/texture-vs-shape): trials on images
+whose cues conflict, by the category of the shape. The observers are ten people, each of whom saw an image once, and
+networks that were trained on ImageNet.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from biasbed import measures
 
 FILE = Path(__file__).parent / "shape_bias_observers.csv"
-HUMANS, PUBLISHED = "humans", "published"  # words for the people, and for everybody
+HUMANS, PUBLISHED = "humans", "published"  # values of `compare=` for the people, and for all observers
 CITATION = "Geirhos et al. 2019"
 KNOWN = ("alexnet", "vgg16", "googlenet_caffe", "resnet50")  # the networks of the paper's figure 4
 
 
 @dataclass(frozen=True)
 class PublishedObserver:
-    """Somebody's decisions, counted."""
+    """Numbers of an observer's decisions."""
 
     name: str
-    counts: Mapping[str, tuple[int, int]]  # category of the shape -> decisions for the shape, for the texture
+    counts: Mapping[str, tuple[int, int]]  # category of the shape -> (decisions for shape, for texture)
 
     @property
     def is_human(self) -> bool:
@@ -34,43 +34,48 @@ class PublishedObserver:
 
     @property
     def shape_bias(self) -> float:
-        """Over all categories, each decision counting alike."""
+        """Shape bias over the decisions in all categories."""
         return measures.shape_bias(*map(sum, zip(*self.counts.values(), strict=True)))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's, 95 %, over the decisions for either cue."""
+        """Confidence interval of the shape bias (Wilson, 95 %), over the decisions for either cue."""
         shape, texture = map(sum, zip(*self.counts.values(), strict=True))
         return measures.wilson(shape, shape + texture, 0.95)
 
 
 @cache
 def observers() -> tuple[PublishedObserver, ...]:
-    """Everybody, people first."""
-    found: dict[str, dict[str, tuple[int, int]]] = {}
+    """Return all observers, people first, then by name."""
+    counts: dict[str, dict[str, tuple[int, int]]] = {}
     with FILE.open(newline="") as file:
         for row in csv.DictReader(file):
-            found.setdefault(row["observer"], {})[row["category"]] = int(row["shape"]), int(row["texture"])
-    every = [PublishedObserver(name, counts) for name, counts in found.items()]
-    return tuple(sorted(every, key=lambda one: (not one.is_human, one.name)))
+            counts.setdefault(row["observer"], {})[row["category"]] = int(row["shape"]), int(row["texture"])
+    published = [PublishedObserver(name, by_category) for name, by_category in counts.items()]
+    return tuple(sorted(published, key=lambda observer: (not observer.is_human, observer.name)))
 
 
 def categories() -> frozenset[str]:
-    """The 16 that they decided among."""
+    """Return the 16 categories that the observers chose from."""
     return frozenset(observers()[0].counts)
 
 
-def pooled(name: str, of: Sequence[PublishedObserver]) -> PublishedObserver:
-    """Several observers as one."""
-    counts = {
-        category: (sum(one.counts[category][0] for one in of), sum(one.counts[category][1] for one in of))
-        for category in of[0].counts
-    }
+def pooled(name: str, members: Sequence[PublishedObserver]) -> PublishedObserver:
+    """Return the sum of several observers as one observer."""
+    counts = {}
+    for category in members[0].counts:
+        shape, texture = zip(*(member.counts[category] for member in members), strict=True)
+        counts[category] = sum(shape), sum(texture)
     return PublishedObserver(name, counts)
 
 
-def chosen(words: Sequence[str]) -> tuple[PublishedObserver, ...]:
-    """Those that words of `compare=` stand for."""
-    if PUBLISHED in words:
+def people() -> tuple[PublishedObserver, ...]:
+    """Return the human observers."""
+    return tuple(observer for observer in observers() if observer.is_human)
+
+
+def chosen(values: Sequence[str]) -> tuple[PublishedObserver, ...]:
+    """Return the observers that the values of `compare=` choose."""
+    if PUBLISHED in values:
         return observers()
-    return tuple(one for one in observers() if one.is_human) if HUMANS in words else ()
+    return people() if HUMANS in values else ()

@@ -1,13 +1,13 @@
-"""Shape bias by category beside people and known networks, as Geirhos et al. (2019) draw it in figure 4.
+"""Figure of the shape bias by category beside people and known networks, like figure 4 of Geirhos et al. (2019).
 
-Each line is a category, a point the share of decisions for the shape among those for either cue, and an upright line an
-observer's mean.
+Each row is a category. A point is the share of decisions for the shape among those for either cue, and a vertical line
+is an observer's mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,26 +19,38 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OURS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # told apart by colour-blind people, too
+OURS = ("#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # distinct for colour-blind people, too
 PEOPLE, NETWORKS = "#a3001b", "#8a93a3"
-SIGNS = ("o", "s", "D", "^", "v", "P")
-MOST = len(OURS)  # observers of one's own in a figure
+MARKERS = ("o", "s", "D", "^", "v", "P")
+MOST = len(OURS)  # models in a figure
 
 
-def figure(found: Mapping[str, Mapping[str, float]], beside: bool) -> Figure:
-    """Observer -> category -> share of the shape, of `MOST` observers at most, and the published ones beside them."""
+class DrawnObserver(NamedTuple):
+    """Observer in the figure. shares: of decisions for the shape, by category."""
+
+    name: str
+    shares: Mapping[str, float]
+    colour: str
+    marker: str
+    size: int
+
+
+def figure(shares: Mapping[str, Mapping[str, float]], with_published: bool) -> Figure:
+    """Return the figure of at most `MOST` models, with the published observers if asked for.
+
+    shares: model -> category -> share of decisions for the shape.
+    """
     from matplotlib.figure import Figure
 
-    published = _beside() if beside else {}
-    known = observers.categories() if published else {name for of in found.values() for name in of}
-    order = sorted(known, reverse=True)
-    drawn = Figure(figsize=(6.2, 1.1 + 0.27 * len(order)), layout="constrained")
-    axes = drawn.subplots()
-    styles = {name: (colour, sign) for name, colour, sign in zip(found, OURS, SIGNS, strict=False)}
-    for name, (of, colour, sign) in published.items():
-        _observer(axes, name, of, order, colour, sign, size=22)
-    for name, own in found.items():
-        _observer(axes, name, own, order, *styles[name], size=42)
+    drawn = _published() if with_published else []
+    categories = set(observers.categories()) if with_published else set().union(*shares.values())
+    for (name, by_category), colour, marker in zip(shares.items(), OURS, MARKERS, strict=False):
+        drawn.append(DrawnObserver(name, by_category, colour, marker, size=42))
+    order = sorted(categories, reverse=True)
+    figure = Figure(figsize=(6.2, 1.1 + 0.27 * len(order)), layout="constrained")
+    axes = figure.subplots()
+    for observer in drawn:
+        _draw(axes, observer, order)
     axes.set_yticks(range(len(order)), order)
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("share of the shape among decisions for either cue (0: all texture, 1: all shape)")
@@ -47,30 +59,33 @@ def figure(found: Mapping[str, Mapping[str, float]], beside: bool) -> Figure:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    drawn.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    return figure
+
+
+def _published() -> list[DrawnObserver]:
+    """Return the people, pooled, and the paper's networks."""
+    people = observers.pooled("people", observers.people())
+    drawn = [DrawnObserver("people", _shares(people), PEOPLE, "d", size=22)]
+    by_name = {observer.name: observer for observer in observers.observers()}
+    for name, marker in zip(observers.KNOWN, ("<", ">", "X", "h"), strict=True):
+        drawn.append(DrawnObserver(name, _shares(by_name[name]), NETWORKS, marker, size=22))
     return drawn
 
 
-def _beside() -> dict[str, tuple[dict[str, float], str, str]]:
-    """People as one, and the paper's networks: name -> shares, colour, sign."""
-    every = observers.observers()
-    people = observers.pooled("people", [one for one in every if one.is_human])
-    networks = [one for name in observers.KNOWN for one in every if one.name == name]
-    signs = dict(zip(observers.KNOWN, ("<", ">", "X", "h"), strict=True))
-    found = {"people": (_shares(people), PEOPLE, "d")}
-    return {**found, **{one.name: (_shares(one), NETWORKS, signs[one.name]) for one in networks}}
+def _shares(observer: PublishedObserver) -> dict[str, float]:
+    return {name: measures.shape_bias(*counts) for name, counts in observer.counts.items() if sum(counts)}
 
 
-def _shares(one: PublishedObserver) -> dict[str, float]:
-    return {name: measures.shape_bias(*counts) for name, counts in one.counts.items() if sum(counts)}
-
-
-def _observer(
-    axes: Axes, name: str, of: Mapping[str, float], order: list[str], colour: str, sign: str, size: int
-) -> None:
-    """A point for each category, and a line at their mean."""
-    there = [category for category in of if category in order]
-    values = [of[category] for category in there]
-    rows = [order.index(category) for category in there]
-    axes.scatter(values, rows, s=size, color=colour, marker=sign, label=name, alpha=0.9, linewidths=0, zorder=3)
+def _draw(axes: Axes, observer: DrawnObserver, order: Sequence[str]) -> None:
+    """Draw a point for each category, and a line at their mean."""
+    rows, values = [], []
+    for category, share in observer.shares.items():
+        if category in order:
+            rows.append(order.index(category))
+            values.append(share)
+    colour, marker, size = observer.colour, observer.marker, observer.size
+    axes.scatter(
+        values, rows, s=size, color=colour, marker=marker, label=observer.name, alpha=0.9, linewidths=0, zorder=3
+    )
     axes.axvline(float(np.mean(values)), color=colour, linewidth=1.2, alpha=0.8, zorder=2)

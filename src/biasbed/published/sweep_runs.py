@@ -1,4 +1,8 @@
-"""Jobs of a sweep as trials: their protocol, tags and metrics, and the file by which they are imported."""
+"""Import of DomainBed's sweeps as trials: protocol, tags and metrics of each job.
+
+Domains and methods get biasbed's names. Of a held-out domain the in part is reported, and the oracle looks at the out
+part. The out part of a training domain validates.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,16 @@ from biasbed.tracking.archive import ArchivedRun, MetricRow, new_archive
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
-PAPER = "domainbed_iclr2021"  # whose tables name data sets, domains in their order, and methods
+PAPER = "domainbed_iclr2021"  # paper whose description names data sets, domains in order, and methods
 SUITE, EXPERIMENT = "domainbed", "biasbed-sweeps"
-HOLDOUT = "holdout_fraction"  # the argument that says how large it is; `data.holdout` here
+HOLDOUT = "holdout_fraction"  # DomainBed's name of `data.holdout`
 
 
 def import_sweep(source: str, study: str = "auto") -> int:
-    """Makes trials of all jobs and returns how many were new; those that are there stay as they are.
+    """Import all jobs as trials and return how many were new; existing ones are not changed.
 
-    study: theirs; auto: `sweep_` and the source's name. Each study that is named has runs of its own.
-    UsageError, before anything is made, for a source that is no
-    whole sweep; Failure where the server fails.
+    study: of the trials; auto: `sweep_` and the source's name. Each study that is named has runs of its own. Raises
+    UsageError, before anything is imported, if the source is not a complete sweep, Failure if the server fails.
     """
     from biasbed.tracking.import_runs import import_archive
 
@@ -41,13 +44,13 @@ def import_sweep(source: str, study: str = "auto") -> int:
             f"into {Path(cells.__file__).parent} and give source={path.stem} (docs/published.md)"
         )
     jobs = sweeps.read(path)
-    kept = _studies_of_trials(resolve_uri())
-    if study == "auto":  # trials that are there already stay in their study
+    existing = _studies_of_trials(resolve_uri())
+    if study == "auto":  # existing trials stay in their study
         identities = [_identity(job) for job in jobs]
         study = f"sweep_{record.slug(path.resolve().stem)}"
     else:
-        identities = [_identity_in(job, study, kept) for job in jobs]
-    studies = sorted({kept.get(identity, study) for identity in identities})
+        identities = [_identity_in(job, study, existing) for job in jobs]
+    studies = sorted({existing.get(identity, study) for identity in identities})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sweep.zip"
         write(jobs, file, study, str(path.resolve()), identities)
@@ -61,8 +64,11 @@ def import_sweep(source: str, study: str = "auto") -> int:
 
 def _studies_of_trials(uri: str) -> dict[str, str]:
     """Return the study of every imported trial on a server, keyed by the id that it was imported under."""
-    tags = [run.data.tags for run in find_runs(uri, kind="trial")]
-    return {own[record.ORIGIN_RUN]: own.get(record.STUDY, "") for own in tags if record.ORIGIN_RUN in own}
+    studies = {}
+    for run in find_runs(uri, kind="trial"):
+        if record.ORIGIN_RUN in run.data.tags:
+            studies[run.data.tags[record.ORIGIN_RUN]] = run.data.tags.get(record.STUDY, "")
+    return studies
 
 
 def write(
@@ -78,30 +84,31 @@ def write(
     protocols: dict[str, record.Protocol] = {}
     with new_archive(file) as archive, tempfile.TemporaryDirectory() as empty:
         for number, (job, identity) in enumerate(zip(jobs, identities, strict=True)):
-            known = protocols.setdefault(job.dataset, _protocol(job, paper.protocol))
-            if len(known.sets) != 2 * len(job.envs):
+            protocol = protocols.setdefault(job.dataset, _protocol(job, paper.protocol))
+            if len(protocol.sets) != 2 * len(job.envs):
                 raise UsageError(f"{job.where}: has {len(job.envs)} domains, other jobs on {job.dataset} have others")
             artifacts = Path(empty) / str(number)
             artifacts.mkdir()
-            (artifacts / record.PROTOCOL_FILE).write_text(known.to_json())
+            (artifacts / record.PROTOCOL_FILE).write_text(protocol.to_json())
             algorithm = sweeps.identifier(job.algorithm, rows)
-            archive.add_run(_run(job, identity, known, algorithm, study, source), list(_metrics(job, known)), artifacts)
+            run = _run(job, identity, protocol, algorithm, study, source)
+            archive.add_run(run, list(_metrics(job, protocol)), artifacts)
 
 
 def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
-    """What jobs on a data set are tested on, whatever they hold out; how many images there are they don't say."""
-    data = sweeps.identifier(job.dataset, [entry.block for entry in paper.sets])
-    known = [(entry.domain, entry.aliases) for entry in paper.sets if entry.block == data]
-    if len(known) != len(job.envs):
-        known = [(f"env{env}", ()) for env in job.envs]
-    ins = [_set(data, domain, aliases) for domain, aliases in known]
-    outs = [_set(data, domain, aliases, OUT) for domain, aliases in known]
-    monitor = mean_of_training((entry.name, entry.domain) for entry in outs)
+    """Return the protocol of the jobs on a data set, whatever they hold out. Numbers of images are unknown."""
+    data = sweeps.identifier(job.dataset, [column.block for column in paper.sets])
+    domains = [(column.domain, column.aliases) for column in paper.sets if column.block == data]
+    if len(domains) != len(job.envs):
+        domains = [(f"env{env}", ()) for env in job.envs]
+    ins = [_set(data, domain, aliases) for domain, aliases in domains]
+    outs = [_set(data, domain, aliases, OUT) for domain, aliases in domains]
+    monitor = mean_of_training((part.name, part.domain) for part in outs)
     return record.Protocol(
         suite=SUITE,
         sets=(*ins, *outs),
         training_sets=(data,),
-        validation_sets=tuple(entry.name for entry in (*outs, *ins)),
+        validation_sets=tuple(part.name for part in (*outs, *ins)),
         monitor=monitor.metric,
         step_unit="step",
         selection_rules=RULES,
@@ -125,20 +132,21 @@ def _set(data: str, domain: str, aliases: tuple[str, ...], part: str = "") -> re
     )
 
 
-def _domains(job: SweepJob, protocol: record.Protocol) -> list[str]:
-    """Of the job's numbers, in their order."""
-    return [entry.domain for entry in protocol.columns]
+def _domains(protocol: record.Protocol) -> list[str]:
+    """Return the domains of the protocol, in the order of the job's environments."""
+    return [column.domain for column in protocol.columns]
 
 
 def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
-    """Every number of every record, and the monitor."""
-    domains, data = _domains(job, protocol), protocol.training_sets[0]
+    """Yield every number of every record, and the monitor."""
+    domains, data = _domains(protocol), protocol.training_sets[0]
     for step, accuracies in sorted(job.records.items()):
         outs = []
         for (env, part), value in sorted(accuracies.items()):
             phase = "test" if env in job.test_envs else "val"
             name = record.MetricName(phase, "accuracy", f"{data}-{domains[env]}{OUT if part == 'out' else ''}")
-            outs += [value] if (phase, part) == ("val", "out") else []
+            if (phase, part) == ("val", "out"):
+                outs.append(value)
             yield str(name), step, job.ended, value
         monitor = measures.derive("mean", outs)
         yield protocol.monitor, step, job.ended, math.nan if monitor is None else monitor
@@ -149,17 +157,18 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
 def _run(
     job: SweepJob, identity: str, protocol: record.Protocol, algorithm: str, study: str, source: str
 ) -> ArchivedRun:
-    data, domains = protocol.training_sets[0], _domains(job, protocol)
+    data, domains = protocol.training_sets[0], _domains(protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
-    further = {name: value for name, value in job.arguments.items() if name != HOLDOUT}
-    settings = {
-        **{name: value for name, value in further.items() if isinstance(value, int | float | str)},
-        **({"data.holdout": job.arguments[HOLDOUT]} if HOLDOUT in job.arguments else {}),
-        **{f"hparams.{name}": value for name, value in job.hparams.items()},
-        "hparams_seed": job.hparams_seed,
-    }
-    # Alike within a search; what rules ask of its runs beyond that is theirs to say.
-    trained = [data, algorithm, {name: value for name, value in further.items() if name != "steps"}]
+    arguments = dict(job.arguments)
+    holdout = arguments.pop(HOLDOUT, None)
+    settings = {name: value for name, value in arguments.items() if isinstance(value, int | float | str)}
+    if HOLDOUT in job.arguments:
+        settings["data.holdout"] = holdout
+    for name, value in job.hparams.items():
+        settings[f"hparams.{name}"] = value
+    settings["hparams_seed"] = job.hparams_seed
+    arguments.pop("steps", None)
+    trained = [data, algorithm, arguments]  # equal for all runs of a search
     key = [*trained, job.trial_seed, job.hparams_seed, held_out]
     tags = {
         record.KIND: "trial",
@@ -203,17 +212,18 @@ def _word(value: object) -> str:
 
 
 def _identity(job: SweepJob) -> str:
-    """The same wherever the sweep lies, another one where a job has gone on."""
-    records = [
-        [step, sorted((*place, repr(value)) for place, value in own.items())] for step, own in job.records.items()
-    ]
+    """Return a job's id. It does not depend on the sweep's folder, and changes if the job has continued."""
+    records = []
+    for step, accuracies in job.records.items():
+        values = sorted((env, part, repr(value)) for (env, part), value in accuracies.items())
+        records.append([step, values])
     content = record.canonical_json([job.origin, job.is_done, records])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
-def _identity_in(job: SweepJob, study: str, kept: Mapping[str, str]) -> str:
-    """Return a job's id in a study that is named: another one if the job is a trial of another study already."""
+def _identity_in(job: SweepJob, study: str, existing: Mapping[str, str]) -> str:
+    """Return a job's id in a named study: a different one if the job is already a trial of another study."""
     plain = _identity(job)
-    if kept.get(plain, study) == study:
+    if existing.get(plain, study) == study:
         return plain
     return hashlib.sha256(f"{plain} in {study}".encode()).hexdigest()[:32]

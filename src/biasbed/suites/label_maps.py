@@ -1,7 +1,6 @@
-"""From a model's logits to scores over an evaluation set's classes; the decision is the best score.
+"""Label maps: from a model's logits to scores over an evaluation set's classes. The decision is the best score.
 
-A data set names its label map as an object. Comparing class counts to guess one can't tell two sets of 200 classes
-apart.
+A data set names its label map as an object: guessing one by the number of classes can't tell two sets of 200 apart.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -27,35 +26,35 @@ USUAL: Aggregation = "prob_mean"
 
 
 class LabelMap(Protocol):
-    """Turns logits [N,K] into scores [N,C]; `name` is recorded with every result."""
+    """Function from logits [N,K] to scores [N,C]; `name` is recorded with every result."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def is_logits(self) -> bool:
-        """Whether the scores are logits, so that the task's loss is defined on them."""
+        """True if the scores are logits, on which the task's loss is defined."""
         ...
 
     @property
     def restricts(self) -> bool:
-        """Whether the set's classes are fewer than the model's outputs, so that ranks among all outputs tell more."""
+        """True if the set has fewer classes than the model has outputs, so that ranks among all outputs differ."""
         ...
 
     def __call__(self, logits: Tensor) -> Tensor: ...
 
     def probabilities(self, scores: Tensor, task: Task) -> Tensor:
-        """Confidence [N,C] in each of the set's classes, which add up to one where an image has one of them."""
+        """Return the confidence [N,C] in each of the set's classes; it sums to one if an image has one class."""
         ...
 
     def best_outputs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """[N]: of the outputs that belong to each image's label, the one with the largest logit, the first of equal."""
+        """Return for each image the output of its label with the largest logit [N], the first one of equals."""
         ...
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The model's classes are the set's."""
+    """Label map of a set with the model's classes."""
 
     name: str = "identity"
     is_logits: bool = True
@@ -76,7 +75,7 @@ IDENTITY = Identity()
 
 @dataclass(frozen=True)
 class Subset:
-    """The set has some of the model's classes: their columns, in the set's order (ImageNet-A, ImageNet-R)."""
+    """Label map of a set with some of the model's classes (ImageNet-A, ImageNet-R). columns: in the set's order."""
 
     columns: tuple[int, ...]
     name: str = "subset"
@@ -95,15 +94,15 @@ class Subset:
 
 @dataclass(frozen=True)
 class Grouped:
-    """Each class of the set stands for several of the model's (1000 ImageNet classes -> 16 categories).
+    """Label map of a set whose classes combine several of the model's (1000 ImageNet classes -> 16 categories).
 
     `members[c]` lists the model's classes of class c. `prob_mean` averages the softmax over all classes (Geirhos et al.
-    2019), `logit_mean` the logits (BiasBed's code). Ties go to the first class.
-    It is for one class per image: of several labels, outputs that stand for one have no common probability.
+    2019), `logit_mean` the logits (BiasBed's code). Ties go to the first class. The map is for one class per image:
+    with several labels, the outputs of one class have no common probability.
 
-    Probabilities are the scores' shares, for mean logits their softmax. Under `prob_mean` they are the posterior for a
-    set whose classes are equally frequent, of a model that was trained on equally frequent outputs: a class with many
-    of them loses the advantage of its size.
+    Probabilities are the shares of the scores; for mean logits, their softmax. Under `prob_mean` they are the posterior
+    for a set of equally frequent classes, of a model trained on equally frequent outputs: a class with many outputs has
+    no advantage.
     """
 
     members: tuple[tuple[int, ...], ...]
@@ -123,7 +122,7 @@ class Grouped:
     def probabilities(self, scores: Tensor, task: Task = MULTI_CLASS) -> Tensor:
         if self.how == "logit_mean":
             return task.probabilities(scores)
-        # The members' softmax may underflow to zero altogether; then no class is more likely than another.
+        # If the softmax of all members underflows to zero, all classes are equally likely.
         total = scores.sum(dim=1, keepdim=True)
         return torch.where(total > 0, scores / total, 1 / scores.shape[1])
 
@@ -133,7 +132,7 @@ class Grouped:
 
     @functools.cached_property
     def _table(self) -> Tensor:
-        """[C,M] rising members of each class; the first one again where a class has fewer than M."""
+        """Sorted members of each class [C,M], filled up with the smallest one."""
         most = max(map(len, self.members))
         return torch.tensor([[*sorted(group), *[min(group)] * (most - len(group))] for group in self.members])
 
@@ -144,17 +143,17 @@ class Grouped:
 
 
 def sixteen(how: Aggregation = USUAL) -> Grouped:
-    """ImageNet-1k logits to the 16 categories."""
+    """Return the map from ImageNet-1k's classes to the 16 categories."""
     return Grouped(tuple(_expand(text) for text in _RANGES.values()), how)
 
 
 def imagenet_subset(wnids: Sequence[str]) -> Subset | None:
-    """The columns of these WordNet ids among ImageNet-1k's; None where one of them is not an ImageNet-1k class."""
+    """Return the map from ImageNet-1k's classes to some of them; None if a WordNet id is not among them."""
     return wordnet_subset(wnids, imagenet_classes())
 
 
 def wordnet_subset(wnids: Sequence[str], outputs: Sequence[str]) -> Subset | None:
-    """The columns of these WordNet ids among a model's outputs; None where a name is no WordNet id or is not there."""
+    """Return the map from a model's outputs to some of them; None if a name is no WordNet id or no output."""
     position = {name: column for column, name in enumerate(outputs)}
     if not all(wnid in position and re.fullmatch(r"n\d{8}", wnid) for wnid in wnids):
         return None
@@ -162,33 +161,44 @@ def wordnet_subset(wnids: Sequence[str], outputs: Sequence[str]) -> Subset | Non
 
 
 def _expand(text: str) -> tuple[int, ...]:
-    found: list[int] = []
+    """Return the numbers of a text like `7-10 12`."""
+    columns: list[int] = []
     for item in text.split():
         first, _, last = item.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return tuple(found)
+        columns += range(int(first), int(last or first) + 1)
+    return tuple(columns)
 
 
-# --- a user's own -----------------------------------------------------------------------------------------------------
+# --- label maps of a user's own ---------------------------------------------------------------------------------------
+
+
+class OwnMap(NamedTuple):
+    """Label map that a user describes. members: class -> its outputs."""
+
+    members: Mapping[str, tuple[int, ...]]
+    how: Aggregation
 
 
 @dataclass(frozen=True)
 class OwnMaps:
-    """A model's outputs as its user describes them."""
+    """Outputs of a model and label maps, as a user describes them."""
 
     path: Path
     outputs: int
     names: tuple[str, ...] | None  # of the outputs, in order
-    maps: tuple[tuple[Mapping[str, tuple[int, ...]], Aggregation], ...]  # class -> its outputs
+    maps: tuple[OwnMap, ...]
 
     def fitting(self, classes: Sequence[str]) -> LabelMap | None:
-        """The map whose classes are exactly these, in whatever order, or the outputs' names if these are; else None."""
+        """Return the map with exactly these classes, in any order; None if there is none.
+
+        The outputs' names are a map, too.
+        """
         for members, how in self.maps:
             if members.keys() == set(classes):
-                chosen = tuple(members[name] for name in classes)
-                if all(len(group) == 1 for group in chosen):
-                    return Subset(tuple(column for (column,) in chosen), f"{self.path.stem}-subset")
-                return Grouped(chosen, how, self.path.stem)
+                columns = tuple(members[name] for name in classes)
+                if all(len(group) == 1 for group in columns):
+                    return Subset(tuple(group[0] for group in columns), f"{self.path.stem}-subset")
+                return Grouped(columns, how, self.path.stem)
         if self.names is None or set(self.names) != set(classes):
             return None
         if self.names == tuple(classes):
@@ -197,10 +207,10 @@ class OwnMaps:
 
 
 def read_own(path: Path) -> OwnMaps:
-    """The label maps of a YAML file; UsageError says what is wrong with it.
+    """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it.
 
-    `outputs` is the number of the model's outputs, or their names in order; `maps` a list of `{classes: {<class>:
-    <output or list of outputs>}, how: <aggregation>}`, which a file that names the outputs may leave out.
+    `outputs` is the number of the model's outputs, or their names in order. `maps` is a list of `{classes: {<class>:
+    <output or list of outputs>}, how: <aggregation>}`; a file that names the outputs may omit it.
     """
     content = strict_yaml.read(path, "label_map")
     try:
@@ -209,74 +219,77 @@ def read_own(path: Path) -> OwnMaps:
         _refuse_unknown(content, ("outputs", "maps"))
         names = _output_names(content.get("outputs"))
         count = content["outputs"] if names is None else len(names)
-        entries = content.get("maps", [] if names else None)
-        if not isinstance(entries, list) or not (entries or names):
+        listed = content.get("maps", [] if names else None)
+        if not isinstance(listed, list) or not (listed or names):
             raise ValueError("'maps' should be a list of {classes: {...}, how: prob_mean}")
-        maps = tuple(_own_map(entry, count, names) for entry in entries)
-        if len({frozenset(members) for members, _ in maps}) < len(maps):
+        maps = tuple(_own_map(described, count, names) for described in listed)
+        if len({frozenset(own_map.members) for own_map in maps}) < len(maps):
             raise ValueError("two maps have the same classes")
     except ValueError as error:
         raise UsageError(f"label_map={path}: {error}") from None
     return OwnMaps(path, count, names, maps)
 
 
-def _refuse_unknown(found: Mapping[Any, Any], known: Sequence[str]) -> None:
-    for key in found:
-        if key not in known:
-            raise ValueError(f"unknown key '{key}'{nearest(str(key), known)}")
+def _refuse_unknown(content: Mapping[Any, Any], keys: Sequence[str]) -> None:
+    for key in content:
+        if key not in keys:
+            raise ValueError(f"unknown key '{key}'{nearest(str(key), keys)}")
 
 
-def _output_names(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+def _output_names(outputs: Any) -> tuple[str, ...] | None:
+    """Return the names of the outputs; None if their number is given. Raises ValueError for anything else."""
+    if isinstance(outputs, int) and not isinstance(outputs, bool) and outputs >= 2:
         return None
-    unquoted = [name for name in value if not isinstance(name, str | list | dict)] if isinstance(value, list) else []
-    if unquoted:
-        raise ValueError(f"the output {unquoted[0]!r} {strict_yaml.as_read(unquoted[0])}")
-    if not isinstance(value, list) or len(value) < 2 or not all(isinstance(name, str) for name in value):
+    names = outputs if isinstance(outputs, list) else []
+    for name in names:
+        if not isinstance(name, str | list | dict):
+            raise ValueError(f"the output {name!r} {strict_yaml.as_read(name)}")
+    if len(names) < 2 or not all(isinstance(name, str) for name in names):
         raise ValueError("'outputs' should be the number of the model's outputs or a list of their names")
-    for name in value:
-        if value.count(name) > 1:
+    for name in names:
+        if names.count(name) > 1:
             raise ValueError(f"two outputs are called '{name}'")
-    return tuple(value)
+    return tuple(names)
 
 
-def _own_map(
-    entry: Any, outputs: int, names: Sequence[str] | None
-) -> tuple[Mapping[str, tuple[int, ...]], Aggregation]:
-    if not isinstance(entry, dict) or not isinstance(entry.get("classes"), dict) or not entry["classes"]:
+def _own_map(described: Any, outputs: int, names: Sequence[str] | None) -> OwnMap:
+    """Return a map. Raises ValueError that says what is wrong with it. outputs: their number; names: their names."""
+    if not isinstance(described, dict) or not isinstance(described.get("classes"), dict) or not described["classes"]:
         raise ValueError("every map needs 'classes': {<class>: <output or list of outputs>}")
-    _refuse_unknown(entry, ("classes", "how"))
-    how = entry.get("how", "prob_mean")
+    _refuse_unknown(described, ("classes", "how"))
+    how = described.get("how", "prob_mean")
     if how not in get_args(Aggregation):
         raise ValueError(f"how: {how}{nearest(str(how), get_args(Aggregation))}")
     members: dict[str, tuple[int, ...]] = {}
     owner: dict[int, str] = {}
-    for name, value in entry["classes"].items():
+    for name, value in described["classes"].items():
         if not isinstance(name, str):
             raise ValueError(f"the class {name!r} {strict_yaml.as_read(name)}")
-        members[name] = tuple(_column(one, name, outputs, names) for one in _listed(value))
-        if not members[name]:
+        if value is None or value == []:
             raise ValueError(f"the class '{name}' has no outputs")
+        values = value if isinstance(value, list) else [value]
+        members[name] = tuple(_column(output, name, outputs, names) for output in values)
         for column in members[name]:
             if column in owner:
                 raise ValueError(f"output {column} is given to '{owner[column]}' and to '{name}'")
             owner[column] = name
-    return members, how
+    return OwnMap(members, how)
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+def _column(output: Any, name: str, outputs: int, names: Sequence[str] | None) -> int:
+    """Return the position of an output that is given by its position or its name."""
+    if names is not None and output in names:
+        return names.index(output)
+    if isinstance(output, bool) or output is None:
+        raise ValueError(f"the class '{name}' has the output {output!r}, which {strict_yaml.as_read(output)}")
+    if not isinstance(output, int):
+        raise ValueError(f"the class '{name}' has the unknown output '{output}'{_output_hint(output, outputs, names)}")
+    if not 0 <= output < outputs:
+        raise ValueError(f"the class '{name}' has output {output}, but outputs are 0 to {outputs - 1}")
+    return output
 
 
-def _column(value: Any, name: str, outputs: int, names: Sequence[str] | None) -> int:
-    """An output's position, given by itself or by the output's name."""
-    if names is not None and value in names:
-        return names.index(value)
-    if isinstance(value, bool) or value is None:
-        raise ValueError(f"the class '{name}' has the output {value!r}, which {strict_yaml.as_read(value)}")
-    if not isinstance(value, int):
-        hint = nearest(str(value), names) if names is not None else f": give numbers from 0 to {outputs - 1}"
-        raise ValueError(f"the class '{name}' has the output '{value}', which there is not{hint}")
-    if not 0 <= value < outputs:
-        raise ValueError(f"the class '{name}' has output {value}, but outputs are 0 to {outputs - 1}")
-    return value
+def _output_hint(output: Any, outputs: int, names: Sequence[str] | None) -> str:
+    if names is None:
+        return f"; give numbers from 0 to {outputs - 1}"
+    return nearest(str(output), names)
