@@ -101,7 +101,7 @@ def test_the_training_runs_that_code_with_these_words(
     monkeypatch.chdir(ROOT / "src")
     monkeypatch.setenv("MLFLOW_RUN_ID", "x")
     seen = tmp_path / "seen"
-    assert checkout.carry_out(package.parent, "train", {"seed": "3", "sets": "a,b"}, {"SEEN": str(seen)}) == 7
+    assert checkout.run_command(package.parent, "train", {"seed": "3", "sets": "a,b"}, {"SEEN": str(seen)}) == 7
     wanted = (["train", "--seed=3", "--sets=a,b"], str(package / "__main__.py"), None)
     assert seen.read_text() == repr(wanted)
 
@@ -122,7 +122,7 @@ def test_the_training_ends_with_the_command(
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from biasbed.reproduce import checkout\n"
-        f"checkout.carry_out(Path({str(package.parent)!r}), 'train', {{}}, {{'SEEN': {str(seen)!r}, 'SLEEP': '100'}})"
+        f"checkout.run_command(Path({str(package.parent)!r}), 'train', {{}}, {{'SEEN': {str(seen)!r}, 'SLEEP': '100'}})"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, stderr=subprocess.DEVNULL

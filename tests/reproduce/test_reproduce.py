@@ -63,12 +63,12 @@ def again(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) ->
     """`biasbed reproduce --run <id> ...`: exit code, output, errors. kill: of the training, see children.run."""
 
     def run(run_id: str, *words: str, kill: tuple[str, int, str] | None = None) -> tuple[int, str, str]:
-        def carry_out(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+        def run_command(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
             assert (source, command) == (checkout.HERE, "train")
             arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
             return children.run(["train", *arguments], env=variables, kill=kill).returncode
 
-        monkeypatch.setattr(checkout, "carry_out", carry_out)
+        monkeypatch.setattr(checkout, "run_command", run_command)
         code = cli.main(["reproduce", "--run", run_id, *words])
         out, err = capfd.readouterr()
         return code, out, err
@@ -235,7 +235,7 @@ def test_the_words_of_a_config_give_the_config(tracking: str) -> None:
     config = resolve({**given, "optim.lr": "0.1234567890123456", "augment.flip": "true", "algorithm": "infodrop"})
     protocol = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val")
     written = yaml.safe_load(yaml.safe_dump(plain(config)))
-    found = Original("a" * 32, "x", {}, written, protocol, "").words({"seed": "3", "no_such_setting": "1"})
+    found = Original("a" * 32, "x", {}, written, protocol, "").settings({"seed": "3", "no_such_setting": "1"})
     assert plain(resolve(found)) == {**plain(config), "seed": 3}
 
 
@@ -256,7 +256,7 @@ def test_packages_that_make_numbers_are_shown_and_others_listed() -> None:
     protocol = record.Protocol("demo", (), ("train",), ("val",), "val/accuracy/val")
     there = provenance.environment() + "torch==1.0\nSome_Package==2\n"
     found = differences.differences(Original("a" * 32, "x", {}, {}, protocol, there), {}, provenance.environment())
-    other = {d.what: d.shown for d in found if not d.same}
+    other = {d.name: d.shown for d in found if not d.same}
     assert other == {"package torch": True, "package some-package": False}
 
 
@@ -265,7 +265,7 @@ def test_two_trees_with_uncommitted_changes_are_not_called_equal() -> None:
     for there, here, same in (("true", "true", False), ("false", "true", False), ("false", "false", True)):
         first = Original("a" * 32, "x", {record.GIT_DIRTY: there}, {}, protocol, "")
         found = differences.differences(first, {record.GIT_DIRTY: here}, "")
-        assert {d.what: d.same for d in found}["uncommitted changes"] == same
+        assert {d.name: d.same for d in found}["uncommitted changes"] == same
 
 
 @pytest.mark.slow

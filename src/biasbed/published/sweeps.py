@@ -61,7 +61,8 @@ class SweepJob:
     @property
     def envs(self) -> tuple[int, ...]:
         """Numbers of all domains."""
-        return tuple(sorted({env for accuracies in self.records.values() for env, _ in accuracies}))
+        keys = itertools.chain.from_iterable(self.records.values())
+        return tuple(sorted({env for env, _ in keys}))
 
     def check(self) -> None:
         """Raise UsageError if the job has no records, or if its records differ in their domains."""

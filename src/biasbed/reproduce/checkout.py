@@ -1,4 +1,4 @@
-"""The code to train with, this checkout's or another commit's, and how it is asked and started."""
+"""Code that a run is repeated with: this checkout's, or another commit's in a git worktree."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from biasbed.studies.runner import GRACE
 from biasbed.system import code, commands
 from biasbed.system.processes import die_with_parent, last_line
 
-HERE = code.PACKAGE.parent  # what PYTHONPATH is for this checkout's code
+HERE = code.PACKAGE.parent  # PYTHONPATH of this checkout's code
 
 
 def commit(original: Original) -> str:
-    """The commit that a run was trained at; UsageError where this repository does not have it."""
+    """Return the commit that a run was trained at. Raises UsageError if this repository does not have it."""
     name = original.tag(record.GIT_COMMIT)
     if not re.fullmatch("[0-9a-f]{7,64}", name):
         raise UsageError(f"code=recorded: run {original.id} has no commit recorded; code=here does without")
@@ -42,11 +42,11 @@ def commit(original: Original) -> str:
 
 @contextlib.contextmanager
 def worktree(commit: str, folder: Path) -> Iterator[Path]:
-    """The source of a commit in a git worktree, for the duration of the block. folder: is made, and removed again."""
-    _remove(folder)  # what a killed command left
-    made = code.git("worktree", "add", "--force", "--detach", str(folder), commit)
-    if made.returncode:
-        raise Failure(f"git can't check {commit} out: {last_line(made.stderr)}")
+    """Yield the source folder of a commit in a git worktree. folder: of the worktree; it is removed at the end."""
+    _remove(folder)  # a killed command may have left it
+    added = code.git("worktree", "add", "--force", "--detach", str(folder), commit)
+    if added.returncode:
+        raise Failure(f"git can't check {commit} out: {last_line(added.stderr)}")
     try:
         if not (folder / "src" / "biasbed").is_dir():
             raise UsageError(f"code=recorded: commit {commit} has no src/biasbed")
@@ -55,13 +55,16 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
         _remove(folder)
 
 
-def describe(source: Path, words: Mapping[str, str], command: str) -> dict[str, Any]:
-    """`probe.describe` by the code in `source`. UsageError where that code does not take these settings."""
+def describe(source: Path, settings: Mapping[str, str], command: str) -> dict[str, Any]:
+    """Return the result of `probe.describe` by the code in `source`.
+
+    Raises UsageError if that code does not take these settings, Failure if it can't start.
+    """
     if source == HERE:
-        return probe.describe(words, command)
+        return probe.describe(settings, command)
     done = subprocess.run(
         [sys.executable, probe.__file__],
-        input=json.dumps({"words": dict(words), "command": command}),
+        input=json.dumps({"settings": dict(settings), "command": command}),
         env=environment(source),
         capture_output=True,
         text=True,
@@ -69,19 +72,19 @@ def describe(source: Path, words: Mapping[str, str], command: str) -> dict[str, 
     )
     if done.returncode:
         raise Failure(f"code=recorded: that commit's code can't start here: {last_line(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if "refused" in found:
-        raise UsageError(found["refused"])
-    return found
+    description: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in description:
+        raise UsageError(description["refused"])
+    return description
 
 
-def carry_out(source: Path, command: str, words: Mapping[str, str], variables: Mapping[str, str]) -> int:
-    """`biasbed <command>` by the code in `source`, in a process of its own that writes to this terminal; its exit code.
+def run_command(source: Path, command: str, settings: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """Run `biasbed <command>` by the code in `source` in a process that writes to this terminal; return its exit code.
 
-    It ends when this process does, however that ends.
+    The process ends with this one, whatever ends it.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "biasbed", command, *as_flags(words)],
+        [sys.executable, "-m", "biasbed", command, *as_flags(settings)],
         env=environment(source) | dict(variables),
         stdin=subprocess.DEVNULL,
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),  # also for commits that don't watch their parent
@@ -97,10 +100,10 @@ def carry_out(source: Path, command: str, words: Mapping[str, str], variables: M
 
 
 def environment(source: Path) -> dict[str, str]:
-    """The variables of a Python that imports biasbed from `source`, whatever folder it is started in."""
+    """Return the environment variables of a Python that imports biasbed from `source`, whatever its working folder."""
     paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
-    return {name: value for name, value in os.environ.items() if name != commands.RUN} | own
+    variables = {name: value for name, value in os.environ.items() if name != commands.RUN}
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 
 
 def _remove(folder: Path) -> None:

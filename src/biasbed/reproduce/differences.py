@@ -1,4 +1,4 @@
-"""What is different between where a run was trained and here."""
+"""Differences between the code, settings, data and machine of a run and those here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADER = re.compile(
     r"cuda (?P<cuda>\S+) cudnn (?P<cudnn>\S+) devices (?P<devices>.*)\n"
     r"(?:cpu capability (?P<capability>.*)\n)?"
 )
-WORDS = {
+TAG_NAMES = {
     record.GIT_COMMIT: "git commit",
     record.CODE_HASH: "code that makes the numbers",
     record.CONFIG_HASH: "settings, protocol and data",
@@ -29,12 +29,12 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing, as it was recorded and as it is here; empty where that is not known."""
+    """Recorded and present value of one property; empty if unknown."""
 
-    what: str
+    name: str
     there: str
     here: str
-    shown: bool = True  # on the terminal, where it differs; all are in the file
+    shown: bool = True  # on the terminal, if the values differ; the file has all
 
     @property
     def same(self) -> bool:
@@ -42,9 +42,10 @@ class Difference:
 
 
 def environment(text: str) -> dict[str, str]:
-    """The entries of an `environment.txt`: python, platform, ..., and `package <name>`."""
-    found = HEADER.match(text)
-    entries = {name: value or "" for name, value in found.groupdict().items()} if found else {}
+    """Return the entries of an `environment.txt` by name: python, platform, ..., and `package <name>`."""
+    entries = {}
+    if match := HEADER.match(text):
+        entries = {name: value or "" for name, value in match.groupdict().items()}
     for line in text.splitlines():
         name, is_package, version = line.partition("==")
         if is_package:
@@ -53,29 +54,30 @@ def environment(text: str) -> dict[str, str]:
 
 
 def differences(original: Original, tags: Mapping[str, str], here: str) -> list[Difference]:
-    """Everything that is compared. tags: of the training that would start here. here: an `environment.txt` of here.
+    """Return all properties that are compared, equal ones included.
 
-    The number of torch threads is not compared: the training is started with the recorded one.
+    tags: of the training that would start here. here: this machine's `environment.txt`. The number of torch threads is
+    not compared, because the training is started with the recorded one.
     """
-    rows = [Difference(words, original.tag(name), tags.get(name, "")) for name, words in WORDS.items()]
+    rows = [Difference(name, original.tag(tag), tags.get(tag, "")) for tag, name in TAG_NAMES.items()]
     rows.insert(1, _uncommitted(original.tag(record.GIT_DIRTY), tags.get(record.GIT_DIRTY, "")))
     there, now = environment(original.environment), environment(here)
     if there:
-        rows += _of_environment(there, now)
+        rows += _compare_environments(there, now)
     return rows
 
 
 def _uncommitted(there: str, here: str) -> Difference:
-    """Two trees with uncommitted changes are not equal for that."""
-    words = {"true": "yes", "false": "no"}
-    both = there == here == "true"
-    return Difference("uncommitted changes", words.get(there, ""), "yes, maybe others" if both else words.get(here, ""))
+    """Compare the flags of uncommitted changes. Two trees that both have some still differ."""
+    answers = {"true": "yes", "false": "no"}
+    answer = "yes, maybe others" if there == here == "true" else answers.get(here, "")
+    return Difference("uncommitted changes", answers.get(there, ""), answer)
 
 
-def _of_environment(there: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
-    words = {"cuda": "CUDA", "cudnn": "cuDNN", "devices": "GPUs", "capability": "CPU instructions"}
+def _compare_environments(there: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    labels = {"cuda": "CUDA", "cudnn": "cuDNN", "devices": "GPUs", "capability": "CPU instructions"}
     for name in ("python", "platform", "processor", "capability", "devices", "cuda", "cudnn"):
-        yield Difference(words.get(name, name), there.get(name, ""), now.get(name, ""))
+        yield Difference(labels.get(name, name), there.get(name, ""), now.get(name, ""))
     for name in sorted({*there, *now}):
         if name.startswith("package "):
             shown = name.removeprefix("package ") in PACKAGES
@@ -83,24 +85,31 @@ def _of_environment(there: Mapping[str, str], now: Mapping[str, str]) -> Iterato
 
 
 def threads(original: Original) -> str | None:
-    """The number of torch threads that it was trained with."""
+    """Return the number of torch threads that a run was trained with; None if unknown."""
     return environment(original.environment).get("threads") or None
 
 
 def protocol_changes(original: record.Protocol, here: Mapping[str, Any]) -> str:
-    """In which respects the protocol here is another one, in words."""
+    """Return how the protocol here differs from the original, as text."""
     ours = record.Protocol.from_json(record.canonical_json(here))
-    there, now = ({entry.name: entry for entry in protocol.sets} for protocol in (original, ours))
-    parts = [f"without {', '.join(sorted(set(there) - set(now)))}"] if set(there) - set(now) else []
-    parts += [f"besides {', '.join(sorted(set(now) - set(there)))}"] if set(now) - set(there) else []
-    changed = {name: _fields(there[name], now[name]) for name in there if name in now and there[name] != now[name]}
-    for details in dict.fromkeys(changed.values()):
-        parts.append(f"other {details} of {', '.join(name for name in changed if changed[name] == details)}")
-    names = ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start")
-    other = [name for name in names if getattr(original, name) != getattr(ours, name)]
-    parts += [f"another {name}" for name in other]
+    there = {set_record.name: set_record for set_record in original.sets}
+    now = {set_record.name: set_record for set_record in ours.sets}
+    parts = []
+    if removed := sorted(set(there) - set(now)):
+        parts.append(f"without {', '.join(removed)}")
+    if added := sorted(set(now) - set(there)):
+        parts.append(f"besides {', '.join(added)}")
+    sets_by_fields: dict[str, list[str]] = {}
+    for name, set_record in there.items():
+        if name in now and set_record != now[name]:
+            sets_by_fields.setdefault(_changed_fields(set_record, now[name]), []).append(name)
+    parts += [f"other {changed} of {', '.join(names)}" for changed, names in sets_by_fields.items()]
+    for name in ("training_sets", "validation_sets", "monitor", "step_unit", "default_selection", "start"):
+        if getattr(original, name) != getattr(ours, name):
+            parts.append(f"another {name}")
     return "; ".join(parts) or "other details"
 
 
-def _fields(one: record.SetRecord, other: record.SetRecord) -> str:
-    return ", ".join(field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name))
+def _changed_fields(first: record.SetRecord, second: record.SetRecord) -> str:
+    names = [field.name for field in fields(first)]
+    return ", ".join(name for name in names if getattr(first, name) != getattr(second, name))

@@ -1,4 +1,4 @@
-"""A run as it was tracked: what it needs to be trained again, and its numbers."""
+"""Tracked run that is to be repeated: its settings, protocol, environment and metrics."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from biasbed.system import strict_yaml
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, guarded, writer
 
-KINDS = ("train", "trial", "reproduction", "evaluate")  # of runs that can be repeated
+KINDS = ("train", "trial", "reproduction", "evaluate")  # kinds of runs that can be repeated
 Curves = Mapping[str, Mapping[int, float]]  # metric -> step -> value
-MACHINE = ("time", "memory")  # phases of metrics that say nothing about the result
+MACHINE = ("time", "memory")  # phases of metrics about the machine
 
 
 @dataclass(frozen=True)
 class Original:
-    """A finished training, or test of a model, on the tracking server."""
+    """Finished training, or evaluation of a model, on the tracking server."""
 
     id: str
     name: str
     tags: Mapping[str, str]
     config: Mapping[str, Any]  # resolved settings by dotted name, as in config.yaml
     protocol: record.Protocol
-    environment: str  # the text of environment.txt, empty where there is none
+    environment: str  # text of environment.txt; empty if there is none
 
     def tag(self, name: str) -> str:
         return self.tags.get(name, "")
 
     @property
     def command(self) -> str:
-        """What repeats it: a model that was only tested is, once more."""
+        """Command that repeats the run."""
         return "evaluate" if self.tag(record.WEIGHTS) else "train"
 
-    def words(self, instead: Mapping[str, str]) -> dict[str, str]:
-        """The settings of `train` that repeat it, as words; `instead`: those that are to be others.
+    def settings(self, changes: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings that repeat the run, as text. changes: values that replace the run's.
 
-        Settings that its code does not have are left out. So is `preset`: all that one sets is there by itself.
+        Changes of settings that the run's code does not have are ignored. `preset` is left out, because the settings
+        that it sets are listed themselves.
         """
         values = {name: word(value) for name, value in self.config.items() if name != "preset"}
-        return values | {name: value for name, value in instead.items() if name in self.config}
+        return values | {name: value for name, value in changes.items() if name in self.config}
 
 
 def read(uri: str, run_id: str) -> Original:
-    """The run of this id. UsageError where it can't be repeated, Failure where the server can't be used."""
+    """Return the run of this id. Raises UsageError if it can't be repeated, Failure if the server can't be used."""
     if run_id == "none":
         raise UsageError("say which run: run=<id>")
     run = active_run(uri, run_id)
@@ -79,19 +80,19 @@ def read(uri: str, run_id: str) -> Original:
 
 
 def history(uri: str, run_id: str) -> Curves:
-    """Every metric of a run but those about the machine; of two values of one step the one that was written last."""
+    """Return every metric of a run but those about the machine. Of two values of a step the last written one counts."""
     with guarded(uri):
         client = writer(uri)
         names = [name for name in client.get_run(run_id).data.metrics if _is_result(name)]
-        found = {}
+        curves = {}
         for name in sorted(names):
             rows = sorted(client.get_metric_history(run_id, name), key=lambda row: (row.step, row.timestamp))
-            found[name] = {row.step: row.value for row in rows}
-    return found
+            curves[name] = {row.step: row.value for row in rows}
+    return curves
 
 
 def other_seeds(uri: str, original: Original) -> list[str]:
-    """Ids of finished trainings of the same configuration with other seeds, the first of each seed."""
+    """Return the ids of finished trainings of the same configuration with other seeds, the first of each seed."""
     chosen: dict[str, str] = {}
     for kind in ("train", "trial"):
         for run in find_runs(uri, kind=kind, config_hash=original.tag(record.CONFIG_HASH)):
@@ -108,13 +109,13 @@ def _is_result(name: str) -> bool:
 
 
 def _texts(uri: str, run_id: str) -> dict[str, str]:
-    """The text artifacts that describe a training, by name."""
-    wanted = (record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
+    """Return the text artifacts that describe a training, by name."""
+    texts = {}
     with guarded(uri), tempfile.TemporaryDirectory() as folder:
         client = writer(uri)
-        present = {entry.path for entry in client.list_artifacts(run_id)}
-        return {
-            name: Path(client.download_artifacts(run_id, name, folder)).read_text(encoding="utf-8", errors="replace")
-            for name in wanted
-            if name in present
-        }
+        present = {artifact.path for artifact in client.list_artifacts(run_id)}
+        for name in (record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE):
+            if name in present:
+                path = Path(client.download_artifacts(run_id, name, folder))
+                texts[name] = path.read_text(encoding="utf-8", errors="replace")
+    return texts

@@ -1,7 +1,7 @@
-"""What a training, or a test of a model, would be here, by its settings. Also a script, for another commit's code.
+"""Description of a training or evaluation that would start here, by its settings. Also a script for other commits.
 
-As a script it reads command and settings as JSON from its input and prints JSON. Of trainings it uses only what commits
-of all ages have.
+As a script it reads command and settings as JSON from its input and prints JSON. For trainings it uses only functions
+that commits of all ages have.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]:
-    """{"tags", "protocol"} of a training, or a test, with these settings; UsageError where it could not start."""
+def describe(settings: Mapping[str, str], command: str = "train") -> dict[str, Any]:
+    """Return "tags" and "protocol" of a training or evaluation. Raises UsageError if it could not start."""
     if command == "evaluate":
         from biasbed.evaluation.command import read
         from biasbed.evaluation.evaluate_model import load, plan
 
+<<<<<<< HEAD
         options, given = read(words)
         takes_given = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
         run = plan(options, given, load(*((options, given) if takes_given else (options,)))).job
+=======
+        options, flags = read(settings)
+        takes_flags = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
+        model = load(options, flags) if takes_flags else load(options)  # type: ignore[call-arg]
+        run = plan(options, flags, model).run
+>>>>>>> b65c4d1 (Reproduce: language by STYLE.md, one step a line)
         return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device
@@ -32,20 +39,21 @@ def describe(words: Mapping[str, str], command: str = "train") -> dict[str, Any]
         from biasbed.config import resolve  # type: ignore[attr-defined,no-redef]
         from biasbed.processes import settle_device  # type: ignore[import-not-found,no-redef]
 
-    resolved = resolve(words)
+    resolved = resolve(settings)
     settle_device(resolved.device, resolved.nproc)
     planned = job.plan(resolved)
     return {"tags": planned.tags(), "protocol": json.loads(planned.protocol.to_json())}
 
 
 def main() -> None:
+    """Print the description of the settings in the input, or why they are refused."""
     from biasbed.errors import Failure, UsageError
 
     try:
-        found = describe(**json.load(sys.stdin))
+        description = describe(**json.load(sys.stdin))
     except (UsageError, Failure) as error:
-        found = {"refused": str(error)}
-    print(json.dumps(found))
+        description = {"refused": str(error)}
+    print(json.dumps(description))
 
 
 if __name__ == "__main__":

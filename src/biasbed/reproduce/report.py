@@ -1,4 +1,4 @@
-"""What a reproduction says: on the terminal, and as files."""
+"""Report of a reproduction: tables for the terminal, and files."""
 
 from __future__ import annotations
 
@@ -19,47 +19,44 @@ DIFFERENCE_HEAD = ("", "recorded", "here")
 AGREEMENT_HEAD = ("set", "evaluation", "images", "equal decisions")
 
 
-def difference_rows(found: Iterable[Difference]) -> list[tuple[str, str, str]]:
-    """Those that are shown."""
-    return [(d.what, d.there or "-", d.here or "-") for d in found if d.shown and not d.same]
+def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, str]]:
+    """Return the rows of the differences that are shown."""
+    shown = (difference for difference in differences if difference.shown and not difference.same)
+    return [(difference.name, difference.there or "-", difference.here or "-") for difference in shown]
 
 
 def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
-    """The metrics that decide."""
-    return [
-        (
-            row.metric,
-            *map(_number, (row.recorded, row.here)),
-            _signed(row),
-            *map(_short, (row.spread, row.limit)),
-            row.verdict,
-        )
-        for row in rows
-        if row.decides
-    ]
+    """Return the rows of the metrics that decide."""
+    texts = []
+    for row in rows:
+        if row.decides:
+            values = _number(row.recorded), _number(row.here), _signed(row), _short(row.spread), _short(row.limit)
+            texts.append((row.metric, *values, row.verdict))
+    return texts
 
 
-def agreement_rows(found: Iterable[Agreement]) -> list[tuple[str, ...]]:
-    return [(one.set, one.which, str(one.images), f"{100 * one.share:.2f} %") for one in found]
+def agreement_rows(agreements: Iterable[Agreement]) -> list[tuple[str, ...]]:
+    """Return the rows of the agreements on single images."""
+    return [(item.set, item.which, str(item.images), f"{100 * item.share:.2f} %") for item in agreements]
 
 
 def table(head: Sequence[str], rows: TableRows) -> str:
-    """Columns of text."""
+    """Return a table in aligned columns of text."""
     return "\n".join(aligned([head, *rows]))
 
 
 def conclusion(rows: Sequence[Compared]) -> str:
-    """One sentence; it starts with the verdict."""
-    found = overall(rows)
+    """Return the conclusion as one sentence, which starts with the verdict."""
+    verdict = overall(rows)
     deciding = [row for row in rows if row.decides]
-    text = f"{found} ({_count(deciding, found)} of {len(deciding)} metrics that decide"
-    others = [row.metric for row in rows if not row.decides and row.verdict != BIT_EQUAL]
-    if found == BIT_EQUAL and others:
-        text += f"; not equal among the others: {', '.join(others[:5])}{', ...' * (len(others) > 5)}"
+    text = f"{verdict} ({_count(deciding, verdict)} of {len(deciding)} metrics that decide"
+    unequal = [row.metric for row in rows if not row.decides and row.verdict != BIT_EQUAL]
+    if verdict == BIT_EQUAL and unequal:
+        text += f"; not equal among the others: {', '.join(unequal[:5])}{', ...' * (len(unequal) > 5)}"
     seeds = max((row.seeds for row in deciding), default=0)
-    if found in (WITHIN, DIFFERENT):
+    if verdict in (WITHIN, DIFFERENT):
         text += f"; the spread is that of {seeds} other seeds"
-    if found == NO_SPREAD:
+    if verdict == NO_SPREAD:
         text += f"; {seeds} other seeds are on the server, a spread takes {LEAST_SEEDS} that differ"
     return text + ")"
 
@@ -72,36 +69,36 @@ def write(
     folder: Path,
     original: Original,
     code: str,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     rows: Sequence[Compared],
     agreements: Sequence[Agreement],
 ) -> list[Path]:
-    """`reproduction.csv`, `differences.csv` and `reproduction.md`."""
+    """Write `reproduction.csv`, `differences.csv` and `reproduction.md`; return their paths."""
     columns = [field.name for field in dataclasses.fields(Compared)]
-    at = columns.index("here") + 1
-    columns.insert(at, "difference")
+    columns.insert(columns.index("here") + 1, "difference")
     with (folder / record.REPRODUCTION_FILE).open("w", newline="") as file:
         write_rows(file, columns, ({name: getattr(row, name) for name in columns} for row in rows))
     with (folder / record.DIFFERENCES_FILE).open("w", newline="") as file:
         heads = ("what", "recorded", "here", "same")
-        cells = ((d.what, d.there, d.here, str(d.same).lower()) for d in found)
+        cells = ((item.name, item.there, item.here, str(item.same).lower()) for item in differences)
         write_rows(file, heads, (dict(zip(heads, row, strict=True)) for row in cells))
-    (folder / record.REPRODUCTION_NOTE).write_text(_note(original, code, found, rows, agreements))
-    return [folder / n for n in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE, record.REPRODUCTION_NOTE)]
+    (folder / record.REPRODUCTION_NOTE).write_text(_note(original, code, differences, rows, agreements))
+    return [folder / name for name in (record.REPRODUCTION_FILE, record.DIFFERENCES_FILE, record.REPRODUCTION_NOTE)]
 
 
 def _note(
     original: Original,
     code: str,
-    found: Sequence[Difference],
+    differences: Sequence[Difference],
     rows: Sequence[Compared],
     agreements: Sequence[Agreement],
 ) -> str:
+    different = difference_rows(differences)
     parts = [
         f"# {original.name} {'trained' if original.command == 'train' else 'tested'} again: {overall(rows)}",
         f"Run {original.id}, with {code}: {conclusion(rows)}.",
         "## What is different here",
-        _markdown(DIFFERENCE_HEAD, difference_rows(found)) if difference_rows(found) else "Nothing that was compared.",
+        _markdown(DIFFERENCE_HEAD, different) if different else "Nothing that was compared.",
         "## Metrics that decide",
         "Values of each training's own best epoch by the monitor; spread: standard deviation of other seeds; limit: "
         "the difference from which on a metric is called different in any case.",

@@ -1,7 +1,7 @@
-"""`reproduce`: says what is different here, trains a tracked run once more, and gives a verdict per metric.
+"""Command `reproduce`: shows the differences to here, trains a tracked run again, and gives a verdict per metric.
 
-The second training writes to a folder of its own, without a server; it is sent when it is whole, as a run of its own
-kind, so that no study and no analysis ever counts it. Until then the same command goes on where it was cut off.
+The second training writes to a folder of its own, without a server. When it is complete, it is sent as a run of its own
+kind, so that no study and no analysis counts it. An interrupted training is continued by the same command.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ STUDY = "reproduce"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduction, checked: the training could start."""
+    """Plan of a reproduction whose training can start."""
 
     original: Original
-    code: str  # in words
-    source: Path  # of that code, for PYTHONPATH
-    words: Mapping[str, str]  # settings of the training
-    tags: Mapping[str, str]  # that it would have
-    found: list[Difference]
+    code: str  # description of the code
+    source: Path  # folder of that code, for PYTHONPATH
+    settings: Mapping[str, str]  # of the training
+    tags: Mapping[str, str]  # of the training
+    differences: list[Difference]
 
 
 def reproduce(options: ReproduceOptions) -> int:
-    """Train `options.run` again and compare; 0 where its numbers were reproduced, 1 where they were not.
+    """Train `options.run` again and compare; return 0 if its numbers are reproduced, else 1.
 
-    Raises UsageError before anything is trained, Failure where the training or the server breaks down.
+    Raises UsageError before anything is trained, Failure if the training or the server fails.
     """
     uri = resolve_uri()
     original = read(uri, options.run)
-    chosen = _chosen(options, original)
+    kinds = _vouched_kinds(options, original)
     root = _home(uri, options) / "reproductions" / f"{original.id}-{options.code}"
     with interruptible(), exclusive(root, "reproduced"):
         with _source(options, original, root) as (source, code):
-            plan = _plan(options, original, chosen, root, source, code)
+            plan = _plan(options, original, kinds, root, source, code)
             print(_introduction(plan), flush=True)
             _refuse_others(options, plan)
-            given = take_run_id()
+            run_id = take_run_id()
             folder = _trained(plan, uri)
-        return _conclude(plan, folder, uri, given, options.alpha)
+        return _conclude(plan, folder, uri, run_id, options.alpha)
 
 
 # --- before the training ----------------------------------------------------------------------------------------------
@@ -74,60 +74,60 @@ def _home(uri: str, options: ReproduceOptions) -> Path:
     return places.home(uri)
 
 
-def _chosen(options: ReproduceOptions, original: Original) -> dict[str, str]:
-    """Method and suite, in the user's words where they are the user's own: none that a server names is imported."""
-    where = f"run {original.id}"
-    return {
-        what: room.REGISTRY.vouched(original.config.get(what, usual), getattr(options, what), where)
-        for what, room, usual in (("algorithm", algorithms, None), ("suite", suites, Config.suite))
-    }
+def _vouched_kinds(options: ReproduceOptions, original: Original) -> dict[str, str]:
+    """Return method and suite. A user's own must be named in the options: no file that a server names is imported."""
+    where, config = f"run {original.id}", original.config
+    algorithm = algorithms.REGISTRY.vouched(config.get("algorithm"), options.algorithm, where)
+    suite = suites.REGISTRY.vouched(config.get("suite", Config.suite), options.suite, where)
+    return {"algorithm": algorithm, "suite": suite}
 
 
 @contextlib.contextmanager
 def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterator[tuple[Path, str]]:
-    """The code to train with: for PYTHONPATH, and in words."""
+    """Yield the folder of the code to train with, and the code's description."""
     if options.code == "here":
         yield checkout.HERE, "the code of this checkout"
         return
     commit = checkout.commit(original)
-    words = f"the code of commit {commit[:12]}"
+    description = f"the code of commit {commit[:12]}"
     if original.tag(record.GIT_DIRTY) == "true":
-        words += ", which had uncommitted changes when the run was trained"
+        description += ", which had uncommitted changes when the run was trained"
     with checkout.worktree(commit, root / "code") as source:
-        yield source, words
+        yield source, description
 
 
 def _plan(
-    options: ReproduceOptions, original: Original, chosen: Mapping[str, str], root: Path, source: Path, code: str
+    options: ReproduceOptions, original: Original, kinds: Mapping[str, str], root: Path, source: Path, code: str
 ) -> Reproduction:
     from biasbed.system.code import environment
 
-    own = {**chosen, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
-    settings = original.words({**options.places, **own})
+    changes = {**kinds, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
+    settings = original.settings({**options.places, **changes})
     try:
         described = checkout.describe(source, settings, original.command)
     except UsageError as error:
         hint = "; code=recorded takes the run's own code" if options.code == "here" else ""
         raise UsageError(f"run {original.id} can't be repeated here: {error}{hint}") from None
     tags = described["tags"]
-    # A folder for each state of the code: no training is continued by other code than began it.
+    # A folder for each state of the code, because no training may be continued by other code.
     settings["output_dir"] = str(root / (tags.get(record.CODE_HASH) or "code")[:8])
-    found = differences(original, tags, environment())
+    compared = differences(original, tags, environment())
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH):
-        found.append(Difference("protocol, in words", "", protocol_changes(original.protocol, described["protocol"])))
-    return Reproduction(original, code, source, settings, tags, found)
+        changes_text = protocol_changes(original.protocol, described["protocol"])
+        compared.append(Difference("protocol, in words", "", changes_text))
+    return Reproduction(original, code, source, settings, tags, compared)
 
 
 def _introduction(plan: Reproduction) -> str:
-    original = plan.original
+    original, settings = plan.original, plan.settings
     count = threads(original)
     lines = [
         f"reproducing {original.name} (run {original.id}) with {plan.code}",
-        f"device {plan.words.get('device')}, {plan.words.get('nproc', '1')} processes, {plan.words.get('precision')}, "
+        f"device {settings.get('device')}, {settings.get('nproc', '1')} processes, {settings.get('precision')}, "
         + (f"{count} torch threads each, as recorded" if count else "torch threads as usual: none are recorded"),
     ]
-    rows = report.difference_rows(plan.found)
-    hidden = sum(not d.same and not d.shown for d in plan.found)
+    rows = report.difference_rows(plan.differences)
+    hidden = sum(not d.same and not d.shown for d in plan.differences)
     if not original.environment:
         lines.append("the run has no environment.txt: versions and hardware can't be compared")
     if rows:
@@ -140,7 +140,7 @@ def _introduction(plan: Reproduction) -> str:
 
 
 def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
-    """UsageError where it would be another experiment."""
+    """Raise UsageError if the training here would be another experiment."""
     original, tags = plan.original, plan.tags
     if original.tag(record.DATA_FINGERPRINT) != tags.get(record.DATA_FINGERPRINT) and not options.allows("data"):
         raise UsageError(
@@ -154,7 +154,7 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
         )
     if original.protocol.hash != tags.get(record.PROTOCOL_HASH) and not options.allows("protocol"):
         raise UsageError(
-            f"the protocol here is not that of the run ({plan.found[-1].here}): accept it with allow=protocol"
+            f"the protocol here is not that of the run ({plan.differences[-1].here}): accept it with allow=protocol"
             + (", or take the run's own code with code=recorded" if options.code == "here" else "")
         )
 
@@ -163,23 +163,23 @@ def _refuse_others(options: ReproduceOptions, plan: Reproduction) -> None:
 
 
 def _trained(plan: Reproduction, uri: str) -> RunFolder:
-    """The finished training, which a command that was cut off may have left."""
-    found = _waiting(plan)
-    if found is None:
+    """Return the finished training, which an interrupted command may have left."""
+    folder = _find_finished(plan)
+    if folder is None:
         variables = {"MLFLOW_TRACKING_URI": uri}
         count = threads(plan.original)
         if count:  # sums over a batch depend on how many threads share them
             variables |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-        code = checkout.carry_out(plan.source, plan.original.command, plan.words, variables)
-        found = _waiting(plan)
-        if found is None:
+        code = checkout.run_command(plan.source, plan.original.command, plan.settings, variables)
+        folder = _find_finished(plan)
+        if folder is None:
             raise Failure(f"the training ended with exit code {code}, see above; the same command continues it")
-    return found
+    return folder
 
 
-def _waiting(plan: Reproduction) -> RunFolder | None:
-    """A finished training that has no verdict yet."""
-    folders = [RunFolder(path.parent) for path in sorted(Path(plan.words["output_dir"]).glob("*/*/run.json"))]
+def _find_finished(plan: Reproduction) -> RunFolder | None:
+    """Return the finished training that has no verdict yet; None if there is none."""
+    folders = [RunFolder(path.parent) for path in sorted(Path(plan.settings["output_dir"]).glob("*/*/run.json"))]
     for folder in folders:
         state = folder.read_state()
         same = state.get("tags", {}).get(record.RUN_KEY) == plan.tags.get(record.RUN_KEY)
@@ -191,19 +191,19 @@ def _waiting(plan: Reproduction) -> RunFolder | None:
 # --- the verdict ------------------------------------------------------------------------------------------------------
 
 
-def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None, alpha: float) -> int:
-    """Send the training, compare it with the first one, and say how it went."""
+def _conclude(plan: Reproduction, folder: RunFolder, uri: str, run_id: str | None, alpha: float) -> int:
+    """Send the training, compare it with the original, and print the verdict; return the exit code."""
     original = plan.original
     state = folder.read_state()
     kind = {record.KIND: "reproduction", record.STUDY: STUDY, record.REPRODUCES: original.id}
     state["tags"] |= {**kind, notes.NAME: f"reproduce-{original.name}"}
     folder.write_state(state)
-    tracker = Tracker(folder, given)
+    tracker = Tracker(folder, run_id)
     tracker.reopen()
     rows = _compare(plan, uri, tracker.run_id, alpha)
     with guarded(uri):
         agreements = _agreements(original, uri, folder)
-    for path in report.write(folder.path, original, plan.code, plan.found, rows, agreements):
+    for path in report.write(folder.path, original, plan.code, plan.differences, rows, agreements):
         with guarded(uri):
             writer(uri).log_artifact(tracker.run_id, str(path))
     tracker.set_tags({record.VERDICT: verdict.overall(rows)})
@@ -220,32 +220,34 @@ def _conclude(plan: Reproduction, folder: RunFolder, uri: str, given: str | None
 
 
 def _compare(plan: Reproduction, uri: str, run_id: str, alpha: float) -> list[Compared]:
-    """Both histories as the server has them; those of other seeds only where they are needed."""
+    """Compare both histories on the server; those of other seeds are read only if they are needed."""
     original = plan.original
     first, second = history(uri, original.id), history(uri, run_id)
     rows = verdict.compare(original.protocol, first, second, (), alpha)
     if verdict.overall(rows) == verdict.BIT_EQUAL:
         return rows
-    others = [history(uri, other) for other in other_seeds(uri, original)]
+    others = [history(uri, seed_run) for seed_run in other_seeds(uri, original)]
     return verdict.compare(original.protocol, first, second, others, alpha)
 
 
 def _agreements(original: Original, uri: str, folder: RunFolder) -> list[Agreement]:
-    """Of every set whose decisions both trainings have."""
-    client, found = writer(uri), []
-    for set_name in dict.fromkeys((*(s.name for s in original.protocol.sets), *original.protocol.validation_sets)):
-        kept = {one.path for one in client.list_artifacts(original.id, f"predictions/{set_name}")}
+    """Return the agreement on every set that has decisions of both trainings."""
+    client, agreements = writer(uri), []
+    names = [*(set_record.name for set_record in original.protocol.sets), *original.protocol.validation_sets]
+    for set_name in dict.fromkeys(names):
+        present = {artifact.path for artifact in client.list_artifacts(original.id, f"predictions/{set_name}")}
         for which in record.PREDICTION_EPOCHS:
             name = record.predictions_file(set_name, which)
-            if name in kept and (folder.path / name).exists():
-                with tempfile.TemporaryDirectory() as place:
-                    there = _decisions(client.download_artifacts(original.id, name, place))
-                found.append(verdict.agreement(set_name, which, there, _decisions(folder.path / name)))
-    return [one for one in found if one is not None]
+            if name in present and (folder.path / name).exists():
+                with tempfile.TemporaryDirectory() as download_folder:
+                    there = _decisions(client.download_artifacts(original.id, name, download_folder))
+                agreements.append(verdict.agreement(set_name, which, there, _decisions(folder.path / name)))
+    return [agreement for agreement in agreements if agreement is not None]
 
 
 def _decisions(path: Any) -> dict[str, str]:
+    """Return the decided class of each image in a file of predictions."""
     from biasbed.evaluation import recorded
 
-    (found,) = recorded.read([Path(path)])
-    return dict(zip(found.images, found.decision.tolist(), strict=True))
+    (predictions,) = recorded.read([Path(path)])
+    return dict(zip(predictions.images, predictions.decision.tolist(), strict=True))

@@ -1,14 +1,15 @@
-"""Is the second training the first one? Per metric: bit-equal, no further away than another seed, or different.
+"""Verdict of a reproduction for each metric: bit-equal, within the spread of seeds, or different.
 
-Two trainings that differ by their seed alone are two draws from one distribution, so that their difference has the
-variance 2 sigma^2. With s, estimated from n further seeds, |difference| / (s sqrt 2) has Student's t distribution with
-n - 1 degrees of freedom (normal scores assumed): the two-sample t-test with one run in each sample and a variance from
-elsewhere. p-values are corrected for the number of metrics (Holm 1979), so that a run that is as far away as another
-seed is called different with probability alpha at most, all metrics taken together.
+Two trainings that differ only by their seed are two draws from one distribution, so their difference has the variance
+2 sigma^2. With s estimated from n further seeds, |difference| / (s sqrt 2) has Student's t distribution with n - 1
+degrees of freedom, for normally distributed scores. This is the two-sample t-test with one run per sample and an
+external variance. p-values are corrected for the number of metrics (Holm 1979): a run that differs only by its seed is
+called different with a probability of at most alpha over all metrics.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,28 +23,28 @@ WITHIN = "within the spread"
 NO_SPREAD = "no spread to compare with"
 MISSING = "missing"
 DIFFERENT = "different"
-NOT_EQUAL = "not bit-equal"  # of metrics that don't decide
-ORDER = (BIT_EQUAL, WITHIN, NO_SPREAD, MISSING, DIFFERENT)  # from good to bad
+NOT_EQUAL = "not bit-equal"  # verdict of metrics that don't decide
+ORDER = (BIT_EQUAL, WITHIN, NO_SPREAD, MISSING, DIFFERENT)  # from best to worst
 REPRODUCED = (BIT_EQUAL, WITHIN)
-LEAST_SEEDS = 3  # other seeds that make a spread
+LEAST_SEEDS = 3  # smallest number of other seeds for a spread
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One metric of both trainings. Values are those of each training's own best epoch by the monitor."""
+    """One metric of both trainings, with values of each training's own best epoch by the monitor."""
 
     metric: str
-    decides: bool  # the monitor, a set's headline measure, a loss
-    epochs: int  # evaluations of the first training
-    equal_epochs: int  # of these, those with identical values
-    largest_difference: float  # over all evaluations; NaN where there is none to compare
+    decides: bool  # true of the monitor, headline measures of sets, and losses
+    epochs: int  # number of evaluations of the first training
+    equal_epochs: int  # number of them with identical values
+    largest_difference: float  # over all evaluations; NaN if none can be compared
     recorded: float
     here: float
     verdict: str = NOT_EQUAL
-    seeds: int = 0  # other seeds behind the spread
+    seeds: int = 0  # number of other seeds behind the spread
     spread: float = math.nan  # their standard deviation
     p: float = math.nan  # after Holm's correction
-    limit: float = math.nan  # a difference as large as this is called different in any case
+    limit: float = math.nan  # smallest difference that is called different in any case
 
     @property
     def difference(self) -> float:
@@ -53,14 +54,17 @@ class Compared:
 def compare(
     protocol: record.Protocol, first: Curves, second: Curves, others: Sequence[Curves], alpha: float
 ) -> list[Compared]:
-    """Every metric of the first training, those that decide first. others: of further seeds, for the spread."""
-    ends = best_step(protocol, first), best_step(protocol, second)
-    rows = [_compared(name, name in _deciding(protocol, first), first, second, ends) for name in first]
+    """Return a row for every metric of the first training; those that decide come first.
+
+    others: curves of further seeds, for the spread.
+    """
+    deciding, best_steps = _deciding(protocol, first), (best_step(protocol, first), best_step(protocol, second))
+    rows = [_compared(name, name in deciding, first, second, best_steps) for name in first]
     rows.sort(key=lambda row: not row.decides)
     tested = []
     for number, row in enumerate(rows):
         if row.decides and row.verdict == NOT_EQUAL:
-            rows[number] = _with_spread(row, [_at_best(protocol, other, row.metric) for other in others])
+            rows[number] = _with_spread(row, [_best_value(protocol, curves, row.metric) for curves in others])
             if not math.isnan(rows[number].p):
                 tested.append(number)
     for number, p in zip(tested, _holm([rows[number].p for number in tested]), strict=True):
@@ -70,16 +74,16 @@ def compare(
 
 
 def overall(rows: Iterable[Compared]) -> str:
-    """The worst verdict among the metrics that decide."""
+    """Return the worst verdict among the metrics that decide."""
     return max((row.verdict for row in rows if row.decides), key=ORDER.index, default=MISSING)
 
 
 def best_step(protocol: record.Protocol, history: Curves) -> int | None:
-    """The first step with the best finite value of the monitor; None where there is none.
+    """Return the first step with the best finite value of the monitor; None if there is none.
 
-    A test without training has no monitor, and one step.
+    An evaluation without training has no monitor, and one step.
     """
-    steps = {step for curve in history.values() for step in curve}
+    steps = set(itertools.chain.from_iterable(history.values()))
     if protocol.monitor not in history and len(steps) == 1:
         return steps.pop()
     sign = 1 if protocol.monitor_higher_is_better else -1
@@ -88,27 +92,42 @@ def best_step(protocol: record.Protocol, history: Curves) -> int | None:
 
 
 def _deciding(protocol: record.Protocol, history: Curves) -> set[str]:
-    headlines = {str(record.MetricName("test", entry.headline, entry.name)) for entry in protocol.columns}
-    losses = {name for name in history if (p := record.parse_metric(name)) and p.measure == "loss" and not p.group}
-    return {protocol.monitor, *headlines, *losses}
+    """Return the names of the metrics that decide: the monitor, headline measures, and losses."""
+    names = {protocol.monitor}
+    names.update(str(record.MetricName("test", column.headline, column.name)) for column in protocol.columns)
+    for name in history:
+        parsed = record.parse_metric(name)
+        if parsed is not None and parsed.measure == "loss" and not parsed.group:
+            names.add(name)
+    return names
 
 
-def _compared(name: str, decides: bool, first: Curves, second: Curves, ends: tuple[int | None, int | None]) -> Compared:
-    """Equality, epoch by epoch."""
+def _compared(
+    name: str, decides: bool, first: Curves, second: Curves, best_steps: tuple[int | None, int | None]
+) -> Compared:
+    """Return a metric's row without spread: values, and equality by epoch."""
     there, here = first[name], second.get(name, {})
-    pairs = [(there[step], here[step]) for step in there if step in here]
-    equal = sum(same(*pair) for pair in pairs)
-    largest = max((0.0 if same(a, b) else abs(a - b) for a, b in pairs), default=math.nan)
-    verdict = MISSING if not here else BIT_EQUAL if equal == len(there) == len(here) else NOT_EQUAL
-    return Compared(name, decides, len(there), equal, largest, _at(there, ends[0]), _at(here, ends[1]), verdict)
+    equal, differences = 0, []
+    for step in there:
+        if step not in here:
+            continue
+        is_equal = same(there[step], here[step])
+        equal += is_equal
+        differences.append(0.0 if is_equal else abs(there[step] - here[step]))
+    verdict = BIT_EQUAL if equal == len(there) == len(here) else NOT_EQUAL
+    if not here:
+        verdict = MISSING
+    largest = max(differences, default=math.nan)
+    values = _value_at(there, best_steps[0]), _value_at(here, best_steps[1])
+    return Compared(name, decides, len(there), equal, largest, *values, verdict)
 
 
 def _with_spread(row: Compared, values: Iterable[float]) -> Compared:
-    """With the standard deviation of other seeds, and the p-value before correction; NaN where there are too few."""
+    """Return the row with the spread of other seeds and the uncorrected p-value; NaN if there are too few seeds."""
     finite = [value for value in values if record.is_finite(value)]
     spread = statistics.stdev(finite) if len(finite) > 1 else math.nan
     row = replace(row, seeds=len(finite), spread=spread, verdict=NO_SPREAD)
-    # Seeds that are all equal, as with an accuracy of 100 %, show no spread rather than one of zero.
+    # Equal values of all seeds, as at an accuracy of 100 %, are no spread rather than one of zero.
     if len(finite) < LEAST_SEEDS or not spread:
         return row
     if same(row.recorded, row.here) or not record.is_finite(row.difference):
@@ -119,17 +138,17 @@ def _with_spread(row: Compared, values: Iterable[float]) -> Compared:
 
 
 def _limit(row: Compared, alpha: float) -> float:
-    """The difference whose p-value is alpha."""
+    """Return the difference whose p-value is alpha."""
     from scipy import stats
 
     return float(stats.t.isf(alpha / 2, row.seeds - 1)) * row.spread * math.sqrt(2)
 
 
-def _at_best(protocol: record.Protocol, history: Curves, metric: str) -> float:
-    return _at(history.get(metric, {}), best_step(protocol, history))
+def _best_value(protocol: record.Protocol, history: Curves, metric: str) -> float:
+    return _value_at(history.get(metric, {}), best_step(protocol, history))
 
 
-def _at(curve: Mapping[int, float], step: int | None) -> float:
+def _value_at(curve: Mapping[int, float], step: int | None) -> float:
     return math.nan if step is None else curve.get(step, math.nan)
 
 
@@ -142,7 +161,7 @@ def _holm(p: Sequence[float]) -> list[float]:
 
 
 def same(a: float, b: float) -> bool:
-    """Identical, NaN included."""
+    """Return True for identical values; NaN equals NaN."""
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
@@ -151,12 +170,12 @@ def same(a: float, b: float) -> bool:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Decisions of both trainings on the images of one set."""
+    """Agreement of the decisions of both trainings on the images of one set."""
 
     set: str
     which: str  # best or last evaluation
-    images: int  # that both have
-    equal: int
+    images: int  # number of images that both trainings have
+    equal: int  # number of equal decisions
 
     @property
     def share(self) -> float:
@@ -164,7 +183,7 @@ class Agreement:
 
 
 def agreement(name: str, which: str, first: Mapping[str, str], second: Mapping[str, str]) -> Agreement | None:
-    """first, second: image -> decided class. None where they have no image in common."""
+    """Return the agreement of two trainings' decisions (image -> class); None if they have no image in common."""
     common = first.keys() & second.keys()
     if not common:
         return None
