@@ -6,7 +6,6 @@ that commits of all ages have.
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -19,17 +18,9 @@ def describe(settings: Mapping[str, str], command: str = "train") -> dict[str, A
         from biasbed.evaluation.command import read
         from biasbed.evaluation.evaluate_model import load, plan
 
-<<<<<<< HEAD
-        options, given = read(words)
-        takes_given = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
-        run = plan(options, given, load(*((options, given) if takes_given else (options,)))).job
-=======
         options, flags = read(settings)
-        takes_flags = len(inspect.signature(load).parameters) > 1  # not in the code of older commits
-        model = load(options, flags) if takes_flags else load(options)  # type: ignore[call-arg]
-        run = plan(options, flags, model).run
->>>>>>> b65c4d1 (Reproduce: language by STYLE.md, one step a line)
-        return {"tags": run.tags(), "protocol": json.loads(run.protocol.to_json())}
+        evaluation = plan(options, flags, load(options, flags)).job
+        return {"tags": evaluation.tags(), "protocol": json.loads(evaluation.protocol.to_json())}
     try:
         from biasbed.compute.device import settle_device
         from biasbed.training import job
