@@ -98,8 +98,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "sweeps: the monitor looks at the held-out domain",
-            """outs += [value] if (phase, part) == ("val", "out") else []""",
-            """outs += [value] if part == "out" else []""",
+            'if (phase, part) == ("val", "out"):',
+            'if part == "out":',
             "it would be an oracle",
             "::test_a_job_becomes_a_trial_with_our_names",
         ),
