@@ -15,7 +15,7 @@ T = TypeVar("T")
 PARTS = ("columns", "rows", "rules", "derived")  # parts of a file with named entries
 
 
-class ColumnMeasure(NamedTuple):
+class MeasureInput(NamedTuple):
     """Measure of a column."""
 
     measure: str
@@ -59,7 +59,7 @@ class PaperDescription:
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """Description of a column."""
 
     measure: str = setting("accuracy", "one of biasbed's measures, or another with its unit and direction")
@@ -129,7 +129,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """Description of a row that is more than a method of its name."""
 
     algorithm: str = setting("", "name of its method")
@@ -168,7 +168,7 @@ class DerivedMeasure:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PaperRule:
     """Description of a selection rule that has another name in the CSV."""
 
     rule: str = setting("", "its name in biasbed")
@@ -180,9 +180,9 @@ class Description:
     """Content of a paper's YAML file."""
 
     paper: PaperDescription
-    columns: Mapping[str, Column]
-    rows: Mapping[str, Row]  # only rows that need a description
-    rules: Mapping[str, Rule]  # by their name in the CSV; empty if the paper states none
+    columns: Mapping[str, PaperColumn]
+    rows: Mapping[str, PaperRow]  # only rows that need a description
+    rules: Mapping[str, PaperRule]  # by their name in the CSV; empty if the paper states none
     derived: Mapping[str, DerivedMeasure]  # by measure
 
     def printed(self, column: str) -> tuple[str, ...]:
@@ -243,9 +243,9 @@ def _description(content: Any) -> Description:
     general = {name: value for name, value in parts.items() if name not in PARTS}
     description = Description(
         paper=build(PaperDescription, general),
-        columns=_build_part(Column, "columns", parts),
-        rows=_build_part(Row, "rows", parts),
-        rules=_build_part(Rule, "rules", parts),
+        columns=_build_part(PaperColumn, "columns", parts),
+        rows=_build_part(PaperRow, "rows", parts),
+        rules=_build_part(PaperRule, "rules", parts),
         derived=_build_part(DerivedMeasure, "derived", parts),
     )
     if not description.columns:
@@ -277,10 +277,10 @@ def _check_derived(description: Description) -> None:
                 raise ValueError(f"derived.{measure}: there is no column '{name}'{nearest(name, description.columns)}")
 
 
-def _split_input(text: str, column: str) -> ColumnMeasure:
+def _split_input(text: str, column: str) -> MeasureInput:
     """Parse `<measure>`, of this column, or `<measure>/<column>`."""
     measure, _, named = text.partition("/")
-    return ColumnMeasure(measure, named or column)
+    return MeasureInput(measure, named or column)
 
 
 def _build_part(kind: type[T], part: str, content: Mapping[str, Any]) -> dict[str, T]:

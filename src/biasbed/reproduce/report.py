@@ -27,7 +27,7 @@ def difference_rows(differences: Iterable[Difference]) -> list[tuple[str, str, s
 
 def metric_rows(rows: Iterable[Compared]) -> list[tuple[str, ...]]:
     """Return the rows of the metrics that decide."""
-    texts = []
+    texts: list[tuple[str, ...]] = []
     for row in rows:
         if row.decides:
             values = _number(row.recorded), _number(row.here), _signed(row), _short(row.spread), _short(row.limit)
