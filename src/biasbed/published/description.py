@@ -134,7 +134,7 @@ class PaperRow:
 
     algorithm: str = setting("", "name of its method")
     training_data: Mapping[str, float] | None = setting(None, "share of each data set in a batch")
-    needs: tuple[str, ...] = setting((), "needs of the method (algorithms/__init__.py)")
+    needs: tuple[str, ...] = setting((), "needs of the method (algorithms/requests.py)")
 
 
 @dataclass(frozen=True)

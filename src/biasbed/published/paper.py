@@ -22,7 +22,7 @@ class PublishedRun:
     others: Mapping[record.MetricName, float] = field(default_factory=dict)
     method: str = ""  # empty: named like the row
     summary: Mapping[str, str | int] = field(default_factory=dict)  # of a row: the printed spread and its ddof
-    needs: tuple[str, ...] = ()  # needs of the method (`algorithms.NEEDS`)
+    needs: tuple[str, ...] = ()  # needs of the method (`algorithms.requests.NEEDS`)
     provides: tuple[str, ...] = ()  # needs that the training data fulfil
 
     @property
