@@ -16,6 +16,7 @@ from biasbed import cli, record
 from biasbed.analysis import layouts
 from biasbed.errors import UsageError
 from biasbed.published import import_runs
+from biasbed.system.tables import original
 from helpers.toy_runs import Recorder
 
 pytestmark = pytest.mark.usefixtures("without_evidence")
@@ -78,7 +79,7 @@ def analyzed(store: Recorder, report: str, **more: Any) -> tuple[dict[tuple[str,
     """(row, column) -> its line of layouts.csv, and the folder."""
     outcome = store.analyze(study="own", report=report, bootstrap="200", **more)
     with (outcome.output_dir / "layouts.csv").open(newline="") as file:
-        return {(line["row"], line["column"]): line for line in csv.DictReader(file)}, outcome.output_dir
+        return {(original(line["row"]), line["column"]): line for line in csv.DictReader(file)}, outcome.output_dir
 
 
 def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Recorder, tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Rec
     ("text", "message"),
     [
         ("columns: {R: {set: imagenet_r}}\nrows: {x: }\n", "none of its rows is among the runs: x"),
-        ("study: robustness\ncolumns: {R: {set: imagenet_r}}\nrows: {cbam: }\n", "algorithms=cbam"),
+        ("study: robustness\ncolumns: {R: {set: imagenet_r}}\nrows: {cbam: }\n", "--algorithms cbam"),
         ("lacking: {x: lost at sea}\ncolumns: {R: {set: imagenet_r}}\nrows: {x: }\n", "x: lost at sea"),
     ],
 )

@@ -78,12 +78,19 @@ class Disentangled(Pair):
             "biased": self.settings.biased_weight * method.biased_mean(biased, batch.index),
             "classification": (weights * own).mean(),
         }
-        if method.draws(batch) is not None:
-            terms |= self.swapped(method, batch, weights, codes, biased_codes)
+        rows = method.draws(batch)
+        if rows is not None:
+            terms |= self.swapped(method, batch, rows, weights, codes, biased_codes)
         return terms
 
     def swapped(
-        self, method: DifficultyWeighted, batch: Batch, weights: Tensor, codes: Tensor, biased_codes: Tensor
+        self,
+        method: DifficultyWeighted,
+        batch: Batch,
+        rows: Tensor,
+        weights: Tensor,
+        codes: Tensor,
+        biased_codes: Tensor,
     ) -> Terms:
         """The losses with the biased codes permuted among all processes' images; W stays that of the own codes.
 
@@ -91,7 +98,6 @@ class Disentangled(Pair):
         came.
         """
         assert batch.index is not None
-        rows = method.draws(batch)
         columns = (biased_codes, batch.y, batch.index)
         other_codes, other_y, other_index = (method.group.gather(column)[rows] for column in columns)
         logits, biased_logits = self.classify(codes, other_codes)

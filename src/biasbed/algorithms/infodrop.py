@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -135,7 +135,7 @@ class MaskDraw:
 
     offsets: Sequence[Offset]
     generator: torch.Generator | None
-    moves: Moves | None = None  # the same offsets
+    moves: Moves | None = field(default=None, kw_only=True)  # the same offsets
 
     def uniform(self, num_images: int, first: int, last: int, length: int, device: torch.device) -> Sequence[Tensor]:
         """Numbers `first` to `last` of each image, as positions and coins [N,last-first] for `AliasTable.draw`."""
@@ -182,9 +182,10 @@ class Mask(Drawn):
 
     def observe(self, u: Tensor) -> None:
         if self.draw is not None:
+            moves = self.draw.moves
             self.weights = drop_weights(
                 u,
-                self.draw.moves if self.draw.moves and torch.compiler.is_compiling() else self.draw.offsets,
+                moves if moves is not None and torch.compiler.is_compiling() else self.draw.offsets,
                 self.window,
                 self.pool,
                 temperature=self.temperature,

@@ -66,6 +66,8 @@ def fit_sets(
 
 def refuse_unfit(suite: Suite[Any], model: models.TestedModel, own: label_maps.OwnMaps | None, config: Config) -> None:
     """Raise UsageError, before any image is opened, if the outputs fit none of the sets whose classes are known."""
+    if model.task is not None and model.task.several:  # another task than that of these suites, which is said later
+        return
     known = suite.known_classes()
     misfits = {}
     for name, classes in known.items():

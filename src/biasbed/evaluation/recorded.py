@@ -246,7 +246,8 @@ def _lists(column: Any) -> np.ndarray:
     """The entries [N,K] of a column of lists. Empty if they differ in length, or some are missing."""
     from pyarrow import compute, types
 
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if types.is_list(column.type) else []
+    has_lists = types.is_list(column.type) or types.is_fixed_size_list(column.type)
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if has_lists else []
     entries = column.combine_chunks().flatten() if len(lengths) == 1 and lengths[0] else None
     if entries is None or entries.null_count:
         return np.empty(0)

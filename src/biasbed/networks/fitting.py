@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from biasbed.errors import UsageError
-from biasbed.networks.weight_files import Group, WeightsFile
+from biasbed.networks.weight_files import WeightsFile, WeightsGroup
 from biasbed.settings import nearest
 
 # Parts of keys that PyTorch's own wrappers add, at any depth: DataParallel and torch.compile.
@@ -39,7 +39,7 @@ class Inside(NamedTuple):
     problem: str = ""  # why the values can't be used
 
 
-class Fitted(NamedTuple):
+class FittedWeights(NamedTuple):
     """Tensors of a weights file by a network's own keys, and unknown ones behind the same prefix."""
 
     name: str  # dotted path in the file
@@ -48,7 +48,7 @@ class Fitted(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    group: Group
+    group: WeightsGroup
     prefix: str
     tensors: dict[str, Tensor]
     score: tuple[bool, int]  # whether nothing is missing; number of keys that the network has
@@ -58,7 +58,7 @@ class _Candidate(NamedTuple):
         return ".".join(filter(None, (self.group.name, self.prefix)))
 
 
-def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> Fitted:
+def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> FittedWeights:
     """Return the tensors of a file that belong to a network with these keys.
 
     own: the network's state dict, of which shapes are not compared. optional: keys that a file may lack. part: dotted
@@ -75,7 +75,7 @@ def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], p
             names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
             raise UsageError(f"{source}: no such part has weights of the network{nearest(part, names)}")
         largest = max(file.groups, key=lambda group: len(group.tensors))
-        return Fitted(largest.name, dict(largest.tensors))
+        return FittedWeights(largest.name, dict(largest.tensors))
     best = max(candidate.score for candidate in candidates)
     fitting = _without_copies([candidate for candidate in candidates if candidate.score == best])
     if file.is_ours and not part:
@@ -86,7 +86,7 @@ def fit(file: WeightsFile, own: Mapping[str, Tensor], optional: Iterable[str], p
             f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{fitting[-1].name}"
         )
     (chosen,) = fitting
-    return Fitted(chosen.name, chosen.tensors, _inside(file, chosen, own))
+    return FittedWeights(chosen.name, chosen.tensors, _inside(file, chosen, own))
 
 
 def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _candidates(group: Group, own: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
+def _candidates(group: WeightsGroup, own: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
     """Return a candidate for each prefix behind which the group has keys of the network."""
     found = _by_prefix(group, group.tensors, own, needed)
     if any(candidate.score[0] for candidate in found):
@@ -120,7 +120,7 @@ def _bare(key: str) -> str:
 
 
 def _by_prefix(
-    group: Group, tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], needed: Iterable[str]
+    group: WeightsGroup, tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], needed: Iterable[str]
 ) -> list[_Candidate]:
     hits: dict[str, set[str]] = {}
     for key in tensors:
@@ -216,7 +216,7 @@ def _mean_std(tensors: Mapping[str, Tensor]) -> Inside:
     return Inside(keys, MeanStd(mean, std))
 
 
-def without_normalisation(fitted: Fitted, own: Iterable[str]) -> dict[str, Tensor]:
+def without_normalisation(fitted: FittedWeights, own: Iterable[str]) -> dict[str, Tensor]:
     """Return the tensors without those of a normalisation that lie behind the network's own prefix."""
     if fitted.inside is None:
         return fitted.tensors

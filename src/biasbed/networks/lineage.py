@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve
-from biasbed.networks.fitting import Fitted, Inside
+from biasbed.networks.fitting import FittedWeights, Inside
 from biasbed.networks.weights import check_init, exact, is_run_id, read_weights, weights_file
 from biasbed.system import files
 
@@ -26,7 +26,7 @@ class _Record(NamedTuple):
 _read: dict[tuple[Any, ...], _Record] = {}
 
 
-def read(architecture: Architecture, init: str) -> Fitted:
+def read(architecture: Architecture, init: str) -> FittedWeights:
     """Return `read_weights`, whose content hash and normalisation are remembered."""
     fitted = read_weights(architecture, init)
     _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted.inside)

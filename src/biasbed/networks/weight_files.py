@@ -39,7 +39,7 @@ class StandIn:
         self.state = state
 
 
-class Group(NamedTuple):
+class WeightsGroup(NamedTuple):
     """Tensors that one container of a file holds directly."""
 
     name: str  # dotted path of the container; empty for the file itself
@@ -49,7 +49,7 @@ class Group(NamedTuple):
 class WeightsFile(NamedTuple):
     """Content of a weights file."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[WeightsGroup, ...]
     foreign: tuple[str, ...]  # classes and functions that the file names and that were not loaded
     modules: tuple[str, ...]  # classes of whole modules in the file
     is_ours: bool  # a checkpoint of biasbed
@@ -73,7 +73,7 @@ def read(path: Path, option: str) -> WeightsFile:
         if _is_safetensors(path):
             from safetensors.torch import load_file
 
-            return WeightsFile((Group("", load_file(path)),), (), (), is_ours=False)
+            return WeightsFile((WeightsGroup("", load_file(path)),), (), (), is_ours=False)
         _refuse_damaged(path)
         foreign = _foreign_names(path)
         content = _load(path, foreign)
@@ -163,9 +163,9 @@ def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
             words = [words[1], argument]
 
 
-def _search(content: Any) -> tuple[list[Group], list[str]]:
+def _search(content: Any) -> tuple[list[WeightsGroup], list[str]]:
     """Return every group of tensors in the content, outermost first, and the classes of whole modules."""
-    groups: list[Group] = []
+    groups: list[WeightsGroup] = []
     modules: dict[str, None] = {}
     level: list[tuple[str, Any]] = [("", content)]
     for _ in range(DEEPEST):
@@ -180,7 +180,7 @@ def _search(content: Any) -> tuple[list[Group], list[str]]:
                 continue
             tensors = {str(key): tensor for key, v in items.items() if (tensor := _as_tensor(str(key), v)) is not None}
             if tensors:
-                groups.append(Group(name, tensors))
+                groups.append(WeightsGroup(name, tensors))
             below += [(f"{name}.{key}" if name else str(key), v) for key, v in items.items()]
         level = below
     return groups, list(modules)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import attention, heads, renaming, weight_files
 from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, skeleton, timm_tags
-from biasbed.networks.fitting import Fitted, fit, without_wrappers
+from biasbed.networks.fitting import FittedWeights, fit, without_wrappers
 from biasbed.settings import nearest
 from biasbed.system import files, places
 
@@ -92,18 +92,18 @@ def exact(architecture: Architecture, init: str) -> Architecture:
     return replace(architecture, tag=models.get_model_weights(architecture.name)[word].name)
 
 
-def read_weights(architecture: Architecture, init: str) -> Fitted:
+def read_weights(architecture: Architecture, init: str) -> FittedWeights:
     """Return the tensors by their names in the backbone. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split(init).part, architecture, "init")
     try:
-        return Fitted("", _fetch(exact(architecture, init)))
+        return FittedWeights("", _fetch(exact(architecture, init)))
     except Exception as error:  # each library, and each of its versions, has its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
 
 
-def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> Fitted:
+def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> FittedWeights:
     """Return what fits the architecture of a weights file that was given with `option`.
 
     part: dotted path of the container to take; empty if there is one. Raises UsageError for a file of anything else.

@@ -81,11 +81,11 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
-            print(job.normalisation.line, file=sys.stderr)
             for line in (*(f"left out: {reason}" for reason in job.suite.left_out.values()), *job.suite.remarks):
                 print(line, file=sys.stderr)
             parameters = sum(parameter.numel() for parameter in engine.algorithm.parameters())
             _open_run(job, folder, tracker, state, {record.PARAMETERS: str(parameters)})
+            print(job.normalisation.line, file=sys.stderr)
             engine.on_record = tracker.log
             machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
             engine.measure_machine = machine.taken

@@ -197,7 +197,7 @@ def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None
     fill(recorder, THREE)
     options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
-    words = dict(part.split("=", 1) for part in provenance.command(outcome.analysis).split(" -P ")[1:])
+    words = dict(part.split(" ", 1) for part in provenance.command(outcome.analysis).split(" --")[1:])
     assert {name: words[name] for name in options} == options
     assert set(words) == {*options, "suite", "study", "protocol"}
     again = recorder.analyze(**{name: value.strip("'") for name, value in words.items()})
