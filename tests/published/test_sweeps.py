@@ -139,7 +139,7 @@ def test_a_sweep_is_imported_into_every_study_that_is_named(
         assert len(find_runs(tracking, study=named)) == 2
     sweep.rename(tmp_path / "moved")
     assert import_sweep(str(tmp_path / "moved")) == 0  # each trial once, wherever the sweep lies
-    assert capsys.readouterr().out.endswith("analyze -P study=sweep_sweep\n")
+    assert capsys.readouterr().out.endswith("analyze --study sweep_sweep\n")
 
 
 def _edit(change: Callable[[str], str]) -> Callable[[Path], None]:
