@@ -216,6 +216,9 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     start = f"{name.rpartition('.')[0]}." if group else ""
     choices = [other.removeprefix(start) for other in group or names]
     part = name.removeprefix(start)
+    transposed = [choice for choice in choices if sorted(choice) == sorted(part)]
+    if transposed:
+        return start + transposed[0]
     close = difflib.get_close_matches(part, choices, n=3, cutoff=cutoff)
     return next((start + other for other in close if len(other) <= 2 * len(part) or part in other), None)
 

@@ -56,4 +56,4 @@ def test_what_is_near(name: str, meant: str | None) -> None:
 def test_a_long_list_is_not_printed() -> None:
     assert nearest("zzz", ["alpha", "beta"]) == "; valid: alpha, beta"
     names = [f"name{number}" for number in range(99)]
-    assert nearest("zzz", names) == f"; valid: {', '.join(names[:10])}, ... (99 in all)"
+    assert nearest("zzz", names) == f"; valid: {', '.join(names[:10])} and 89 more"

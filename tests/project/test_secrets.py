@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def watched_processes() -> Iterator[list[str]]:
     is_over = threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(0.05):
+        while not is_over.is_set():
+            time.sleep(0.05)
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 with contextlib.suppress(OSError):
                     words = path.read_bytes().decode(errors="replace")

@@ -185,4 +185,5 @@ def test_nor_where_there_are_no_hard_links(is_there: bool, tmp_path: Path, monke
 def test_no_lock_and_no_name_that_others_can_guess_lies_in_the_temporary_folder(source: Path) -> None:
     """There anybody could hold the lock, or plant a link in its place."""
     users = [line for line in source.read_text().splitlines() if "gettempdir" in line or '"/tmp' in line]
-    assert not users or source.name == "device.py", users  # it looks for what processes of ours have left
+    # They look for what our processes left, make a folder with a random name, and ask which disk is full.
+    assert not users or source.name in ("device.py", "sending.py", "errors.py"), users

@@ -76,6 +76,8 @@ def fit_sets(
 
 def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.OwnMaps | None, config: Config) -> None:
     """Raise UsageError, before any image is opened, if the outputs fit none of the sets whose classes are known."""
+    if model.task is not None and model.task.several:  # another task than that of these suites, which is said later
+        return
     classes_of_sets = suite.known_classes()
     misfits = {}
     for name, classes in classes_of_sets.items():

@@ -241,7 +241,8 @@ def _matrix(column: Any) -> np.ndarray:
     """Convert a column of lists to a matrix [N,K]. Empty if the lists differ in length, or values are missing."""
     from pyarrow import compute, types
 
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if types.is_list(column.type) else []
+    has_lists = types.is_list(column.type) or types.is_fixed_size_list(column.type)
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if has_lists else []
     values = column.combine_chunks().flatten() if len(lengths) == 1 and lengths[0] else None
     if values is None or values.null_count:
         return np.empty(0)

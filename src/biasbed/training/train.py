@@ -78,6 +78,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
             _print_data(job)
             _open_run(job, folder, tracker, engine, state)
+            print(job.normalisation.line, file=sys.stderr)
             engine.on_record = tracker.log
             machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
             engine.measure_machine = machine.take_means
@@ -93,7 +94,6 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
 
 
 def _print_data(job: Job) -> None:
-    print(job.normalisation.line, file=sys.stderr)
     for reason in job.suite.left_out.values():
         print(f"left out: {reason}", file=sys.stderr)
     for line in job.suite.remarks:

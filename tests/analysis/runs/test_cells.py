@@ -185,7 +185,9 @@ def test_a_monitor_that_is_derived_is_shown_in_its_unit() -> None:
     known = {"p": plain("other", monitor=ratio.metric, derived=(ratio,)), "q": plain("other")}
     about = dict(experiment="0", status="FINISHED", started=0, ended=0, kind="train", suite="toy", study="s")
     runs = [Run(id=name, name=name, protocol=name, algorithm="erm", **about) for name in known]  # type: ignore[arg-type]
-    selected = pd.DataFrame([(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.5, 1.0) for run in runs])
+    selected = pd.DataFrame(
+        [(run.id, "", run.cell, "other", "accuracy", 0.5, 1, 1, 1, 0.6, 0.6, 0.5, 1.0) for run in runs]
+    )
     selected = selected.set_axis([*SELECTED_COLUMNS, "accuracy", "loss"], axis=1)
     table = run_table(selected, runs, [Column("other", plain("other").sets[0])], known)
     assert table["monitor"].tolist() == [0.6, 60.0]

@@ -197,7 +197,8 @@ class _Call:
         done = {id(given) for given, _ in self.written}
         for real, right in zip(tree_flatten(result)[0], tree_flatten(computed)[0], strict=True):
             if isinstance(real, Tensor) and id(real) not in done:
-                assert (real.shape, real.dtype) == (right.shape, right.dtype), f"{self.func} differs from the CPU's"
+                # Types may differ: of narrow maps the CPU's norms return narrow statistics, the card's fp32.
+                assert real.shape == right.shape, f"{self.func} differs from the CPU's"
                 here(real).copy_(right)
         return result
 
