@@ -135,11 +135,11 @@ def test_a_sweep_is_imported_into_every_study_that_is_named(
     for study, new in (("auto", 2), ("again", 2), ("again", 0), ("sweep_sweep", 0), ("auto", 0)):
         assert import_sweep(str(sweep), study) == new
         named = "sweep_sweep" if study == "auto" else study
-        assert capsys.readouterr().out.endswith(f"analyze -P study={named}\n")
+        assert capsys.readouterr().out.endswith(f"analyze --study {named}\n")
         assert len(find_runs(tracking, study=named)) == 2
     sweep.rename(tmp_path / "moved")
     assert import_sweep(str(tmp_path / "moved")) == 0  # each trial once, wherever the sweep lies
-    assert capsys.readouterr().out.endswith("analyze -P study=sweep_sweep\n")
+    assert capsys.readouterr().out.endswith("analyze --study sweep_sweep\n")
 
 
 def _edit(change: Callable[[str], str]) -> Callable[[Path], None]:
