@@ -304,7 +304,7 @@ def test_trials_are_runs_of_their_own_with_their_true_status(
     # Trials count nowhere as trainings.
     assert find_finished_runs(tracking, "mine") == {}
     assert collect(RunStore(tracking), AnalyzeOptions())[0].is_search
-    assert not storage.exists(f"sqlite:///{bed.home}/none.db")
+    assert not storage.has_tables(f"sqlite:///{bed.home}/none.db")
 
 
 def _history(uri: str, run_id: str) -> list[Any]:
