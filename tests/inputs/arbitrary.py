@@ -21,7 +21,7 @@ from biasbed.analysis import display_names
 from biasbed.analysis.comparisons import layout_file
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DivisionRequest
-from biasbed.datasets.deepfashion import _garments_in
+from biasbed.datasets.deepfashion import _read_garments
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.tables import OwnTable
 from biasbed.evaluation import recorded
@@ -225,5 +225,5 @@ KINDS = {
         _csv(("image", "class", "split", "bias"), *((f"{s}.png", "a", s, "a") for s in ("train", "val", "test"))),
     ),
     "ReaL labels": Kind("real.json", ImageNetReaL()._labels, **_json([[1, 2], [], [3]])),
-    "garments": Kind("g.json", lambda path: list(_garments_in(path)), **_json({"source": "user", "item1": GARMENT})),
+    "garments": Kind("g.json", lambda path: list(_read_garments(path)), **_json({"source": "user", "item1": GARMENT})),
 }

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from biasbed.prepare.waterbirds import composed, fitted
+from biasbed.prepare.waterbirds import blend, cover
 from replays import Case
 
 
 def replay_composition(case: Case) -> None:
     height, width = case["bird"].shape[:2]
-    place = fitted(case["place"], width, height)
+    place = cover(case["place"], width, height)
     # Pillow's result to 1, as the vectors' README has it for other versions; exact from there on.
     assert np.abs(place.astype(int) - case["place_fitted"]).max() <= 1
-    found = composed(case["bird"], case["segmentation_uint8"], case["place_fitted"])
+    found = blend(case["bird"], case["segmentation_uint8"], case["place_fitted"])
     assert np.array_equal(found, case["combined"])
 
 

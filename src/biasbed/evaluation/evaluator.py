@@ -117,11 +117,9 @@ class Evaluator:
         observer: name of the model. sets: the sets to decide on; None: all. Raises CorruptImage unless such files are
         to be skipped.
         """
-        decisions = {}
-        for decided in self.each(predict, tick, observer, sets):
-            if decided is not None:
-                decisions[decided.set] = decided
-        return decisions if self.group.is_main else None
+        every = list(self.each(predict, tick, observer, sets))  # all ranks must reach the end
+        decisions = {decided.set: decided for decided in every if decided is not None}
+        return decisions if len(decisions) == len(every) else None
 
     def each(
         self,
@@ -133,14 +131,15 @@ class Evaluator:
         """Yield the decisions on each set as soon as it is decided, None on other ranks than 0."""
         self.shard.sets = {number for number, member in enumerate(self.sets) if sets is None or member in sets}
         left = Counter(piece.set for piece in self.coming)
-        parts: list[Columns] = []
+        parts: list[Columns | None] = []
         for piece, part in self.pieces(predict, tick):
             left[piece.set] -= 1
-            if part is not None:
-                parts.append(part)
+            parts.append(part)
             if left[piece.set]:
                 continue
-            yield self.join(self.sets[piece.set], parts, observer) if self.group.is_main else None
+            gathered = [part for part in parts if part is not None]
+            is_whole = len(gathered) == len(parts)
+            yield self.join(self.sets[piece.set], gathered, observer) if is_whole else None
             parts = []
 
     def join(self, evaluation_set: EvaluationSet, parts: Sequence[Columns], observer: str) -> Decisions:

@@ -18,8 +18,11 @@ STEM = ("conv1", "bn1", "maxpool")
 
 def stages(resnet: nn.Module) -> list[nn.Sequential]:
     """Return layer1 to layer4. Raises UsageError if the network is no ResNet of basic or bottleneck blocks."""
-    modules = [getattr(resnet, name, None) for name in STAGES]
-    layers = [module for module in modules if isinstance(module, nn.Sequential)]
+    layers: list[nn.Sequential] = []
+    for name in STAGES:
+        layer = getattr(resnet, name, None)
+        if isinstance(layer, nn.Sequential):
+            layers.append(layer)
     has_stem = all(isinstance(getattr(resnet, name, None), nn.Module) for name in STEM)
     are_residual = [_is_residual(block) for block in itertools.chain(*layers)]
     if len(layers) != len(STAGES) or not has_stem or not all(are_residual):
