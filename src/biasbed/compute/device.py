@@ -107,4 +107,7 @@ def _meeting_place() -> Iterator[Path]:
         os.environ[STORE] = f"{name}/ranks"
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-        yield Path(name)
+        try:
+            yield Path(name)
+        finally:
+            os.environ.pop(STORE, None)  # the folder goes: nobody who starts later may look for the others there
