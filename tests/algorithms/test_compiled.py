@@ -21,7 +21,7 @@ WARM: Mapping[str, Mapping[str, Any]] = {name: {"warmup": 0.0} for name in ("dis
 BREAKS: Mapping[str, int] = {"infodrop": 12, "fast_adversarial": 3}
 # Kinds of steps that take turns, each compiled once: the discriminator's and the network's.
 KINDS: Mapping[str, int] = {"dann": 2, "cdann": 2}
-QUICK = ("vrex", "mixup", "coral", "disent")
+QUICK = ("vrex", "mixup")
 
 
 class Counting:

@@ -190,6 +190,7 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
+@pytest.mark.slow
 def test_the_command_measures_a_topic_into_its_file(tmp_path: Path) -> None:
     words = [sys.executable, str(commands.ROOT / "benchmarks" / "all.py"), "corruptions", "--quick"]
     refused = run(words)

@@ -254,8 +254,7 @@ def folder_words(root: Path, *more: str) -> list[str]:
     ("where", "workers"),
     [
         ("good", "0"),
-        ("test", "0"),
-        *(pytest.param(where, "1", marks=pytest.mark.slow) for where in ("good", "test")),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("test", "0"), ("good", "1"), ("test", "1"))),
     ],
 )
 def test_a_truncated_image_stops_the_run_by_name(

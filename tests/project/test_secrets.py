@@ -55,6 +55,7 @@ def watched_processes() -> Iterator[list[str]]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_nothing_that_is_kept_or_printed_has_a_secret(
     train_flags: list[str], biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import signal
 import subprocess
@@ -102,8 +103,21 @@ def test_nobody_who_reads_is_no_failure_at_the_end() -> None:
 # --- streams, warnings, telemetry -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-", ">&- 2>&- <&-"])
-@pytest.mark.parametrize("command", ["list", "--help", "train"])
+CLOSED = (">&-", "<&-", "2>&-", ">&- 2>&- <&-")
+QUICK = (("train", ">&-"), ("list", ">&- 2>&- <&-"))
+
+
+@pytest.mark.parametrize(
+    ("command", "closed"),
+    [
+        *QUICK,
+        *(
+            pytest.param(command, closed, marks=pytest.mark.slow)
+            for command, closed in itertools.product(("list", "--help", "train"), CLOSED)
+            if (command, closed) not in QUICK
+        ),
+    ],
+)
 def test_closed_streams_are_no_failure(
     closed: str, command: str, tracking: str, train_flags: list[str], tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def test_a_path_and_its_address_are_inverse(name: str, tmp_path: Path) -> None:
     assert make_url(sqlite_uri(file)).database == str(file)
 
 
-@pytest.mark.parametrize("name", ["a%20b", "a b", "100%"])
+@pytest.mark.parametrize("name", ["a%20b", *(pytest.param(name, marks=pytest.mark.slow) for name in ("a b", "100%"))])
 def test_everything_stays_in_the_folder_that_was_typed(
     name: str, biasbed: Command, train_flags: list[str], tmp_path: Path
 ) -> None:

@@ -159,16 +159,24 @@ def test_a_protocol_that_is_missing_or_broken_stops(recorder: Recorder, text: st
     assert message in stopped(recorder)
 
 
+# A character, a length, a depth and a type; then more of each.
+UNREADABLE = (
+    (record.PARAMETERS, "\N{SUPERSCRIPT TWO}"),
+    (record.SEED, "9" * 5000),
+    (record.INIT, "[" * 4000),
+    (record.TRAINING_DATA, '{"edge": "much"}'),
+)
+MORE_UNREADABLE = (
+    *((record.PARAMETERS, text) for text in ("9" * 5000, "-1", "1e3")),
+    *((record.INIT, text) for text in ('{"a":' * 500, "{", "[1]", '{"start": []}')),
+    (record.SEED, "7" * 1001),
+    (record.SUMMARY, "[]"),
+    (record.SELECTION_N, "\N{ARABIC-INDIC DIGIT THREE}"),
+)
+
+
 @pytest.mark.parametrize(
-    ("tag", "value"),
-    [
-        *((record.PARAMETERS, text) for text in ("\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "1e3")),
-        *((record.INIT, text) for text in ("[" * 4000, '{"a":' * 500, "{", "[1]", '{"start": []}')),
-        *((record.SEED, text) for text in ("9" * 5000, "7" * 1001)),
-        (record.TRAINING_DATA, '{"edge": "much"}'),
-        (record.SUMMARY, "[]"),
-        (record.SELECTION_N, "\N{ARABIC-INDIC DIGIT THREE}"),
-    ],
+    ("tag", "value"), [*UNREADABLE, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_UNREADABLE)]
 )
 def test_a_stranger_s_run_that_can_t_be_read_is_left_out_and_named(recorder: Recorder, tag: str, value: str) -> None:
     train_three(recorder)
