@@ -1,4 +1,4 @@
-"""What there is, a line for each: `biasbed list what=methods words=frequency`."""
+"""Lists of methods, suites, sets, presets, rules and tables: `biasbed list what=methods words=frequency`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Lines = Iterator[tuple[str, str]]  # name, what it is
 
 
 def show(options: ListOptions) -> None:
-    """Print the lines that have all of the words. UsageError where none has."""
-    found = list(KINDS[options.what]())
-    words = () if options.words == "none" else tuple(word.lower() for word in options.words)
-    chosen = [(name, about) for name, about in found if all(word in f"{name} {about}".lower() for word in words)]
+    """Print the lines that have all of the words. Raises UsageError if none has."""
+    lines = list(KINDS[options.what]())
+    needed = () if options.words == "none" else tuple(word.lower() for word in options.words)
+    chosen = [(name, about) for name, about in lines if all(word in f"{name} {about}".lower() for word in needed)]
     if not chosen:
-        raise UsageError(f"words={','.join(words)}: none of the {len(found)} {options.what} has them in its line")
+        raise UsageError(f"words={','.join(needed)}: none of the {len(lines)} {options.what} has them in its line")
     width = max(len(name) for name, _ in chosen)
     print("\n".join(f"{name:{width}}  {about}" for name, about in chosen))
 
 
 def first_sentence(documented: object) -> str:
-    """Of a docstring, in one line."""
+    """Return the first sentence of a docstring, in one line."""
     return sentence(" ".join((inspect.getdoc(documented) or "").split("\n\n")[0].split()))
 
 
 def sentence(text: str) -> str:
-    """The first one; an abbreviation's point ends none."""
+    """Return the first sentence of a text; the point of an abbreviation ends none."""
     return re.split(r"(?<!al)\. (?=[A-Z])", text)[0].removesuffix(".")
 
 
@@ -51,7 +51,7 @@ def _suites() -> Lines:
 
 
 def _sets() -> Lines:
-    """The data sets of suites that look for published ones."""
+    """Yield the data sets of suites that look for published ones."""
     from biasbed import suites
     from biasbed.training.resolve import resolve
 
@@ -83,7 +83,7 @@ def _rules() -> Lines:
 
 
 def _tables() -> Lines:
-    """Of studies, and layouts of published ones."""
+    """Yield the tables of studies, then the layouts of published tables."""
     from biasbed.analysis.comparisons import layout_file
     from biasbed.studies.table import TABLES
 

@@ -50,24 +50,24 @@ class EntryPoint:
     settle: str = ""  # makes flags say what they leave to others, before choices are looked up
 
     def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
-        """What it takes whatever is chosen, by dotted name; with flags also what the choices that they make bring."""
+        """Return the command's settings by dotted name. With flags, add those that their choices bring."""
         shared = {name: spec for name, spec in specs(Config).items() if name in self.shared}
-        known = {**shared, **specs(resolve_name(self.options))}
+        always = {**shared, **specs(resolve_name(self.options))}
         if flags is None:
-            return known
+            return always
         settled = resolve_name(self.settle)(flags) if self.settle else flags
         brought: dict[str, Spec] = {}
         for name, registry in self.chooses.items():
-            given = settled.get(name, "auto")
-            choice = known[name].default if given == "auto" else given
+            named = settled.get(name, "auto")
+            choice = always[name].default if named == "auto" else named
             brought |= {} if choice == "none" else resolve_name(registry).own_settings(choice)
-        return {**brought, **known}
+        return {**brought, **always}
 
     def __call__(self, flags: Flags) -> int:
-        given: Any = flags
+        options: Any = flags
         if not (self.shared or self.chooses):
-            given = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
-        done = resolve_name(self.run)(given)
+            options = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
+        done = resolve_name(self.run)(options)
         return done if isinstance(done, int) else 0
 
 
@@ -75,7 +75,7 @@ class EntryPoint:
 
 
 def import_runs(options: ImportOptions) -> None:
-    """Published results, a file of runs, or a sweep of DomainBed's own code."""
+    """Import published results, a file of runs, or a sweep of DomainBed's own code."""
     from biasbed import published
     from biasbed.tracking.server import resolve_uri
 
@@ -100,17 +100,25 @@ def run_tests(options: TestOptions) -> None:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
     # Two processes more than cores, as tests wait for servers, clocks and other processes a third of their time.
     processes = str((os.cpu_count() or 1) + 2)
-    words = ["tests", "-m", "slow or not slow" if options.slow else "not slow", "-n", processes, "--dist", "loadfile"]
+    selected = [
+        "tests",
+        "-m",
+        "slow or not slow" if options.slow else "not slow",
+        "-n",
+        processes,
+        "--dist",
+        "loadfile",
+    ]
     if options.algorithm != "all":
         from biasbed.algorithms import load
 
-        place, _, name = options.algorithm.rpartition(":")
-        method = f"{Path(place).absolute()}:{name}" if place.endswith(".py") else options.algorithm
+        file, _, name = options.algorithm.rpartition(":")
+        method = f"{Path(file).absolute()}:{name}" if file.endswith(".py") else options.algorithm
         load(method)
-        words = ["tests/algorithms/test_conformance.py", "--algorithm", method]
+        selected = ["tests/algorithms/test_conformance.py", "--algorithm", method]
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest starts enough processes
     os.chdir(root)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *selected])
 
 
 SUITE = {"suite": "biasbed.suites:REGISTRY"}
@@ -181,38 +189,38 @@ WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's 
 
 
 def parse(name: str, arguments: Sequence[str]) -> Flags:
-    """Dotted names and words of a sub-command's flags; UsageError for one that the command does not have."""
+    """Return the flags of a sub-command by dotted name. Raises UsageError for one that the command does not have."""
     command = COMMANDS[name]
-    words, is_asked, is_all = usage.asked(arguments)
-    known = command.settings()
-    flags, rest = _read(known, words)
+    others, is_asked, is_all = usage.split_help(arguments)
+    settings = command.settings()
+    flags, rest = _read(settings, others)
     if is_asked:
         print(_help(name, flags, rest, is_all))
         raise SystemExit(0)
     unknown = [word for word in rest if word.startswith("--") and not _is_hparam(name, word)]
-    if unknown and not _is_typo(unknown[0], command, known, flags):
-        known = command.settings(flags)
-        flags, rest = _read(known, words)
+    if unknown and not _is_typo(unknown[0], command, settings, flags):
+        settings = command.settings(flags)
+        flags, rest = _read(settings, others)
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
         if not _is_hparam(name, word):
-            hint = _owner(flag, command, known) or nearest(flag, known)
+            hint = _owner(flag, command, settings) or nearest(flag, settings)
             listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
             raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
         flags[flag] = value if joined else _value(flag, rest)
     return flags
 
 
-def _read(known: Mapping[str, Spec], words: Sequence[str]) -> tuple[Flags, list[str]]:
-    """(the flags that are known, of one that is there twice the last; all other words). UsageError for one alone."""
-    flags, rest, left = {}, [], list(words)
+def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> tuple[Flags, list[str]]:
+    """Return (flags that are settings, the last of each; all other words). Raises UsageError without a value."""
+    flags, rest, left = {}, [], list(arguments)
     while left:
         word = left.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or flag not in known:
+        if not word.startswith("--") or flag not in settings:
             rest.append(word)
         else:
             flags[flag] = value if joined else _value(flag, left)
@@ -220,45 +228,45 @@ def _read(known: Mapping[str, Spec], words: Sequence[str]) -> tuple[Flags, list[
 
 
 def _value(flag: str, left: list[str]) -> str:
-    """The word after a flag, which is taken away; UsageError where there is none, or another flag."""
+    """Take the word after a flag and return it. Raises UsageError if there is none, or if it is another flag."""
     if not left or left[0].startswith("--"):
         raise UsageError(f"--{flag} needs a value" + (f"; one that begins with -- as --{flag}=<value>" if left else ""))
     return left.pop(0)
 
 
-def _is_typo(word: str, command: EntryPoint, known: Mapping[str, Spec], flags: Flags) -> bool:
-    """Whether a setting that all choices have is meant: then none has to be imported, which takes seconds."""
-    own = any(":" in flags.get(choice, "") for choice in command.chooses)  # may call its settings as it likes
-    return not own and bool(difflib.get_close_matches(word[2:].partition("=")[0], known, n=1, cutoff=0.8))
+def _is_typo(word: str, command: EntryPoint, settings: Mapping[str, Spec], flags: Flags) -> bool:
+    """Return True if a setting of every choice was meant: then no choice has to be imported, which takes seconds."""
+    is_own = any(":" in flags.get(choice, "") for choice in command.chooses)  # may call its settings as it likes
+    return not is_own and bool(difflib.get_close_matches(word[2:].partition("=")[0], settings, n=1, cutoff=0.8))
 
 
 def _is_hparam(name: str, word: str) -> bool:
     return name in WITH_HPARAMS and word.startswith("--hparams.")
 
 
-def _owner(flag: str, command: EntryPoint, known: Mapping[str, Spec]) -> str:
-    """`; it is one of suite=biasbed`, where it would be a setting if something else were chosen; else nothing."""
-    if near(flag, known):
+def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
+    """Return `; it is one of suite=biasbed` if another choice would bring this setting; else nothing."""
+    if near(flag, settings):
         return ""
-    for what, place in command.chooses.items():
-        registry = resolve_name(place)
-        owners = [entry for entry in registry if flag in registry.own_settings(entry)]
+    for choice, registry_name in command.chooses.items():
+        registry = resolve_name(registry_name)
+        owners = [owner for owner in registry if flag in registry.own_settings(owner)]
         if owners:
-            return f"; it is one of {what}={'|'.join(owners)}"
+            return f"; it is one of {choice}={'|'.join(owners)}"
     return ""
 
 
 def _help(name: str, flags: Flags, rest: Sequence[str], is_all: bool) -> str:
-    """What a command takes, as it stands behind its other words."""
+    """Return the help of a command, with the values that its other words choose."""
     command = COMMANDS[name]
-    known = command.settings(flags if set(command.chooses) & set(flags) else None)
+    settings = command.settings(flags if set(command.chooses) & set(flags) else None)
     more = dict(zip(rest[::2], rest[1::2], strict=False))
-    given = {**flags, **{word[2:]: value for word, value in more.items() if word.startswith("--")}}
-    names = {what: resolve_name(place) for what, place in command.chooses.items()}
-    if "algorithm" in known or "algorithms" in known:
+    values = {**flags, **{word[2:]: value for word, value in more.items() if word.startswith("--")}}
+    names = {choice: resolve_name(registry) for choice, registry in command.chooses.items()}
+    if "algorithm" in settings or "algorithms" in settings:
         names |= dict.fromkeys(("algorithm", "algorithms"), resolve_name("biasbed.algorithms:REGISTRY"))
-    brought = [one for one in known if one not in command.settings()]
-    return usage.text(name, command.help, known, given, is_all, names, brought)
+    brought = [setting for setting in settings if setting not in command.settings()]
+    return usage.text(name, command.help, settings, values, is_all, names, brought)
 
 
 def _overview() -> str:
@@ -269,24 +277,24 @@ def _overview() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    again = _again(words)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    again = _again(typed)
     yield_while_waiting()
     if arguments is None:
         open_closed_streams()
         shorten_warnings()
         interrupt_once()
     try:
-        _refuse_no_text(words)
-        if not words:
+        _refuse_no_text(typed)
+        if not typed:
             print(_overview())
             raise UsageError("no command was given")
-        if words[0] in ("-h", "--help", "--version"):
-            return _show(*words)
-        if words[0] not in COMMANDS:
-            raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
-        with _launched(words[0]) as name:
-            flags = parse(words[0], words[1:])
+        if typed[0] in ("-h", "--help", "--version"):
+            return _show(*typed)
+        if typed[0] not in COMMANDS:
+            raise UsageError(f"unknown command '{typed[0]}'{nearest(typed[0], COMMANDS)}")
+        with _launched(typed[0]) as name:
+            flags = parse(typed[0], typed[1:])
             commands.refuse_secrets(flags)
             end_with_parent()
             end_with_input()
@@ -294,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 follow_launcher()
             name(flags)
             with interruptible():
-                code = COMMANDS[words[0]](flags)
+                code = COMMANDS[typed[0]](flags)
         if arguments is None and not code:
             ignore_signals()  # all is done: what ends this process now has not ended its work
         return code
@@ -325,7 +333,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The program: `main`, and the end of the process."""
+    """Run `main` and end the process."""
     sys.excepthook = _show_traceback
     leave(main())
 
@@ -340,16 +348,16 @@ NO_HOME = "Could not determine home directory."  # as pathlib says it, for ~ and
 CONTINUED = ("main", "train", "benchmark", "sweep", "evaluate", "prepare", "reproduce")
 
 
-def _again(words: Sequence[str]) -> str:
+def _again(arguments: Sequence[str]) -> str:
     """`; to go on: <the same command>`, as it was typed, of those that go on where they were cut off."""
-    if not words or words[0] not in CONTINUED:
+    if not arguments or arguments[0] not in CONTINUED:
         return ""
-    return f"; to go on: {commands.typed(words[0], commands.settings_of(words[1:]))}"
+    return f"; to go on: {commands.typed(arguments[0], commands.settings_of(arguments[1:]))}"
 
 
-def _refuse_no_text(words: Sequence[str]) -> None:
+def _refuse_no_text(arguments: Sequence[str]) -> None:
     """UsageError for a word that could be neither recorded nor shown, as a path with bytes that are no UTF-8."""
-    wrong = next((word for word in words if not is_text(word)), None)
+    wrong = next((word for word in arguments if not is_text(word)), None)
     if wrong is not None:
         raise UsageError(f"{wrong!a} is no UTF-8: rename what it names")
 

@@ -67,13 +67,13 @@ class Optim:
             raise ValueError("optim.schedule=piecewise has its warm-up in optim.points: give optim.warmup=0")
 
     def rate(self, batch_size: int) -> float:
-        """The initial learning rate for this global batch size."""
+        """Return the initial learning rate for this global batch size."""
         return self.lr if self.lr_batch is None else self.lr * batch_size / self.lr_batch
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What every network of a training has, whatever its backbone."""
+    """Settings that every network of a training has, whatever its backbone."""
 
     dropout: float = setting(0.0, "odds of each feature to be dropped before the classifier", ge=0, lt=1, later=True)
     freeze_statistics: bool = setting(
@@ -144,7 +144,7 @@ Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of t
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What is done to test images that are photographs of any size; training images have `augment`."""
+    """Preprocessing of test images that are photographs of any size; training images have `augment`."""
 
     size: int | Auto = setting("auto", "pixels of natural images (auto: image_size)")
     resize: int | Auto = setting("auto", "of natural images: short side before the centre crop (auto: size * 256/224)")
@@ -157,7 +157,7 @@ class Preprocess:
 
 @dataclass(frozen=True)
 class StimuliPreprocess:
-    """What is done to test images that are stimuli and have their size already."""
+    """Preprocessing of test images that are stimuli and have their size already."""
 
     resize: int | None = setting(
         None, "of stimuli: short side before a centre crop (none: as they are)", ge=8, le=LARGEST_SIDE
@@ -293,8 +293,8 @@ class Config:
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
         _refuse_mean_std(self)
         if self.register != "none" and (not self.log_model or set(self.register) & set("/:")):
-            what = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
-            raise ValueError(f"register={self.register}: {what}")
+            reason = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
+            raise ValueError(f"register={self.register}: {reason}")
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give a duration in exactly one unit: epochs or steps")
         parts = self.accumulate * (1 if self.nproc == "auto" else int(self.nproc))
@@ -314,12 +314,12 @@ class Config:
     def unit(self) -> str:
         return "epoch" if self.steps is None else "step"
 
-    def what(self) -> dict[str, Any]:
-        """The settings that change the numbers, by dotted name."""
+    def identity_settings(self) -> dict[str, Any]:
+        """Return the settings that change the numbers, by dotted name."""
         return flatten(self, record.is_hashed)
 
     def variant(self) -> dict[str, Any]:
-        """The settings that tell the runs of one configuration apart, by dotted name."""
+        """Return the settings that tell the runs of one configuration apart, by dotted name."""
         return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
 
 
@@ -338,18 +338,18 @@ def _refuse_mean_std(config: Config) -> None:
 
 
 def layered(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Settings of several layers, of which the last wins; a duration in one unit stands in for one in the other."""
+    """Return the settings of several layers: the last wins, and a duration in one unit replaces one in the other."""
     values: dict[str, Any] = {}
     for layer in layers:
-        for one, other in (("epochs", "steps"), ("steps", "epochs")):
-            if layer.get(one) is not None and other not in layer:
-                values[other] = None
+        for unit, other_unit in (("epochs", "steps"), ("steps", "epochs")):
+            if layer.get(unit) is not None and other_unit not in layer:
+                values[other_unit] = None
         values |= layer
     return values
 
 
 def config_class(settings: type[Config], hparams: type) -> type[Config]:
-    """A suite's `Settings` with a nested `hparams` of the algorithm's own class."""
+    """Return a suite's `Settings` with a nested `hparams` of the algorithm's own class."""
     return _config_class(typing.cast(Any, settings), hparams)
 
 
@@ -358,16 +358,16 @@ def _config_class(settings: Any, hparams: Any) -> type[Config]:
     return dataclasses.make_dataclass("Config", [("hparams", hparams, hparams())], bases=(settings,), frozen=True)
 
 
-def preset_names(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The presets that flags name, which may be words."""
-    return check(specs(Config)["preset"], given.get("preset")) or ()
+def preset_names(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the presets that flags name, which may be words."""
+    return check(specs(Config)["preset"], flags.get("preset")) or ()
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """The config as dotted names and JSON values, for files, tags and checkpoints."""
+    """Return the config as dotted names and JSON values, for files, tags and checkpoints."""
     return as_json(flatten(config))
 
 
 def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by dotted name as JSON has them."""
+    """Return settings by dotted name as JSON has them."""
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}

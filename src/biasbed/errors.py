@@ -55,12 +55,12 @@ class Failure(Told):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line; where it says nothing, what it is."""
+    """Return the message of an error in one line; its type's name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def os_reason(error: OSError) -> str:
-    """What the operating system refused, in a line: a full disk, a file of somebody else's."""
+    """Return in one line what the operating system refused: a full disk, a file of somebody else's."""
     if error.strerror is None:  # raised by a library, with words of its own
         return first_line(error)
     name = "" if error.filename is None else str(error.filename)
@@ -73,16 +73,16 @@ def os_reason(error: OSError) -> str:
 def full_places() -> list[str]:
     """Return the folders that programs write to and whose disk is full, shared memory among them."""
     candidates = (SHARED_MEMORY, tempfile.gettempdir(), os.environ.get("BIASBED_HOME", ""), os.curdir)
-    found = []
-    for place in filter(os.path.isdir, candidates):
-        disk = os.statvfs(place)
+    full = []
+    for folder in filter(os.path.isdir, candidates):
+        disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < LEAST_FREE:
-            found.append(os.path.abspath(place))
-    return list(dict.fromkeys(found))
+            full.append(os.path.abspath(folder))
+    return list(dict.fromkeys(full))
 
 
 def shown(text: str, most: int = 300) -> str:
-    """Words of a file or a server as a message holds them: cut, and without signs that a terminal would obey."""
+    """Return words of a file or a server as a message holds them: cut, and without signs that a terminal would obey."""
     return (text if text.isprintable() else ascii(text)[1:-1])[:most]
 
 
@@ -91,19 +91,19 @@ MOST_LINES = 200
 
 
 def in_a_line(text: str) -> str:
-    """Words as they are printed: one line, whatever was typed, without signs that a terminal would obey.
+    """Return words as they are printed: one line, whatever was typed, without signs that a terminal would obey.
 
     A longer one loses its middle: what is wrong stands at the beginning, and what to do at the end.
     """
-    found = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-    if len(found) <= LONGEST_LINE:
-        return found
-    middle = f" ... ({len(found) - LONGEST_LINE} more characters) ... "
-    return f"{found[: LONGEST_LINE - END - len(middle)]}{middle}{found[-END:]}"
+    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    if len(line) <= LONGEST_LINE:
+        return line
+    middle = f" ... ({len(line) - LONGEST_LINE} more characters) ... "
+    return f"{line[: LONGEST_LINE - END - len(middle)]}{middle}{line[-END:]}"
 
 
 def printed(error: Told) -> str:
-    """How a command ends: a line, and below it those of our own list, if there is one."""
+    """Return the text that a command ends with: a line, and below it those of our own list, if there is one."""
     lines = [in_a_line(str(line)) for line in error.args]
     if len(lines) > MOST_LINES:  # the last is the advice
         lines[MOST_LINES - 2 : -1] = [f"... and {len(lines) - MOST_LINES + 1} more lines"]
@@ -119,7 +119,9 @@ def listed(names: Iterable[object], most: int = 20) -> str:
 def other_form(name: str, names: Iterable[str]) -> str:
     """Return the name that looks the same and is written with other characters (é as one, or as e and an accent)."""
     form = unicodedata.normalize("NFC", name)
-    return next((other for other in names if other != name and unicodedata.normalize("NFC", other) == form), "")
+    return next(
+        (candidate for candidate in names if candidate != name and unicodedata.normalize("NFC", candidate) == form), ""
+    )
 
 
 class CorruptImage(Failure):

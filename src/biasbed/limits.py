@@ -8,22 +8,22 @@ NOTE = "to see that it works, no number for a paper"
 
 
 def note(limit: int | None, quick: bool = False) -> str:
-    """What stands beside every number of such a run; empty for whole ones. quick: of a study for a first look."""
+    """Return the note beside every number of such a run; empty without a limit. quick: of a study for a first look."""
     if limit is None:
         return ""
     return f"{'quick: ' if quick else ''}on at most {limit:,} images of each set: {NOTE}"
 
 
 def clause(limit: int | None) -> str:
-    """The same at the end of a sentence."""
+    """Return the note as the end of a sentence."""
     return "" if limit is None else f", {note(limit)}"
 
 
 def marked(name: str, limit: int | None, quick: bool = False) -> str:
-    """A run's name, for MLflow's pages."""
+    """Return a run's name for MLflow's pages."""
     return " ".join(filter(None, (name, "quick" if quick else "", f"limit={limit}" if limit is not None else "")))
 
 
 def tags(limit: int | None) -> dict[str, str]:
-    """What such a run has besides."""
+    """Return the tags that such a run has besides."""
     return {} if limit is None else {record.LIMIT: str(limit)}

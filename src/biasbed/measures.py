@@ -1,4 +1,4 @@
-"""What is measured: one row for each measure, and those that are functions of counts. Standard library only.
+"""Measures: a row for each, and those that are functions of counts. Standard library only.
 
 `evaluation/decisions.py` takes every measure of a set's images from decisions; analysis reads logged values.
 """
@@ -19,7 +19,7 @@ HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
 @dataclass(frozen=True)
 class Measure:
-    """What the values of a measure are; the phase of a metric's name says on which images it was taken."""
+    """Meaning, unit and direction of a measure. The phase of a metric's name says on which images it was taken."""
 
     meaning: str
     unit: str = FRACTION  # of a shown value
@@ -100,14 +100,14 @@ RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
 
 
-def of(name: str) -> Measure:
-    """The row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
+def measure_of(name: str) -> Measure:
+    """Return the row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
     parts = name.split("/")
     return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
 
 
 class Described(Protocol):
-    """What says how values are shown, and which are better."""
+    """Unit and direction of values."""
 
     @property
     def unit(self) -> str: ...
@@ -117,37 +117,37 @@ class Described(Protocol):
 
 
 class Derives(Protocol):
-    """What knows how its metrics are derived: a `record.Protocol`."""
+    """Derivations of metrics, by name: a `record.Protocol`."""
 
     def derivation(self, metric: str) -> Described | None: ...
 
 
 def described(by: Derives, metric: str) -> Described:
-    """What describes a metric: how it is derived, else its measure."""
-    return by.derivation(metric) or of(metric)
+    """Return unit and direction of a metric: of its derivation, else of its measure."""
+    return by.derivation(metric) or measure_of(metric)
 
 
 def scale(unit: str) -> float:
-    """What turns a stored value into the one that is shown: fractions into percent."""
+    """Return the factor from a stored value to the one that is shown: fractions become percent."""
     return 100.0 if unit == FRACTION else 1.0
 
 
 def shown(value: float | None, unit: str) -> str:
-    """A stored value as people read it: fractions in percent, a dash where there is none."""
+    """Return a stored value as people read it: fractions in percent, a dash for None."""
     if value is None:
         return "-"
     return f"{100 * value:.2f}" if unit == FRACTION else f"{value:.4f}"
 
 
 def is_better(value: float, than: float, higher_is_better: bool) -> bool:
-    """Whether a value is truly better than another: NaN never is, and whatever is none is better than NaN."""
+    """Return True if a value is truly better than another. NaN never is, and any number is better than NaN."""
     if math.isnan(than):
         return not math.isnan(value)
     return value > than if higher_is_better else value < than
 
 
 def best(values: Iterable[float], higher_is_better: bool = True) -> float | None:
-    """The best of the values, None without any."""
+    """Return the best of the values; None without any."""
     return (max if higher_is_better else min)(values, default=None)
 
 
@@ -191,17 +191,17 @@ def _relative_error_ratio(values: Sequence[float], references: Sequence[float], 
 
 
 def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
-    ratios = [one / other for one, other in zip(values[::2], values[1::2], strict=True) if other]
+    ratios = [value / divisor for value, divisor in zip(values[::2], values[1::2], strict=True) if divisor]
     return math.fsum(ratios) / len(ratios)
 
 
 def _undefined_ratios(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
-    return math.fsum(references) + sum(not other for other in values[1::2])
+    return math.fsum(references) + sum(not divisor for divisor in values[1::2])
 
 
 def _remainder(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
-    (whole, part), (rest_images, part_images) = values, references
-    mean = (whole * (rest_images + part_images) - part * part_images) / rest_images
+    (mean_of_all, part), (rest_images, part_images) = values, references
+    mean = (mean_of_all * (rest_images + part_images) - part * part_images) / rest_images
     return min(1.0, max(0.0, mean))  # the printed values are rounded, which may lead beyond
 
 
@@ -228,13 +228,15 @@ def derive(
     references: Sequence[float] = (),
     higher_is_better: bool = True,
 ) -> float | None:
-    """The derived value; None without inputs, where one is missing or no finite number, or there are too many or few.
+    """Return the derived value. None without inputs, if one is missing or not finite, or if there are too many or few.
 
     higher_is_better: of the value.
     """
-    known = [value for value in inputs if value is not None and math.isfinite(value)]
+    finite = [value for value in inputs if value is not None and math.isfinite(value)]
     try:
-        return FUNCTIONS[function](known, references, higher_is_better) if known and len(known) == len(inputs) else None
+        return (
+            FUNCTIONS[function](finite, references, higher_is_better) if finite and len(finite) == len(inputs) else None
+        )
     except (ValueError, ZeroDivisionError):
         return None
 
@@ -243,7 +245,7 @@ def derive(
 
 
 def accuracy(correct: int, images: int) -> float:
-    """Fraction of images decided rightly; ValueError without images."""
+    """Return the fraction of images decided rightly. Raises ValueError without images."""
     if images <= 0:
         raise ValueError("accuracy of no images")
     return correct / images

@@ -1,4 +1,4 @@
-"""What every command but `train` can be told (`config` has a training's settings). Light: `--help` imports it."""
+"""Settings of every command but `train`, whose are in `config`. Light: `--help` imports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ImportOptions:
 
     @property
     def is_path(self) -> bool:
-        """Whether the source can't be a paper's name."""
+        """True if the source can't be a paper's name."""
         return "/" in self.source or self.source.endswith((".csv", ".jsonl"))
 
 
@@ -50,7 +50,7 @@ EVALUATE_SHARED = (
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What `evaluate` tests; its other flags are those of `train`."""
+    """The model that `evaluate` tests; its other flags are those of `train`."""
 
     model: str = setting(
         "none",
@@ -80,7 +80,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class ListOptions:
-    """What is listed."""
+    """Kind of thing that is listed."""
 
     what: Literal["methods", "suites", "sets", "presets", "rules", "tables"] = setting(
         "methods", "kind of thing: tables are those of studies, and layouts of published ones"
@@ -90,7 +90,7 @@ class ListOptions:
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """What to prepare; each maker has settings of its own, and other flags are those of `train`."""
+    """Thing to prepare; each maker has settings of its own, and other flags are those of `train`."""
 
     what: str = setting(
         "none",
@@ -102,7 +102,7 @@ class PrepareOptions:
         """So that each of several classes that another is made of checks its own."""
 
     def refuse_below(self, **least: int) -> None:
-        """ValueError for a number that is given and too small."""
+        """Raise ValueError for a number that is given and too small."""
         for name, bound in least.items():
             value = getattr(self, name)
             if value != "auto" and value < bound:
@@ -114,7 +114,7 @@ ALLOWANCES = ("data", "protocol")  # differences that stop a reproduction unless
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """Which run, with which code, and where things are on this machine."""
+    """The run, the code, and where things are on this machine."""
 
     run: str = setting("none", "id of the tracked run")
     code: Literal["here", "recorded"] = setting("here", "whose code: this checkout's, or that of the recorded commit")
@@ -136,14 +136,14 @@ class ReproduceOptions:
                 raise UsageError(f"allow={word}{nearest(word, ALLOWANCES)}")
 
     def allows(self, difference: str) -> bool:
-        """Whether this difference is accepted."""
+        """Return True if this difference is accepted."""
         return self.allow != "none" and difference in self.allow
 
     @property
     def places(self) -> dict[str, str]:
         """Settings of the training that are other here than where it was recorded."""
-        given = {name: getattr(self, name) for name in ("data_dir", "prepared_dir", "init", "device")}
-        return {name: value for name, value in given.items() if value != "auto"}
+        values = {name: getattr(self, name) for name in ("data_dir", "prepared_dir", "init", "device")}
+        return {name: value for name, value in values.items() if value != "auto"}
 
 
 Workers = int | Auto
@@ -151,7 +151,7 @@ Workers = int | Auto
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """How the trainings of a study are carried out."""
+    """Carrying out of a study's trainings."""
 
     workers: Workers = setting("auto", "trainings at a time (auto: as many as GPUs or cores allow)")
     retries: int = setting(2, "how often a failed training is started again, from its last checkpoint", ge=0)
@@ -203,7 +203,7 @@ STUDY_SHARED = tuple(name for name in specs(Config) if name not in OWN)
 
 
 def of_trainings(flags: Mapping[str, str], loader_workers: int | Auto) -> dict[str, str]:
-    """The flags that go on to every training, of those that are not the command's own."""
+    """Return the flags that go on to every training, of those that are not the command's own."""
     settings = {name: value for name, value in flags.items() if value != "auto"}
     return settings if loader_workers == "auto" else {**settings, "workers": str(loader_workers)}
 
@@ -215,7 +215,7 @@ Pruners = Literal["median", "hyperband", "successive_halving", "none"]
 
 
 class SearchKind(NamedTuple):
-    """What `auto` stands for, and settings that the trainings have unless they are given."""
+    """Defaults of a kind of search: what `auto` stands for, and settings of its trainings."""
 
     sampler: str
     pruner: str
@@ -278,15 +278,15 @@ class SweepOptions(StudyOptions):
             raise ValueError(f"pruner={self.pruner}: search={self.search} needs every trial's whole course")
 
     def settled(self, name: str) -> str | int:
-        """`trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
-        given = getattr(self, name)
-        found: str | int = getattr(SEARCHES[self.search], name) if given == "auto" else given
-        return found
+        """Return `trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
+        typed = getattr(self, name)
+        value: str | int = getattr(SEARCHES[self.search], name) if typed == "auto" else typed
+        return value
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Which runs, and the file."""
+    """Runs to export, and the file."""
 
     file: str = setting("none", "the file to write, <name>.zip")
     run: Literal["none"] | tuple[str, ...] = setting("none", "ids of runs, separated by commas")
@@ -302,7 +302,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class SyncOptions:
-    """Where the journals are."""
+    """Folders of the journals."""
 
     output_dir: str = setting("auto", "folder of runs (auto: this server's, and that of offline runs)")
     algorithm: str = setting("auto", "<file>.py:<Class> of your own whose runs are also to be logged as MLflow models")

@@ -117,7 +117,7 @@ REPRODUCTION_NOTE = "reproduction.md"
 
 
 def predictions_file(set_name: str, which: str) -> str:
-    """Path, within a run's artifacts, of the per-image decisions of one evaluation set."""
+    """Return the path, within a run's artifacts, of the per-image decisions of one evaluation set."""
     return f"predictions/{set_name}/{which}.parquet"
 
 
@@ -151,7 +151,7 @@ _METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z
 
 
 def parse_metric(name: str) -> MetricName | None:
-    """The parts of a metric's name, or None for a metric that is not ours (system metrics, a user's own)."""
+    """Return the parts of a metric's name; None for a metric that is not ours (system metrics, a user's own)."""
     match = _METRIC.fullmatch(name)
     return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
@@ -161,7 +161,7 @@ BEST = "best"
 
 
 def is_finite(value: float) -> bool:
-    """False for NaN and infinity, also for the largest double, as which MLflow's stores return infinity."""
+    """Return False for NaN and infinity, also for the largest double, as which MLflow's stores return infinity."""
     return abs(value) < sys.float_info.max
 
 
@@ -169,18 +169,20 @@ def is_finite(value: float) -> bool:
 
 
 def slug(name: str) -> str:
-    """A folder's or domain's name as an identifier of `[a-z0-9_-]`."""
+    """Return a folder's or domain's name as an identifier of `[a-z0-9_-]`."""
     return re.sub(r"[^a-z0-9_-]+", "_", name.strip().lower()).strip("_") or "_"
 
 
 def slugs(names: Iterable[str]) -> dict[str, str]:
-    """Each name's identifier; ValueError where two names would share one."""
+    """Return each name's identifier. Raises ValueError if two names would share one."""
     result: dict[str, str] = {}
-    taken: dict[str, str] = {}
+    names_by_slug: dict[str, str] = {}
     for name in names:
         identifier = slug(name)
-        if taken.setdefault(identifier, name) != name:
-            raise ValueError(f"the names '{taken[identifier]}' and '{name}' both become '{identifier}': rename one")
+        if names_by_slug.setdefault(identifier, name) != name:
+            raise ValueError(
+                f"the names '{names_by_slug[identifier]}' and '{name}' both become '{identifier}': rename one"
+            )
         result[name] = identifier
     return result
 
@@ -189,17 +191,17 @@ def slugs(names: Iterable[str]) -> dict[str, str]:
 
 
 def canonical_json(value: Any) -> str:
-    """JSON that is equal exactly when the values are: sorted keys, no spaces, no NaN."""
+    """Return JSON that is equal exactly when the values are: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest(value: Any) -> str:
-    """The first 16 hex digits of the SHA-256 of `canonical_json(value)`."""
+    """Return the first 16 hex digits of the SHA-256 of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 def is_hashed(field: Field[Any], value: Any) -> bool:
-    """Whether a field of a record or of settings, with this value, enters its hash.
+    """Return True if a field of a record or of settings, with this value, enters its hash.
 
     Not where it says how a run is carried out (`identity`), nor where it came `later` and has its default: runs from
     before keep their hash.
@@ -209,13 +211,13 @@ def is_hashed(field: Field[Any], value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A record as JSON has it, of its fields those that are hashed."""
+    """Return a record as JSON has it, with those of its fields that are hashed."""
     if is_dataclass(value):
-        known = [(entry, getattr(value, entry.name)) for entry in fields(value)]
-        return {entry.name: _plain(own) for entry, own in known if is_hashed(entry, own)}
+        values = [(member, getattr(value, member.name)) for member in fields(value)]
+        return {member.name: _plain(inner) for member, inner in values if is_hashed(member, inner)}
     if isinstance(value, Mapping):
-        return {name: _plain(own) for name, own in value.items()}
-    return [_plain(own) for own in value] if isinstance(value, tuple) else value
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
 
 
 # --- protocol ---------------------------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
 
 @dataclass(frozen=True)
 class SetRecord:
-    """What analysis must know about one evaluation set."""
+    """Facts about one evaluation set that analysis needs."""
 
     name: str
     headline: str  # the measure that stands for the set in score tables
@@ -277,14 +279,14 @@ class Derived:
         return str(MetricName(self.phase, self.measure, self.name))
 
     def inputs_without(self, test_domains: Collection[str]) -> tuple[str, ...]:
-        """The inputs that count where these domains are held out."""
+        """Return the inputs that count if these domains are held out."""
         pairs = zip(self.inputs, self.training or [""] * len(self.inputs), strict=True)
         return tuple(name for name, domain in pairs if domain not in test_domains)
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a run is tested on and how it is chosen; runs that are `tested` alike may stand in one table."""
+    """Tests of a run and how its epoch is chosen; runs that are `tested` alike may stand in one table."""
 
     suite: str
     sets: tuple[SetRecord, ...]  # in display order
@@ -310,31 +312,31 @@ class Protocol:
 
         How images are brought to the model's size is the model's own affair.
         """
-        sets = [_plain(replace(entry, preprocessing="")) for entry in self.sets]
-        derived = [_plain(entry) for entry in self.derived if entry.phase == "test"]
+        sets = [_plain(replace(member, preprocessing="")) for member in self.sets]
+        derived = [_plain(member) for member in self.derived if member.phase == "test"]
         return digest({"sets": sets, "derived": derived, **({"limit": self.limit} if self.limit else {})})
 
     @property
     def columns(self) -> tuple[SetRecord, ...]:
         """The sets, then what is derived of several of them as sets without images of their own."""
-        known = {entry.name for entry in self.sets}
-        derived = [entry for entry in self.derived if entry.phase == "test" and entry.name not in known]
-        return (*(entry for entry in self.sets if entry.counts), *map(_as_set, derived))
+        names = {member.name for member in self.sets}
+        derived = [member for member in self.derived if member.phase == "test" and member.name not in names]
+        return (*(member for member in self.sets if member.counts), *map(_as_set, derived))
 
     def judged(self, test_domains: Collection[str]) -> tuple[SetRecord, ...]:
-        """The columns that a run fills: of sets that show a domain those held out, and what is derived of such."""
+        """Return the columns that a run fills: sets of held-out domains or of none, and what is derived of such."""
         hidden = {e.name for e in self.sets if e.domain and test_domains and e.domain not in test_domains}
         lost: set[str] = set()
-        for entry in self.derived:
-            sets = {name: name.rpartition("/")[2].partition(":")[0] for name in entry.inputs_without(test_domains)}
+        for derived in self.derived:
+            sets = {name: name.rpartition("/")[2].partition(":")[0] for name in derived.inputs_without(test_domains)}
             if not sets or lost & set(sets) or hidden & set(sets.values()):
-                lost.add(entry.metric)
-        found = (c for c in self.columns if c.name not in hidden)
-        return tuple(c for c in found if str(MetricName("test", c.headline, c.name)) not in lost)
+                lost.add(derived.metric)
+        visible = (c for c in self.columns if c.name not in hidden)
+        return tuple(c for c in visible if str(MetricName("test", c.headline, c.name)) not in lost)
 
     def derivation(self, metric: str) -> Derived | None:
-        """How a metric is derived; None where it is measured."""
-        return next((entry for entry in self.derived if entry.metric == metric), None)
+        """Return how a metric is derived; None if it is measured."""
+        return next((derived for derived in self.derived if derived.metric == metric), None)
 
     @property
     def best(self) -> dict[str, str]:
@@ -344,20 +346,24 @@ class Protocol:
         """
         monitor = parse_metric(self.monitor)
         last = {f"{BEST}/{monitor.set or monitor.measure}": self.monitor} if monitor else {}
-        found = {f"{BEST}/{entry.name}": str(MetricName("test", entry.headline, entry.name)) for entry in self.columns}
-        found = {name: metric for name, metric in found.items() if name not in last}  # validation on one of the sets
-        cues = [entry.name for entry in self.sets if SHAPE_BIAS in entry.measures]
+        headlines = {
+            f"{BEST}/{column.name}": str(MetricName("test", column.headline, column.name)) for column in self.columns
+        }
+        headlines = {
+            name: metric for name, metric in headlines.items() if name not in last
+        }  # validation on one of the sets
+        cues = [column.name for column in self.sets if SHAPE_BIAS in column.measures]
         short = f"{BEST}/{SHAPE_BIAS}"
-        sole = len(cues) == 1 and short not in {**found, **last}
+        sole = len(cues) == 1 and short not in {**headlines, **last}
         shape = {short if sole else f"{short}:{name}": str(MetricName("test", SHAPE_BIAS, name)) for name in cues}
-        return {**shape, **found, **last}
+        return {**shape, **headlines, **last}
 
     def to_json(self) -> str:
         return json.dumps(_plain(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:
-        """The protocol of a file of anybody's. Raises ValueError, of one line, where it holds anything else."""
+        """Read the protocol of a file of anybody's. Raises ValueError, of one line, for anything else."""
         try:
             protocol: Protocol = _read(cls, json.loads(text), "the protocol")
             _ = protocol.hash  # there is none of what JSON can't write: infinity, half a character
@@ -367,34 +373,40 @@ class Protocol:
 
 
 def _as_set(derived: Derived) -> SetRecord:
-    """A set without images, and so without classes, chance level and measures of its own."""
-    own = derived.higher_is_better
-    return SetRecord(derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=own, block=derived.block)
+    """Return a set without images, and so without classes, chance level and measures of its own."""
+    higher_is_better = derived.higher_is_better
+    return SetRecord(
+        derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=higher_is_better, block=derived.block
+    )
 
 
 _MOST = 2**63  # a number of images beyond it is none
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:
-    """What JSON says as a value of this type: a record's field, or a record itself. ValueError where it is none."""
+    """Return a JSON value as this type: a record's field, or a record itself. Raises ValueError for any other value."""
     outer, inner = typing.get_origin(kind), typing.get_args(kind)
     if is_dataclass(kind) and isinstance(value, dict):
         return _read_record(kind, value, where)
     if outer is tuple and isinstance(value, list):
-        return tuple(_read(inner[0], entry, where) for entry in value)
+        return tuple(_read(inner[0], part, where) for part in value)
     if outer is Mapping and isinstance(value, dict):
-        return {name: _read(inner[1], entry, where) for name, entry in value.items()}
-    kinds: tuple[Any, ...] = inner if outer is types.UnionType else (int, float) if kind is float else (kind,)
+        return {name: _read(inner[1], part, where) for name, part in value.items()}
+    kinds: tuple[Any, ...] = (kind,)
+    if outer is types.UnionType:
+        kinds = inner
+    elif kind is float:
+        kinds = (int, float)
     if type(value) not in kinds or (isinstance(value, int) and abs(value) >= _MOST):
         raise ValueError(f"{where} is not what it should be")
     return value
 
 
 def _read_record(kind: Any, values: Mapping[str, Any], where: str) -> Any:
-    hints, known = typing.get_type_hints(kind), fields(kind)
+    hints, members = typing.get_type_hints(kind), fields(kind)
     if unknown := set(values) - set(hints):
         raise ValueError(f"{where} was written by another version of biasbed: unknown {ascii(sorted(unknown))[:200]}")
-    required = {f.name for f in known if f.default is MISSING and f.default_factory is MISSING}
+    required = {f.name for f in members if f.default is MISSING and f.default_factory is MISSING}
     if lacking := required - set(values):
         raise ValueError(f"{where} lacks {', '.join(sorted(lacking))}")
     return kind(**{name: _read(hints[name], value, f"'{name}' of {where}") for name, value in values.items()})

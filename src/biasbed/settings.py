@@ -64,7 +64,7 @@ class Spec:
 
     @property
     def makes_cells(self) -> bool:
-        """Whether a study may be given several of what a training has one of: each is a cell."""
+        """True if a study may be given several values, each of which is a cell."""
         return self.cell and all(typing.get_origin(kind) is not tuple for kind in _alternatives(self.type))
 
 
@@ -74,34 +74,36 @@ def _hints(cls: Any) -> Mapping[str, Any]:
 
 
 def specs(cls: type) -> Mapping[str, Spec]:
-    """Every setting of a settings class by its dotted name."""
+    """Return every setting of a settings class by its dotted name."""
     return _specs(cls)
 
 
 @functools.cache
 def _specs(cls: Any) -> Mapping[str, Spec]:
     hints = _hints(cls)
-    found: dict[str, Spec] = {}
+    members: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             nested = specs(typing.cast(type, kind))
-            found |= {f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()}
+            members |= {
+                f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()
+            }
         elif field.metadata:
             meta = field.metadata
-            told = {name: meta[name] for name in ("help", "bounds", "identity", "later", "cell")}
-            found[field.name] = Spec(field.name, kind, field.default, **told)
-    return found
+            facts = {name: meta[name] for name in ("help", "bounds", "identity", "later", "cell")}
+            members[field.name] = Spec(field.name, kind, field.default, **facts)
+    return members
 
 
-def extended(base: type[T], own: type) -> type[T]:
-    """The settings of `base` with those that `own`, of the same family, has besides; both check them."""
-    if issubclass(base, own):
+def extended(base: type[T], derived: type) -> type[T]:
+    """Return the settings of `base` with those that `derived`, of the same family, adds; both check them."""
+    if issubclass(base, derived):
         return base
-    bases = (own,) if issubclass(own, base) else (own, base)
+    bases = (derived,) if issubclass(derived, base) else (derived, base)
 
     def check_all(self: Any) -> None:
-        for cls in (base, own):
+        for cls in (base, derived):
             getattr(cls, "__post_init__", lambda self: None)(self)
 
     return dataclasses.make_dataclass(
@@ -110,21 +112,21 @@ def extended(base: type[T], own: type) -> type[T]:
 
 
 def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """An instance from dotted names and values, which may be words from a command line.
+    """Build an instance from dotted names and values, which may be words from a command line.
 
     Raises UsageError for an unknown name (with the nearest valid one), a wrong type and a value out of range. `prefix`
     stands before names in messages.
     """
-    known = specs(cls)
+    valid_specs = specs(cls)
     for name in values:
-        if name not in known:
-            raise UsageError(f"unknown setting '{prefix}{name}'{nearest(name, known)}")
-    checked = {name: check(known[name], value, prefix) for name, value in values.items()}
+        if name not in valid_specs:
+            raise UsageError(f"unknown setting '{prefix}{name}'{nearest(name, valid_specs)}")
+    checked = {name: check(valid_specs[name], value, prefix) for name, value in values.items()}
     return _construct(cls, checked)
 
 
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
-    """The value as the setting's type; UsageError says what would be right."""
+    """Return the value as the setting's type. Raises UsageError, which says what would be right."""
     try:
         return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(_from_word(spec.type, value))
     except ValidationError as error:
@@ -136,12 +138,12 @@ def check(spec: Spec, value: Any, prefix: str = "") -> Any:
 
 @functools.cache  # a plan of a large study checks the same settings a thousand times
 def _adapter(kind: Any, bounds: tuple[tuple[str, float], ...]) -> TypeAdapter[Any]:
-    """What checks values of a type within bounds; no number may be infinite."""
+    """Return a checker of values of a type within bounds; no number may be infinite."""
     return TypeAdapter(_bounded(kind, dict(bounds)))
 
 
 def _bounded(kind: Any, bounds: Mapping[str, Any]) -> Any:
-    """The type with its numbers within bounds, also those in a list, or where it may be a word or none instead."""
+    """Return the type with its numbers within bounds, also those in a list or in a union with words or none."""
     if kind is float:
         return Annotated[kind, Field(allow_inf_nan=False, **bounds)]
     if kind is int and bounds:
@@ -154,7 +156,7 @@ def _bounded(kind: Any, bounds: Mapping[str, Any]) -> Any:
 
 
 def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:
-    """Dotted names and values of a settings object, as `build` takes them; of those alone that are to be kept."""
+    """Return dotted names and values of a settings object, as `build` takes them; only those that `keep` accepts."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
@@ -166,7 +168,7 @@ def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] |
 
 
 def word(value: Any) -> str:
-    """A setting's value as it is typed."""
+    """Return a setting's value as it is typed."""
     if isinstance(value, list | tuple):
         return ",".join(map(word, value))
     if value is None or isinstance(value, bool):
@@ -174,13 +176,13 @@ def word(value: Any) -> str:
     return str(value)
 
 
-def as_flags(words: Mapping[str, str]) -> list[str]:
-    """Settings as words of a command line, each in one: a value that looks like a setting stays a value."""
-    return [f"--{name}={value}" for name, value in words.items()]
+def as_flags(settings: Mapping[str, str]) -> list[str]:
+    """Return settings as words of a command line, each in one: a value that looks like a setting stays a value."""
+    return [f"--{name}={value}" for name, value in settings.items()]
 
 
 def is_text(word: str) -> bool:
-    """Whether a word of the command line, or a file's name, is text: one with bytes that are no UTF-8 is not."""
+    """Return True if a word of the command line, or a file's name, is text: bytes that are no UTF-8 are not."""
     return word.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
@@ -195,9 +197,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     A long list is cut. Of a dotted name whose group exists, only that group is listed.
     """
     names = list(names)
-    other = other_form(name, names)
-    if other:
-        return f"; '{other}' looks the same, in another Unicode form (NFC or NFD): write both in one"
+    lookalike = other_form(name, names)
+    if lookalike:
+        return f"; '{lookalike}' looks the same, in another Unicode form (NFC or NFD): write both in one"
     close = near(name, names)
     if close is not None:
         return f"; did you mean '{close}'?"
@@ -214,19 +216,21 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     names = list(names)
     group = _in_group(name, names)
     start = f"{name.rpartition('.')[0]}." if group else ""
-    choices = [other.removeprefix(start) for other in group or names]
+    choices = [candidate.removeprefix(start) for candidate in group or names]
     part = name.removeprefix(start)
     transposed = [choice for choice in choices if sorted(choice) == sorted(part)]
     if transposed:
         return start + transposed[0]
     close = difflib.get_close_matches(part, choices, n=3, cutoff=cutoff)
-    return next((start + other for other in close if len(other) <= 2 * len(part) or part in other), None)
+    return next(
+        (start + candidate for candidate in close if len(candidate) <= 2 * len(part) or part in candidate), None
+    )
 
 
 def _in_group(name: str, names: Sequence[str]) -> list[str]:
     """Return the names with the same group as a dotted name; none if it has no group, or an unknown one."""
     group = name.rpartition(".")[0]
-    return [other for other in names if group and other.rpartition(".")[0] == group]
+    return [candidate for candidate in names if group and candidate.rpartition(".")[0] == group]
 
 
 def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -246,19 +250,19 @@ def _construct(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _problem(problem: Any, kind: Any) -> str:
-    """What is wrong, as pydantic says it, but for a list that is too short, of which it names the first gap."""
+    """Return what is wrong in pydantic's words; for a list that is too short, say how many values it should have."""
     if problem["type"] == "missing":
         return f"should be {len(typing.get_args(kind))} values, separated by commas"
     return str(problem["msg"][:1].lower() + problem["msg"][1:])
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type itself."""
+    """Return the members of a union, or the type itself."""
     return typing.get_args(kind) if typing.get_origin(kind) not in (None, tuple, typing.Literal) else (kind,)
 
 
 def _from_word(kind: Any, value: Any) -> Any:
-    """Words of the command line that pydantic does not read: `none`, also of a list's numbers, and lists `a,b,c`."""
+    """Read words of the command line that pydantic does not: `none`, also for a list of numbers, and lists `a,b,c`."""
     if not isinstance(value, str):
         return value
     kinds = _alternatives(kind)
@@ -272,7 +276,7 @@ def _from_word(kind: Any, value: Any) -> Any:
 
 
 def _is_list_of_numbers(kind: Any) -> bool:
-    """Of any length, and so also of none; in a list of names, `none` is a name."""
+    """Return True for a list of numbers of any length, also none; in a list of names, `none` is a name."""
     inner = typing.get_args(kind)
     return typing.get_origin(kind) is tuple and inner[1:] == (...,) and inner[0] is not str
 
@@ -282,6 +286,9 @@ def _is_literal(kinds: Iterable[Any], value: str) -> bool:
 
 
 def _nearest_word(kind: Any, value: Any) -> str:
-    words = [w for k in _alternatives(kind) if typing.get_origin(k) is typing.Literal for w in typing.get_args(k)]
-    close = difflib.get_close_matches(str(value), [str(w) for w in words], n=1)
+    choices: list[str] = []
+    for alternative in _alternatives(kind):
+        if typing.get_origin(alternative) is typing.Literal:
+            choices.extend(map(str, typing.get_args(alternative)))
+    close = difflib.get_close_matches(str(value), choices, n=1)
     return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,4 +1,4 @@
-"""What is learnt: how logits and labels become a loss, a decision, probabilities; what is usually measured of them."""
+"""Tasks: how logits and labels become a loss, a decision and probabilities, and what is usually measured."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """What checkpoints and methods call it."""
+        """Name in checkpoints and in declarations of methods."""
         ...
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The same in a sentence."""
         ...
 
     @property
     def several(self) -> bool:
-        """Whether an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]."""
+        """True if an image has any number of labels, y [N,K] of 0 and 1; else it has one, y [N]."""
         ...
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """What is usually measured on a set, its headline first, by which a training is monitored too."""
+        """Usual measures of a set, the headline first, by which a training is monitored too."""
         ...
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
@@ -40,7 +40,7 @@ class Task(Protocol):
         ...
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Whether each image's decision is its label: bool [N]."""
+        """Return True for each image whose decision is its label: bool [N]."""
         ...
 
     def decided(self, scores: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class MultiClass:
     """One class per image: cross-entropy; the decision is the largest logit's class."""
 
     name = "multi_class"
-    words = "one class per image"
+    description = "one class per image"
     several = False
     measures = ("accuracy", "loss", "ece")
 
@@ -77,7 +77,7 @@ class MultiClass:
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Of any headline that of accuracy, by classes that are drawn alike."""
+        """Return the chance level of accuracy, for any headline: classes are drawn alike."""
         return 1 / classes
 
 
@@ -88,7 +88,7 @@ class MultiLabel:
     """
 
     name = "multi_label"
-    words = "any number of labels per image"
+    description = "any number of labels per image"
     several = True
     measures = ("map", "accuracy", "loss")
 
@@ -107,7 +107,7 @@ class MultiLabel:
         return logits.sigmoid()
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Of mean average precision: a random order's is a label's share of the images (for many of them)."""
+        """Return the chance level of mean average precision: for a random order, a label's share of (many) images."""
         shares = (y > 0).mean(axis=0)
         return float(shares[shares > 0].mean()) if measure == "map" and shares.any() else 0.0
 

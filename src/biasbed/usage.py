@@ -1,4 +1,4 @@
-"""What `biasbed <command> --help` prints: what people change first, as the named suite and method would use it.
+"""Text of `biasbed <command> --help`: what people change first, as the named suite and method would use it.
 
 `--help` has these settings, `--help all` every one, by group. Where a suite, a method or a preset is named, the values
 are those that such a training would have; finding them loads the two. Without, nothing heavy is loaded.
@@ -47,60 +47,61 @@ GROUPS = {"optim": "optimizer", "augment": "augmentation", "preprocess": "prepro
 def text(
     command: str,
     about: str,
-    known: Mapping[str, Spec],
+    settings: Mapping[str, Spec],
     flags: Mapping[str, str],
     is_all: bool,
     names: Mapping[str, Iterable[str]],
     brought: Sequence[str] = (),
 ) -> str:
-    """The help of a command. known: its settings; names: of a setting that names something, what there is.
+    """Return the help of a command. settings: its own, by dotted name; names: choices of settings that name something.
 
     brought: those of the settings that something named has brought with it, which are always shown.
 
     UsageError where what is named does not fit.
     """
-    known, values = dict(known), {name: spec.default for name, spec in known.items()}
-    own: dict[str, Spec] = {}
+    settings, values = dict(settings), {name: spec.default for name, spec in settings.items()}
+    own_settings: dict[str, Spec] = {}
     if command == "train" and set(DECIDES) & set(flags):
-        own, found = _resolved(flags)
-        known, values = {**known, **own}, {**values, **found}
-    first = [name for name in FIRST.get(command, ()) if name in known] or list(known)
-    shown = [*first, *brought, *own] if not is_all else [*first, *(name for name in known if name not in first)]
+        own_settings, resolved = _resolved(flags)
+        settings, values = {**settings, **own_settings}, {**values, **resolved}
+    first = [name for name in FIRST.get(command, ()) if name in settings] or list(settings)
+    shown = (
+        [*first, *brought, *own_settings] if not is_all else [*first, *(name for name in settings if name not in first)]
+    )
     lines = [f"biasbed {command}: {about}", ""]
     for title, members in _groups(shown, first, brought).items():
-        lines += [
-            f"{title}:",
-            *(line for name in members for line in _entry(name, known[name], values[name], names)),
-            "",
-        ]
-    left = len(known) - len(shown)
+        lines.append(f"{title}:")
+        for name in members:
+            lines += _setting_lines(name, settings[name], values[name], names)
+        lines.append("")
+    left = len(settings) - len(shown)
     if left:
         lines.append(f"{left} more settings: biasbed {command} --help all")
     return "\n".join([*lines, *_notes(command, flags)])
 
 
 def _resolved(flags: Mapping[str, str]) -> tuple[dict[str, Spec], dict[str, object]]:
-    """(the method's own settings, values by name) of a training with these flags."""
+    """Return (the method's own settings, values by name) of a training with these flags."""
     from biasbed import algorithms
     from biasbed.training.resolve import resolve
 
     config = resolve(dict(flags))
-    own = specs(algorithms.load(config.algorithm).HParams)
-    return {f"hparams.{name}": spec for name, spec in own.items()}, flatten(config)
+    hparams = specs(algorithms.load(config.algorithm).HParams)
+    return {f"hparams.{name}": spec for name, spec in hparams.items()}, flatten(config)
 
 
 def _groups(shown: Sequence[str], first: Sequence[str], brought: Sequence[str]) -> dict[str, list[str]]:
-    """Title -> settings."""
-    found: dict[str, list[str]] = {}
+    """Return the settings by the title that they stand under."""
+    groups: dict[str, list[str]] = {}
     for name in shown:
         prefix = name.partition(".")[0] if "." in name else GENERAL
         title = "what is changed first" if name in first else GROUPS.get(prefix, prefix)
         title = "of what is named" if name in brought else title
-        found.setdefault(title, []).append(name)
-    return found if len(found) > 1 else {"settings": list(shown)}
+        groups.setdefault(title, []).append(name)
+    return groups if len(groups) > 1 else {"settings": list(shown)}
 
 
-def _entry(called: str, spec: Spec, value: object, names: Mapping[str, Iterable[str]]) -> list[str]:
+def _setting_lines(called: str, spec: Spec, value: object, names: Mapping[str, Iterable[str]]) -> list[str]:
     choices = list(names.get(called, ()))
     about = spec.help + (f": {', '.join(choices)}" if choices else "")
     name = f"--{called} {kind(spec.type)}"
@@ -114,7 +115,7 @@ def _entry(called: str, spec: Spec, value: object, names: Mapping[str, Iterable[
 
 
 def kind(type_: object) -> str:
-    """What may stand for a value: `N`, `X`, `yes|no`, `a|b`, `A,B`."""
+    """Return what may stand for a value: `N`, `X`, `yes|no`, `a|b`, `A,B`."""
     options = [type_] if typing.get_origin(type_) in (None, tuple, typing.Literal) else list(typing.get_args(type_))
     return "|".join(dict.fromkeys(_kind(option) for option in options))
 
@@ -140,17 +141,17 @@ def _notes(command: str, flags: Mapping[str, str]) -> list[str]:
     return []
 
 
-def asked(words: Sequence[str]) -> tuple[list[str], bool, bool]:
-    """(the other words, whether help is asked for, whether for all settings). UsageError for another word behind it."""
+def split_help(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
+    """Return (other words, True if help is asked for, True if for all settings). Raises UsageError for a stray word."""
     rest, is_asked, is_all = [], False, False
-    for place, one in enumerate(words):
-        before = words[place - 1] if place else ""
-        if one in ("-h", "--help"):
+    for position, argument in enumerate(arguments):
+        before = arguments[position - 1] if position else ""
+        if argument in ("-h", "--help"):
             is_asked = True
-        elif one == "all" and before in ("-h", "--help"):
+        elif argument == "all" and before in ("-h", "--help"):
             is_all = True
         else:
-            rest.append(one)
+            rest.append(argument)
     if is_asked and rest and not rest[0].startswith("--"):
         raise UsageError(f"unexpected word '{rest[0]}': --help, or --help all for every setting")
     return rest, is_asked, is_all

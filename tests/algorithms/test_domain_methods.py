@@ -379,7 +379,7 @@ def test_images_of_no_domains_are_refused(
 
 def test_presets_of_what_was_published() -> None:
     found = {
-        name: resolve({"suite": "domains", "algorithm": name, "preset": "paper2020"}).what()
+        name: resolve({"suite": "domains", "algorithm": name, "preset": "paper2020"}).identity_settings()
         for name in ("group_dro", "mixup", "mldg", "dann", "cdann")
     }
     assert found["group_dro"]["hparams.mean_over_domains"] is True

@@ -261,7 +261,7 @@ def test_masks_are_drawn_to_the_end_by_default(make_algorithm: Any) -> None:
 
 def test_the_authors_train_with_masks_however_long(make_algorithm: Any) -> None:
     """Ten epochs of their preset: the last sixth of them without masks, at the rate of a training's beginning."""
-    found = resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).what()
+    found = resolve({"algorithm": "infodrop", "preset": "authors", "epochs": "10"}).identity_settings()
     assert found["hparams.finetune_from"] == found["optim.restarts"][0]
     algorithm = make_algorithm("infodrop", {"finetune_from": found["hparams.finetune_from"]})
     assert masked_steps(algorithm, 10 * 6, 6) == list(range(50))

@@ -22,7 +22,7 @@ from preset_sources.lines import CHOSEN, LATER, Recipe
 def resolved(**flags: Any) -> dict[str, Any]:
     """All settings that count."""
     found = resolve(flags)
-    return {**found.what(), "validation": getattr(found, "validation", "auto")}
+    return {**found.identity_settings(), "validation": getattr(found, "validation", "auto")}
 
 
 def known_to(owner: str) -> Mapping[str, Spec]:
@@ -178,7 +178,7 @@ def test_a_name_of_suite_and_method_means_both() -> None:
     """The suite's images and tests, the method's rate and own settings."""
     both = resolve({"suite": "biasbed", "algorithm": "infodrop", "preset": "biasbed_code"})
     assert (both.stimuli.resize, both.categories, both.optim.lr) == (256, "logit_mean", 0.2)
-    assert both.what()["hparams.mask_in_eval"]
+    assert both.identity_settings()["hparams.mask_in_eval"]
     without = resolve({"suite": "biasbed", "algorithm": "noise2net", "preset": "biasbed_code"})
     assert (without.image_size, without.preprocess.size, without.optim.lr) == (256, 256, 1e-4)
     elsewhere = resolve({"suite": "folders", "algorithm": "infodrop", "preset": "biasbed_code"})

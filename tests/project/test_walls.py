@@ -88,7 +88,7 @@ def test_only_suites_know_a_suite_s_name() -> None:
 @pytest.mark.parametrize(
     "registry",
     [*(room.REGISTRY for room in (algorithms, suites, launchers, frozen)), prepared.MAKERS],
-    ids=lambda registry: registry.what,
+    ids=lambda registry: registry.setting,
 )
 def test_every_name_leads_somewhere(registry: Registry) -> None:
     assert all(registry.load(name) for name in registry)

@@ -102,8 +102,8 @@ def test_a_lock_file_that_a_kill_left_is_taken_over_and_an_error_leaves_none(tmp
 WRITES = """
 import sys, time
 from pathlib import Path
-from biasbed.system.files import whole
-with whole(Path(sys.argv[1])) as temporary:
+from biasbed.system.files import atomic_file
+with atomic_file(Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     print("writing", flush=True)
     time.sleep(600)

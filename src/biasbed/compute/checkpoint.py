@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from biasbed.errors import Failure, first_line, shown
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
@@ -33,13 +33,13 @@ def described(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write `last.ckpt`; the old one becomes `previous.ckpt`. A kill at any moment leaves at least one whole file."""
-    with whole(folder / LAST, kept=folder / PREVIOUS) as temporary:
+    with atomic_file(folder / LAST, kept=folder / PREVIOUS) as temporary:
         write(temporary, state)
 
 
 def save_whole(path: Path, state: dict[str, Any]) -> None:
     """Write a file of tensors atomically."""
-    with whole(path) as temporary:
+    with atomic_file(path) as temporary:
         write(temporary, state)
 
 

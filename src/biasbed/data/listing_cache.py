@@ -27,7 +27,7 @@ import numpy as np
 
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.names import Names
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.places import own_home
 
 LEAST = 1000  # images; listing a smaller tree is faster than reading its cache file
@@ -151,7 +151,7 @@ def cached_table(folder: Path, read: Callable[[], Mapping[str, np.ndarray]]) -> 
     if current[2] < (time.time() - SETTLED) * 1e9:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with whole(path, durable=False) as temporary, temporary.open("wb") as file:
+            with atomic_file(path, durable=False) as temporary, temporary.open("wb") as file:
                 np.savez(file, allow_pickle=False, **{_STAMP: np.array(current), **table})
     return table
 
@@ -223,6 +223,6 @@ def _write(root: Path, listing: CachedListing) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # the home is full, read-only or missing
         path = _cache_path(root)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path, durable=False) as temporary:
+        with atomic_file(path, durable=False) as temporary:
             temporary.write_bytes(b"\n".join([b"%08x" % zlib.crc32(body, zlib.crc32(head)), head, body]))
         _checked[path] = stamp(os.stat(path)), time.monotonic()

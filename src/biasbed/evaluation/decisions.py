@@ -20,7 +20,7 @@ from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision, shape_bias
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")
@@ -345,7 +345,7 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = schema.with_metadata(metadata)
-    with whole(path) as temporary, parquet.ParquetWriter(temporary, schema, **options) as writer:
+    with atomic_file(path) as temporary, parquet.ParquetWriter(temporary, schema, **options) as writer:
         for start in range(0, len(decisions.label), ROWS):
             writer.write_table(make_table(start).replace_schema_metadata(metadata))
 

@@ -121,7 +121,9 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
     outputs.refuse_unfit(suites.make_suite(config), model, maps, config)
     suite = suites.open_suite(config)
     if model.task is not None and model.task.name != suite.task.name:
-        raise UsageError(f"the model has learnt {model.task.words}, and the suite '{suite.name}' {suite.task.words}")
+        raise UsageError(
+            f"the model has learnt {model.task.description}, and the suite '{suite.name}' {suite.task.description}"
+        )
     fitted = outputs.fit_sets(suite, model, maps, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)

@@ -63,7 +63,7 @@ def fit_sets(
         elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
                 f"label map {label_map.name}: one output of several can't stand for a label of "
-                f"'{evaluation_set.name}', whose images have {evaluation_set.task.words}"
+                f"'{evaluation_set.name}', whose images have {evaluation_set.task.description}"
             )
         else:
             fitting.append(replace(evaluation_set, label_map=label_map))

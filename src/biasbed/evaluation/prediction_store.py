@@ -19,7 +19,7 @@ from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import Columns, Piece, cut_pieces
 from biasbed.suites.sets import EvaluationSet
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
 
 PartsBySet = dict[str, dict[int, Columns]]  # set -> number of the piece -> decisions on it
@@ -113,7 +113,7 @@ class PredictionStore:
         """Write the decisions on a piece."""
         path = self._file(evaluation_set, number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as temporary, temporary.open("wb") as file:
+        with atomic_file(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **{COLUMNS: np.array(list(part))}, **part)  # type: ignore[arg-type]
 
     def write_set(self, evaluation_set: EvaluationSet, decisions: Decisions) -> None:

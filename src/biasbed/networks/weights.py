@@ -59,7 +59,7 @@ def weights_file(init: str) -> Path:
     kept = places.home(resolve_uri()) / "weights" / f"{init}.ckpt"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        with files.whole(kept) as temporary, tempfile.TemporaryDirectory() as folder:
+        with files.atomic_file(kept) as temporary, tempfile.TemporaryDirectory() as folder:
             try:
                 shutil.copyfile(download_checkpoint(init, Path(folder)), temporary)
             except UsageError as error:

@@ -25,7 +25,7 @@ from biasbed.errors import CorruptImage, UsageError
 from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 
 BLOCK = 4096  # bytes of a disk that no two files share
 SAMPLE = 3  # images that are corrupted to estimate the size of files
@@ -84,7 +84,7 @@ class Corrupting:
         def write(row: int) -> None:
             for path, content in make(row, self.lacking(row)):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with whole(path, durable=False) as temporary:  # waiting for the disk would cost days
+                with atomic_file(path, durable=False) as temporary:  # waiting for the disk would cost days
                     temporary.write_bytes(content)
 
         return write

@@ -30,7 +30,7 @@ from biasbed.options import PrepareOptions
 from biasbed.prepare.distortion import Distortion
 from biasbed.registry import from_file, user_files
 from biasbed.settings import setting
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.processes import die_with_parent
 from biasbed.system.terminal import ProgressBar
 
@@ -288,7 +288,7 @@ def write(path: Path, image: Tensor) -> None:
     pixels = image.permute(1, 2, 0).cpu().numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = {"png": "PNG", "jpg": "JPEG"}[path.suffix[1:]]
-    with whole(path, durable=False) as temporary:  # waiting for the disk would cost a million images hours
+    with atomic_file(path, durable=False) as temporary:  # waiting for the disk would cost a million images hours
         Image.fromarray(pixels).save(temporary, kind, **({"quality": 95} if kind == "JPEG" else {}))
 
 

@@ -191,7 +191,7 @@ class OpenSuite:
         for evaluation_set in (*self.validation, *self.sets):
             if evaluation_set.task.name != self.task.name:
                 raise UsageError(
-                    f"the suite '{self.name}' learns {self.task.words}, its set '{evaluation_set.name}' otherwise"
+                    f"the suite '{self.name}' learns {self.task.description}, its set '{evaluation_set.name}' otherwise"
                 )
             self._check_labels(evaluation_set.source)
         protocol = record.Protocol(
@@ -220,7 +220,7 @@ class OpenSuite:
     def _is_better_higher(self, metric: str) -> bool:
         """Return the direction of a metric: as its derivation declares it, else as its measure has it."""
         declared = {derivation.metric: derivation.higher_is_better for derivation in self.derivations}
-        return declared.get(metric, measures.of(metric).higher_is_better)
+        return declared.get(metric, measures.measure_of(metric).higher_is_better)
 
     def measured(self) -> set[str]:
         """Return the names of the metrics that the sets give."""
@@ -259,7 +259,7 @@ class OpenSuite:
         if source.y.shape != expected:
             actual_shape, expected_shape = (" x ".join(map(str, shape)) for shape in (source.y.shape, expected))
             raise UsageError(
-                f"the suite '{self.name}' learns {self.task.words}: labels of '{source.name}' are {actual_shape} "
+                f"the suite '{self.name}' learns {self.task.description}: labels of '{source.name}' are {actual_shape} "
                 f"numbers, not {expected_shape}"
             )
 

@@ -1,4 +1,4 @@
-"""What a run's numbers came from besides its settings: code, git state, environment."""
+"""Git state and environment that a run's numbers came from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def git_state() -> tuple[str, str]:
-    """(commit, "true" | "false" for uncommitted changes) of this source tree.
+    """Return (commit, "true" | "false" for uncommitted changes) of this source tree.
 
     In an image, which has no repository, the commit it was built from; else empty strings. A repository around us that
     does not track our files says nothing of them: the user's own, with a virtual environment inside.
@@ -25,7 +25,7 @@ def git_state() -> tuple[str, str]:
 
 
 def environment() -> str:
-    """Python, machine, torch build and every installed distribution, for `environment.txt`."""
+    """Return Python, machine, torch build and every installed distribution, for `environment.txt`."""
     import torch
 
     lines = [
@@ -40,7 +40,7 @@ def environment() -> str:
 
 @functools.cache
 def distributions() -> frozenset[str]:
-    """Every installed one, as `<name>==<version>`."""
+    """Return every installed distribution, as `<name>==<version>`."""
     every = (distribution.metadata for distribution in importlib.metadata.distributions())  # each access parses a file
     return frozenset(f"{metadata['Name']}=={metadata['Version']}" for metadata in every if metadata["Name"])
 

@@ -1,4 +1,4 @@
-"""How a command of biasbed is typed: as a program of its own, or through `mlflow run`."""
+"""Commands of biasbed as they are typed: as a program of its own, or through `mlflow run`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STARTED_BY_MLFLOW = RUN in os.environ  # before anything takes that run
 
 
 def is_launched() -> bool:
-    """Whether `mlflow run` has opened a run for this process that nothing has taken yet."""
+    """Return True if `mlflow run` has opened a run for this process that nothing has taken yet."""
     return RUN in os.environ
 
 
@@ -52,21 +52,21 @@ def refuse_secrets(settings: Mapping[str, str]) -> None:
             )
 
 
-def typed(entry: str, settings: Mapping[str, str], open_end: str = "") -> str:
+def typed(name: str, settings: Mapping[str, str], open_end: str = "") -> str:
     """Return a command in the form in which this process was started, ready to be typed.
 
     open_end: what stands behind it for the user to fill in, as `...` or `algorithms=<names>`.
     """
     if is_launched() or _STARTED_BY_MLFLOW:
-        return through_mlflow(entry, settings, open_end)
-    words = (f"--{name} {_quoted(value)}" for name, value in public(settings).items())
-    return " ".join(["biasbed", entry, *words, *filter(None, [open_end])])
+        return through_mlflow(name, settings, open_end)
+    flags = (f"--{setting} {_quoted(value)}" for setting, value in public(settings).items())
+    return " ".join(["biasbed", name, *flags, *filter(None, [open_end])])
 
 
-def through_mlflow(entry: str, settings: Mapping[str, str], open_end: str = "") -> str:
+def through_mlflow(name: str, settings: Mapping[str, str], open_end: str = "") -> str:
     """Return a command as `mlflow run` takes it, in a checkout."""
-    words = (f"-P {name}={_quoted(value)}" for name, value in public(settings).items())
-    return " ".join(["mlflow run . -e", entry, *words, *filter(None, [open_end])])
+    parameters = (f"-P {setting}={_quoted(value)}" for setting, value in public(settings).items())
+    return " ".join(["mlflow run . -e", name, *parameters, *filter(None, [open_end])])
 
 
 def _quoted(value: str) -> str:
@@ -74,8 +74,10 @@ def _quoted(value: str) -> str:
     return value if value.startswith("<") and value.endswith(">") else shlex.quote(value)
 
 
-def settings_of(words: Sequence[str]) -> dict[str, str]:
-    """What was given of `--name value` and `--name=value`; what `mlflow run` adds by itself, `auto`, is left out."""
-    pairs = [part for word in words for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    found = {name[2:]: value for name, value in zip(pairs[::2], pairs[1::2], strict=False)}
-    return {name: value for name, value in found.items() if value != "auto"}
+def settings_of(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings of `--name value` and `--name=value`, without `auto`, which `mlflow run` adds by itself."""
+    parts: list[str] = []
+    for argument in arguments:
+        parts.extend(argument.split("=", 1) if argument.startswith("--") else [argument])
+    settings = {name[2:]: value for name, value in zip(parts[::2], parts[1::2], strict=False)}
+    return {name: value for name, value in settings.items() if value != "auto"}

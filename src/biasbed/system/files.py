@@ -25,8 +25,8 @@ NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of a f
 
 
 @contextlib.contextmanager
-def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterator[Path]:
-    """A path to write to, which becomes the file at the end of the block; if that fails, the file stays as it was.
+def atomic_file(path: Path, durable: bool = True, kept: Path | None = None) -> Iterator[Path]:
+    """Yield a path to write to, which becomes the file at the end of the block. On failure the file stays as it was.
 
     durable: it has reached the disk then, so that a power cut does not empty it. kept: what the file from before
     becomes, once the new one has reached the disk.
@@ -34,8 +34,6 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     _remove_left(path)
     try:
-        with named_in_errors(path):
-            temporary.unlink(missing_ok=True)  # in a folder of somebody else's it may be a link
         with named_in_errors(path), _held(temporary):
             yield temporary
             if durable:
@@ -51,10 +49,11 @@ def whole(path: Path, durable: bool = True, kept: Path | None = None) -> Iterato
 
 @contextlib.contextmanager
 def _held(temporary: Path) -> Iterator[None]:
-    """Hold a lock on a file that is being written: by it another process knows that its writer lives.
+    """Make a file and hold a lock on it while it is written: by it another process knows that its writer lives.
 
     Process ids would not do: another machine, or another container, has others.
     """
+    temporary.unlink(missing_ok=True)  # in a folder of somebody else's it may be a link
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):  # no such folder, no locks on this disk: the block says so, or does without
             while True:
@@ -78,15 +77,15 @@ def _remove_left(path: Path) -> None:
 
 @functools.cache
 def _left_in(folder: Path) -> tuple[str, ...]:
-    """Names of the files that were being written in a folder when this process first looked: it may hold a million."""
+    """Return the files that were being written in a folder when this process first looked: it may hold a million."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return tuple(entry.name for entry in entries if entry.name.endswith(".tmp"))
+        return tuple(file.name for file in entries if file.name.endswith(".tmp"))
     return ()
 
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """What a disk refuses in the block is told of this file, where it is told of none: which one is full?"""
+    """Name this file in errors of the disk that name none: which one is full?"""
     try:
         yield
     except OSError as error:
@@ -136,7 +135,7 @@ def has_lock(lock: TextIO) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether an open file is still the one of this name."""
+    """Return True if an open file is still the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -203,11 +202,11 @@ def refuse_links(path: Path) -> None:
         if not _is_plain(path):
             raise _linked(path)
         return
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            refuse_links(Path(entry.path))
-        elif not _is_plain(Path(entry.path)):
-            raise _linked(Path(entry.path))
+    for member in os.scandir(path):
+        if member.is_dir(follow_symlinks=False):
+            refuse_links(Path(member.path))
+        elif not _is_plain(Path(member.path)):
+            raise _linked(Path(member.path))
 
 
 def _is_plain(path: Path) -> bool:
@@ -225,7 +224,7 @@ def _linked(path: Path) -> Failure:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is never there in half, and that a power cut does not empty."""
-    with whole(path) as temporary:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -261,7 +260,7 @@ def flush(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -295,13 +294,13 @@ def named(word: str, option: str) -> Path | None:
         return None
     if CHECKSUM in word and not re.fullmatch("[0-9a-fA-F]{64}", checksum):
         raise UsageError(f"{option}={word}: after {CHECKSUM} should be the 64 hex digits that `sha256sum` prints")
-    if checksum and (found := sha256(path)) != checksum.lower():
-        raise UsageError(f"{option}={path}: its SHA-256 is {found}, not {checksum}: it is another file, or damaged")
+    if checksum and (actual := sha256(path)) != checksum.lower():
+        raise UsageError(f"{option}={path}: its SHA-256 is {actual}, not {checksum}: it is another file, or damaged")
     return path
 
 
 def settled(word: str) -> str:
-    """What a setting says, with a file's whole path, so that it means the same in any folder."""
+    """Return a setting with a file's whole path, so that it means the same in any folder."""
     path, part, checksum = split(word)
     if not path.is_file():
         return word

@@ -23,7 +23,7 @@ HIDDEN = "..."
 
 
 def public_uri(tracking_uri: str) -> str:
-    """A tracking URI as it may be printed and stored: without user name, password and secrets of its query.
+    """Return a tracking URI as it may be printed and stored: without user name, password and secrets of its query.
 
     Also one that is written wrongly (a slash or a space in its password, no scheme), of which too much may go.
     """
@@ -35,12 +35,12 @@ def public_uri(tracking_uri: str) -> str:
 
 
 def public_text(text: str) -> str:
-    """A message of somebody else's, with every URI in it as it may be printed."""
+    """Return a message of somebody else's with every URI in it as it may be printed."""
     return _without_own(_HEADER.sub(rf"\1{HIDDEN}", re.sub(r"\S+", lambda word: public_uri(word[0]), text)))
 
 
 def public_value(value: str) -> str:
-    """The value of a setting as it may be printed and stored. Only what has a scheme is taken for an address."""
+    """Return a setting's value as it may be printed and stored. Only what has a scheme is taken for an address."""
     return _without_own(_public_value(value))
 
 
@@ -49,7 +49,7 @@ def _public_value(value: str) -> str:
 
 
 def public_message(text: str) -> str:
-    """Words of our own as they may be printed: paths stay as they are, addresses with a scheme lose their secrets."""
+    """Return words of our own as they may be printed: paths stay, addresses with a scheme lose their secrets."""
     hidden = re.sub(r"\S+", lambda word: public_uri(word[0]) if _URI.search(word[0]) else word[0], text)
     return _without_own(_HEADER.sub(rf"\1{HIDDEN}", hidden))
 
@@ -82,18 +82,18 @@ def _without_own(text: str) -> str:
 
 
 def _password(address: str) -> str:
-    """The password in an address; empty without one."""
+    """Return the password in an address; empty without one."""
     return address.partition("://")[2].rpartition("@")[0].partition(":")[2]
 
 
 def own_home() -> Path:
-    """The folder of what is kept on this machine whatever the tracking server: `$BIASBED_HOME`, else `~/.biasbed`."""
-    given = os.environ.get("BIASBED_HOME")
-    return Path(given).expanduser().absolute() if given else Path.home() / ".biasbed"
+    """Return the folder of what is kept here for all tracking servers: `$BIASBED_HOME`, else `~/.biasbed`."""
+    folder = os.environ.get("BIASBED_HOME")
+    return Path(folder).expanduser().absolute() if folder else Path.home() / ".biasbed"
 
 
 def home(tracking_uri: str) -> Path:
-    """The folder of everything that is kept on this machine about one tracking server.
+    """Return the folder of everything that is kept on this machine about one tracking server.
 
     `$BIASBED_HOME`, else a folder under `~/.biasbed` of the server's own, so that two servers never share a cache.
     """

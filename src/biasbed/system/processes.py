@@ -77,7 +77,7 @@ def leave(code: int) -> NoReturn:
 
 
 def in_torchrun() -> bool:
-    """Whether torchrun started this process."""
+    """Return True if torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
@@ -102,7 +102,7 @@ def _watch(pid: int, interval: float) -> None:
 
 
 def _parent(pid: int) -> int:
-    """The parent's process id; 0 where the process is gone."""
+    """Return the parent's process id; 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return int(file.read().rpartition(")")[2].split()[1])
@@ -246,7 +246,7 @@ class Postponed:
 
 
 def last_line(output: str) -> str:
-    """What a process that has ended said last."""
+    """Return the last line that a process which has ended printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it ended without a word"
 

@@ -54,8 +54,11 @@ def refuse_depth(value: Any) -> None:
     """Raise ValueError if lists and mappings are nested more than `DEPTH` levels deep."""
     level = [value]
     for _ in range(DEPTH):
-        inner = [part for part in level if isinstance(part, dict | list)]
-        level = [part for one in inner for part in (one.values() if isinstance(one, dict) else one)]
+        below: list[Any] = []
+        for part in level:
+            if isinstance(part, dict | list):
+                below.extend(part.values() if isinstance(part, dict) else part)
+        level = below
         if not level:
             return
     raise ValueError(f"it is nested more than {DEPTH} levels deep")
@@ -79,10 +82,10 @@ def parse_float(text: str) -> float:
 # --- parquet ----------------------------------------------------------------------------------------------------------
 
 
-def read_parquet(source: Path | bytes, columns: Sequence[str], words: Sequence[str] = ()) -> Table:
+def read_parquet(source: Path | bytes, columns: Sequence[str], coded: Sequence[str] = ()) -> Table:
     """Read those of the columns that a parquet file has.
 
-    words: columns to be read as dictionaries. Raises ValueError for more than `ROWS` rows, before any is read, and if
+    coded: columns to be read as dictionaries. Raises ValueError for more than `ROWS` rows, before any is read, and if
     the columns need more than `BYTES` bytes; ArrowException or OSError for what is no parquet file.
     """
     import pyarrow as pa
@@ -96,8 +99,8 @@ def read_parquet(source: Path | bytes, columns: Sequence[str], words: Sequence[s
         _refuse_long(file)
         schema = file.schema_arrow
         there = [name for name in columns if name in schema.names]
-        checked = [name for name in there if name not in words and _may_repeat(file, name)]
-    with opened([name for name in (*words, *checked) if name in there]) as file:
+        checked = [name for name in there if name not in coded and _may_repeat(file, name)]
+    with opened([name for name in (*coded, *checked) if name in there]) as file:
         fields = [file.schema_arrow.field(name) for name in there]
         batches = list(_limited(file, there))
         table = pa.Table.from_batches(batches, schema=pa.schema(fields, schema.metadata))

@@ -17,7 +17,7 @@ MOST_CHARACTERS, MOST_ENTRIES = 2**20, 100_000
 
 
 def read(path: Path, flag: str) -> Any:
-    """What is in the file. flag: the setting that names it, for the message.
+    """Read a file. flag: the setting that names it, for the message.
 
     Raises UsageError where it can't be read, is no YAML, has a key twice, refers to itself, or is too large.
     """
@@ -32,7 +32,7 @@ def read(path: Path, flag: str) -> Any:
 
 
 def parse(text: str, where: str) -> Any:
-    """The same of a text that was read already. where: it comes from, for the message."""
+    """Parse a text that was read already. where: it comes from, for the message."""
     if len(text) > MOST_CHARACTERS:
         raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
     try:
@@ -45,14 +45,18 @@ def parse(text: str, where: str) -> Any:
 
 def as_read(value: object) -> str:
     """Say what YAML has made of a word without quotes: `no` is false, `~` is nothing, `12` is a number."""
-    what = "nothing" if value is None else str(value).lower() if isinstance(value, bool) else "a number or date"
-    return f"without quotes is {what} in YAML: put it in quotes"
+    meaning = "a number or date"
+    if value is None:
+        meaning = "nothing"
+    elif isinstance(value, bool):
+        meaning = str(value).lower()
+    return f"without quotes is {meaning} in YAML: put it in quotes"
 
 
 def _unreadable(where: str, error: Exception) -> UsageError:
     mark = getattr(error, "problem_mark", None)
-    what = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
-    return UsageError(f"{where}: can't be read as YAML ({' '.join(what.split())[:200]})")
+    problem = str(error) if mark is None else f"line {mark.line + 1}: {getattr(error, 'problem', '')}"
+    return UsageError(f"{where}: can't be read as YAML ({' '.join(problem.split())[:200]})")
 
 
 # ValueError: no UTF-8, a date that there is not. The others come from values that are not of the type that they name
@@ -67,7 +71,7 @@ class _Loader(yaml.SafeLoader):
         node = self.get_single_node()
         if node is None:
             return None
-        _entries(node, {})
+        _count_entries(node, {})
         return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -75,8 +79,8 @@ class _Loader(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key in nodes]
         for key, value in zip(nodes, keys, strict=True):
             if value is None or isinstance(value, bool):
-                what = f"'{key.value}' {as_read(value)}"
-                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+                problem = f"'{key.value}' {as_read(value)}"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         seen = set()
         for key in keys:
             if isinstance(key, Hashable) and key in seen:
@@ -86,20 +90,22 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _entries(node: yaml.Node, known: dict[yaml.Node, int | None]) -> int:
-    """How many entries a node has, those of each alias again; a YAMLError where that is too many, or endless."""
-    if node in known:
-        count = known[node]
+def _count_entries(node: yaml.Node, counted: dict[yaml.Node, int | None]) -> int:
+    """Count the entries of a node, those of each alias again. Raises YAMLError if they are too many, or endless."""
+    if node in counted:
+        count = counted[node]
         if count is None:
             raise yaml.constructor.ConstructorError(None, None, "an alias refers to what it is in", node.start_mark)
         return count
-    known[node] = None
+    counted[node] = None
     below = node.value if isinstance(node, yaml.CollectionNode) else ()
-    parts = [part for entry in below for part in (entry if isinstance(entry, tuple) else (entry,))]
-    count = 1 + sum(_entries(part, known) for part in parts)
+    count = 1
+    for item in below:  # a mapping's are pairs
+        for part in item if isinstance(item, tuple) else (item,):
+            count += _count_entries(part, counted)
     if count > MOST_ENTRIES:
         raise yaml.constructor.ConstructorError(
             None, None, f"its aliases come to more than {MOST_ENTRIES} entries", node.start_mark
         )
-    known[node] = count
+    counted[node] = count
     return count

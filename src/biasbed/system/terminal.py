@@ -1,4 +1,4 @@
-"""What a terminal shows: how far a long piece of work is (sparse lines in a log), columns of text."""
+"""Progress of long work (a bar on a terminal, sparse lines in a log), and columns of text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def clock(seconds: float) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], left: Container[int] | None = None) -> list[str]:
-    """Rows as columns of text. left: the columns that begin on the left, where not all do; numbers end on the right."""
+    """Return rows as aligned columns of text. left: the columns that are aligned to the left, if not all are."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return [
         "  ".join(

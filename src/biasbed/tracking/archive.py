@@ -30,7 +30,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
 from biasbed.tracking import notes
 
@@ -127,7 +127,7 @@ class ArchiveManifest:
 @contextlib.contextmanager
 def new_archive(path: Path) -> Iterator[ArchiveWriter]:
     """Yield an archive to add runs to; the file appears at the end of the block. Raises UsageError if it can't."""
-    with whole(path) as temporary:
+    with atomic_file(path) as temporary:
         try:
             packed = zipfile.ZipFile(temporary, "w")
         except OSError as error:

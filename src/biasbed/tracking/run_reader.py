@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from biasbed import record
 from biasbed.system import places
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking import mlflow_private
 from biasbed.tracking.archive import MetricRow
@@ -176,7 +176,7 @@ class ClientReader:
         with contextlib.suppress(OSError, ImportError):
             path.parent.mkdir(parents=True, exist_ok=True)
             # Written aside and renamed: another analysis may read or write the same file at this moment.
-            with whole(path) as temporary:
+            with atomic_file(path) as temporary:
                 pd.DataFrame(history, columns=list(CACHE_COLUMNS)).astype(CACHE_COLUMNS).to_parquet(temporary)
 
 

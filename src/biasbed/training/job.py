@@ -102,7 +102,9 @@ def plan(config: Config) -> Job:
     if len(suite.classes) < 2:
         raise UsageError(f"there is one class alone, '{suite.classes[0]}': a classifier is trained on two or more")
     if suite.task.name not in algorithm.tasks:
-        raise NotApplicable(f"{config.algorithm} can't learn {suite.task.words}, as '{suite.train_name}' has them")
+        raise NotApplicable(
+            f"{config.algorithm} can't learn {suite.task.description}, as '{suite.train_name}' has them"
+        )
     requests = algorithm.streams(getattr(config, "hparams", None))
     if config.nproc != "auto":  # else each process checks it, where their number is known
         refuse_parts(config, suite, requests, int(config.nproc))

@@ -17,7 +17,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.source import Source
 from biasbed.data.streams import InOrder
-from biasbed.system.files import whole
+from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
 from biasbed.training.reading import Reader, prepare
 
@@ -76,7 +76,7 @@ def write_examples(folder: Path, values: Mapping[str, Tensor], sources: Sequence
     columns: dict[str, Any] = {"image": images, "set": pa.array(sets).dictionary_encode(), "label": labels}
     for name, value in values.items():
         columns[name] = value.detach().cpu().numpy()
-    with whole(folder / record.EXAMPLES_FILE) as temporary:
+    with atomic_file(folder / record.EXAMPLES_FILE) as temporary:
         parquet.write_table(pa.table(columns), temporary, write_page_checksum=True)
 
 

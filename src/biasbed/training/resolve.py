@@ -80,7 +80,7 @@ def config_hash(
     """
     from biasbed import algorithms, networks, suites
 
-    computed = as_json(config.what())
+    computed = as_json(config.identity_settings())
     computed["suite"] = suites.identifier(config.suite)  # independent of the path of a user's file
     computed["algorithm"] = algorithms.identifier(config.algorithm)
     computed["init"] = protocol.start  # the weights' content counts, not their path

@@ -75,6 +75,7 @@ def state(home: Path) -> dict[str, Any]:
     (path,) = home.rglob("last.ckpt")
     loaded = torch.load(path, map_location="cpu", weights_only=True)
     parts = ("algorithm", "optimizers", "precision", "random", "position", "tables", "kept", "average")
+    loaded["position"].pop("earlier")  # seconds of earlier stages
     return {name: loaded[name] for name in parts if name in loaded}
 
 

@@ -251,7 +251,7 @@ def _plan_searches(
 def _describe(search: Search, job: Job, heartbeat: int) -> Mapping[str, Any]:
     """Describe a search as JSON gives it back. Commands with different heartbeats would take each other's trials."""
     config, values = job.config, plain(job.config)
-    settings = {name: values[name] for name in config.what() if name not in search.space.names}
+    settings = {name: values[name] for name in config.identity_settings() if name not in search.space.names}
     settings |= {"suite": job.suite.name, "algorithm": job.algorithm}  # without the place of the user's files
     cell = {name: values[name] for name in config.variant() if name != "seed"}
     description = {
@@ -286,7 +286,7 @@ def list_objectives(job: Job) -> dict[str, bool]:
     for phase, image_sets in (("val", suite.validating), ("test", suite.testing)):
         for image_set in image_sets:
             names += [f"{phase}/{measure}/{image_set.name}" for measure in image_set.measured]
-    metrics = {name: measures.of(name).higher_is_better for name in names}
+    metrics = {name: measures.measure_of(name).higher_is_better for name in names}
     for derived in protocol.derived:
         if set(derived.inputs_without(suite.test_domains)) <= set(metrics):
             metrics[derived.metric] = derived.higher_is_better
