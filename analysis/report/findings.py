@@ -1,6 +1,8 @@
 """Conclusions of the report, and how sure they are; never stronger than the tests support.
 
 The design is described in `study_design`, and what speaks against the conclusions in `limitations`.
+
+Answers: What does the report say first, and why?
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Limitations of the conclusions: what weakens them, what could flip them, what could not be seen."""
+"""Limitations of the conclusions: what weakens them, what could flip them, what could not be seen.
+
+Answers: What could the comparison not show?
+"""
 
 from __future__ import annotations
 

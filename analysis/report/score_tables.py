@@ -1,4 +1,7 @@
-"""Tables of scores: on columns and data sets, of every run, with deviations, shape bias, published numbers."""
+"""Tables of scores: on columns and data sets, of every run, with deviations, shape bias, published numbers.
+
+Answers: Which columns does a table of scores have?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Report tables as data: columns, and rows of cells, built once and rendered as HTML, LaTeX and text."""
+"""Report tables as data: columns, and rows of cells, built once and rendered as HTML, LaTeX and text.
+
+Answers: How is a table of the report built and rendered?
+"""
 
 from __future__ import annotations
 

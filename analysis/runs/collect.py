@@ -2,6 +2,8 @@
 
 All irregularities are found here, before any number is computed. Those that stop the analysis are listed in one
 `Failure`; the others become notes that are printed first.
+
+Answers: Which runs does an analysis count, and which does it leave out?
 """
 
 from __future__ import annotations

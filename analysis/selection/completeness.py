@@ -3,6 +3,8 @@
 A rule that `needs_all` compares trials with each other, and runs of one cell with those of others. If some are missing
 it would silently choose from the rest. So every gap is listed with the command that fills it. `allow=` accepts a kind
 of gap by its name, and the tables then show where values are missing.
+
+Answers: What must be there before a rule may choose?
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 They are the rules of Gulrajani and Lopez-Paz (2021, section 3). Each scores a run at every step at which it could have
 been stopped; the best step of the best trial counts, and a run without a search is its own trial. Ties are broken as in
 their code: the earliest step, and the trial with the largest number. A NaN score is worse than any number.
+
+Answers: How is a run chosen where domains are held out?
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A rule is a small frozen object that reads one run's history and returns the ste
 every measure of that set is then the mean over those steps. Among the trials of a search it chooses one, by a value of
 its own or by anything that the pool contains. To add a rule, subclass `Rule` in a file of your own (user_rules.py), or
 here with a line in `RULES`.
+
+Answers: How is an epoch chosen?
 """
 
 from __future__ import annotations

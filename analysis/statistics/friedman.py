@@ -5,6 +5,8 @@ a library gets it: libraries silently drop incomplete sets, rank infinity first 
 (docs/analysis.md).
 
 Sources: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006; for two algorithms see `exact`.
+
+Answers: How is the Friedman test computed?
 """
 
 from __future__ import annotations

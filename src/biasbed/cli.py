@@ -1,4 +1,7 @@
-"""The command line: one sub-command per entry point of MLproject, each imported only when it runs."""
+"""The command line: one sub-command per entry point of MLproject, each imported only when it runs.
+
+Answers: Why was a command refused, and which exit code has it?
+"""
 
 from __future__ import annotations
 

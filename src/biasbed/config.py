@@ -2,6 +2,8 @@
 
 A setting marked `how` says where or how a run is carried out; all others are *what* it computes and enter
 `config_hash`. No torch here: a refused command costs no import.
+
+Answers: Which settings does a training have?
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Measures: a row for each, and those that are functions of counts. Standard library only.
 
 `evaluation/decisions.py` takes every measure of a set's images from decisions; analysis reads logged values.
+
+Answers: What does a measure mean, and which unit and direction has it?
 """
 
 from __future__ import annotations

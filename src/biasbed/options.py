@@ -1,4 +1,7 @@
-"""Settings of every command but `train`, whose are in `config`. Light: `--help` imports it."""
+"""Settings of every command but `train`, whose are in `config`. Light: `--help` imports it.
+
+Answers: Which settings do the other commands have?
+"""
 
 from __future__ import annotations
 

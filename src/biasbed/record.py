@@ -2,6 +2,8 @@
 
 Training builds names here and analysis parses them here, so neither can drift. Standard library only: analysis
 must not load torch, and training must not load pandas.
+
+Answers: What is a metric, a tag or a file of a run called?
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The general config, every method's `HParams` and the options of each command are declared with `setting` and built by
 `build`, so that a flag, a YAML entry and a default all pass the same checks.
+
+Answers: How is a setting checked, and the nearest name found?
 """
 
 from __future__ import annotations

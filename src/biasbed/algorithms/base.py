@@ -3,6 +3,8 @@
 A method is `losses(batch)` (the easy case) or `update(batch)` (the general case), and `predict(x)`. It never logs,
 evaluates, saves or asks for its rank. The engine does all of that; it saves and restores every module, buffer and
 optimizer that a method owns without knowing them.
+
+Answers: What is a method, and what does it implement?
 """
 
 from __future__ import annotations

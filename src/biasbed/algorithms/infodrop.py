@@ -1,4 +1,7 @@
-"""InfoDrop: informative dropout (Shi, Zhang, Dai, Zhu, Mu and Wang, ICML 2020)."""
+"""InfoDrop: informative dropout (Shi, Zhang, Dai, Zhu, Mu and Wang, ICML 2020).
+
+Answers: How does InfoDrop draw its mask?
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Requests that a method makes of its training: streams of images and their views, stages, and passes over all images.
 
 Plain values that a method returns and the engine fulfils. Nothing here imports torch, reads an image or takes a step.
+
+Answers: What may a method ask for?
 """
 
 from __future__ import annotations

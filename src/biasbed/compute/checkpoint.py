@@ -1,4 +1,7 @@
-"""Checkpoints: written atomically, verified when read, with the previous one as a fallback."""
+"""Checkpoints: written atomically, verified when read, with the previous one as a fallback.
+
+Answers: What is in a checkpoint, and when is it whole?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Processes of one training: ranks, gradient averaging, sums and gathers. Nothing else uses torch.distributed."""
+"""Processes of one training: ranks, gradient averaging, sums and gathers. Nothing else uses torch.distributed.
+
+Answers: Where is torch.distributed?
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ A JPEG decoder can leave out the finest frequencies and return an image of half,
 less time. simplejpeg (libjpeg-turbo) offers that and is faster than Pillow. It also stops after the last row that is
 needed, because the header it gets states a smaller height. Pillow decodes all other files, and JPEG files that
 simplejpeg refuses (CMYK, or damaged).
+
+Answers: Which files are images, and how is one decoded?
 """
 
 from __future__ import annotations

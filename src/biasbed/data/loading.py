@@ -1,4 +1,7 @@
-"""Loaders: batches of opened and transformed images, made in this process or in loader processes."""
+"""Loaders: batches of opened and transformed images, made in this process or in loader processes.
+
+Answers: How do images become batches?
+"""
 
 from __future__ import annotations
 

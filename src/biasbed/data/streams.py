@@ -1,4 +1,7 @@
-"""Order in which training reads examples: a function of seed and step, the same for any number of processes."""
+"""Order in which training reads examples: a function of seed and step, the same for any number of processes.
+
+Answers: In which order are examples read?
+"""
 
 from __future__ import annotations
 

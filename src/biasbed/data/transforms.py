@@ -2,6 +2,8 @@
 
 Each transform decodes only the part of a picture that it needs, at no larger size than it needs. Resizing is bilinear
 with antialiasing, as in torchvision's reference pipelines on PIL images.
+
+Answers: How is an image cropped and resized?
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A data set is a subclass of `DataSet` with a few lines: its name, the number of images and the classes of its release,
 and the folders in which it may be. A layout other than class folders needs one method, `listing`.
+
+Answers: Where is a data set looked for, and which layout does it have?
 """
 
 from __future__ import annotations

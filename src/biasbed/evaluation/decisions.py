@@ -1,6 +1,8 @@
 """Decisions on images, made by a model tested here, a model tested elsewhere or people in an experiment.
 
 `evaluation/recorded.py` reads recorded decisions from files. This module loads no torch.
+
+Answers: Where is an accuracy computed?
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Evaluation of a given model: a run with the same sets, measures and names as a training's, without steps."""
+"""Evaluation of a given model: a run with the same sets, measures and names as a training's, without steps.
+
+Answers: How is a trained model evaluated?
+"""
 
 from __future__ import annotations
 

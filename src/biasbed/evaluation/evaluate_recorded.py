@@ -1,4 +1,7 @@
-"""Evaluation of recorded decisions: scores of each observer, of all people of a set, and of all models."""
+"""Evaluation of recorded decisions: scores of each observer, of all people of a set, and of all models.
+
+Answers: How are recorded decisions evaluated?
+"""
 
 from __future__ import annotations
 

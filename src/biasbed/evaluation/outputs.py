@@ -1,4 +1,7 @@
-"""Label maps from a model's outputs to the classes of evaluation sets, by the names of both."""
+"""Label maps from a model's outputs to the classes of evaluation sets, by the names of both.
+
+Answers: Which outputs of a model stand for which class of a set?
+"""
 
 from __future__ import annotations
 

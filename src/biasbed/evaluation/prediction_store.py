@@ -1,4 +1,7 @@
-"""Prediction store: decisions of a model kept in pieces, so that an interrupted evaluation can resume."""
+"""Prediction store: decisions of a model kept in pieces, so that an interrupted evaluation can resume.
+
+Answers: What is kept of an evaluation that was cut off?
+"""
 
 from __future__ import annotations
 

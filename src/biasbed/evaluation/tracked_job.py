@@ -1,4 +1,7 @@
-"""Tracked jobs: the tags, folder, start and end that a training shares with the evaluation of a given model."""
+"""Tracked jobs: the tags, folder, start and end that a training shares with the evaluation of a given model.
+
+Answers: What do a training and an evaluation share: tags, folder, start, end?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Mean and standard deviation by which a network normalises its images, and where they come from."""
+"""Mean and standard deviation by which a network normalises its images, and where they come from.
+
+Answers: Which mean and standard deviation does a network's input have?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Weights files of PyTorch programs: the state dicts and other tensors in them, read without running code."""
+"""Weights files of PyTorch programs: the state dicts and other tensors in them, read without running code.
+
+Answers: How are weights read from a file?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Data doctor, `prepare what=check`: checks which of a suite's data sets are there, and that they are complete."""
+"""Data doctor, `prepare what=check`: checks which of a suite's data sets are there, and that they are complete.
+
+Answers: Which data are there, and are they whole?
+"""
 
 from __future__ import annotations
 

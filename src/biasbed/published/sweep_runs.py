@@ -2,6 +2,8 @@
 
 Domains and methods get biasbed's names. Of a held-out domain the in part is reported, and the oracle looks at the out
 part. The out part of a training domain validates.
+
+Answers: How does a sweep of DomainBed's own code come here?
 """
 
 from __future__ import annotations

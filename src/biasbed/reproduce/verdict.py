@@ -5,6 +5,8 @@ Two trainings that differ only by their seed are two draws from one distribution
 degrees of freedom, for normally distributed scores. This is the two-sample t-test with one run per sample and an
 external variance. p-values are corrected for the number of metrics (Holm 1979): a run that differs only by its seed is
 called different with a probability of at most alpha over all metrics.
+
+Answers: Is a training the one that was recorded?
 """
 
 from __future__ import annotations

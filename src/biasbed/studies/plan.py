@@ -1,4 +1,7 @@
-"""Plan of a study: every run of its grid, checked before the first one starts."""
+"""Plan of a study: every run of its grid, checked before the first one starts.
+
+Answers: Which runs does a study have, and what is done?
+"""
 
 from __future__ import annotations
 

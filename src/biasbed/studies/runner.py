@@ -4,6 +4,8 @@ A plan may grow: the runner asks its feed for more runs when it has room.
 
 Nothing that a kill could lose is kept in memory: run folders say which runs are done and how far the others are. This
 process, a training or one of its ranks may be killed at any moment, and the same command goes on.
+
+Answers: Which run of a study is started next?
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Contract of suites: `Suite` (settings, defaults, presets) and `OpenSuite` (with its images open)."""
+"""Contract of suites: `Suite` (settings, defaults, presets) and `OpenSuite` (with its images open).
+
+Answers: What is in a suite?
+"""
 
 from __future__ import annotations
 

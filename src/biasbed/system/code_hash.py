@@ -1,4 +1,7 @@
-"""Hash of the code that makes a run's numbers: what it computes, not how it is worded, laid out or annotated."""
+"""Hash of the code that makes a run's numbers: what it computes, not how it is worded, laid out or annotated.
+
+Answers: Which code changes the numbers (`code_hash`)?
+"""
 
 from __future__ import annotations
 

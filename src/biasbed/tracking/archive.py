@@ -3,6 +3,8 @@
 A zip file with `manifest.json` (format, version, the runs, size and SHA-256 of every other file) and per run in
 `runs/<id>/` a `run.json` (the fields of MLflow), a `metrics.csv` (metric,step,timestamp,value; every row) and its
 `artifacts/`. An archive may come from anywhere, so all of it is checked when it is opened, before anything is imported.
+
+Answers: What is in an exported file of runs, and what is checked?
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Folder of one training: its lock, journal, state and identity, with everything that resuming needs."""
+"""Folder of one training: its lock, journal, state and identity, with everything that resuming needs.
+
+Answers: What lies in a run's folder, and who may write there?
+"""
 
 from __future__ import annotations
 

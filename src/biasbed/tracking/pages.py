@@ -1,4 +1,7 @@
-"""Addresses of MLflow's pages, and links into them."""
+"""Addresses of MLflow's pages, and links into them.
+
+Answers: Which of MLflow's pages does a study link to?
+"""
 
 from __future__ import annotations
 

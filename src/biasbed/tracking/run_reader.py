@@ -3,6 +3,8 @@
 `open_reader` chooses the backend. A server is read through MLflow's client, and histories are cached on this machine. A
 local database is read by SQL, read-only. What SQL and a server's bulk request return is compared with the client's
 answers; if anything differs, the client reads (`mlflow_private`).
+
+Answers: How are runs read back from MLflow?
 """
 
 from __future__ import annotations

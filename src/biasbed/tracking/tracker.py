@@ -3,6 +3,8 @@
 Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
 step, value and timestamp, so sending the whole journal again is always safe. This repairs interruptions of the server,
 of the training or of both.
+
+Answers: Where does a number reach MLflow?
 """
 
 from __future__ import annotations

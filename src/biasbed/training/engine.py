@@ -1,4 +1,7 @@
-"""Training loop: step, log, evaluate when due, checkpoint when due, stop on a non-finite loss."""
+"""Training loop: step, log, evaluate when due, checkpoint when due, stop on a non-finite loss.
+
+Answers: What is a step, and when is the model evaluated and saved?
+"""
 
 from __future__ import annotations
 

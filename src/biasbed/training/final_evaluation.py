@@ -1,4 +1,7 @@
-"""Final evaluation: sets that are tested only at the end, with the best weights by the monitor and with the last."""
+"""Final evaluation: sets that are tested only at the end, with the best weights by the monitor and with the last.
+
+Answers: Which sets are tested at the end, on which weights?
+"""
 
 from __future__ import annotations
 

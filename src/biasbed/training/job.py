@@ -1,4 +1,7 @@
-"""Training job: the settings of one training with everything that follows from them before it starts."""
+"""Training job: the settings of one training with everything that follows from them before it starts.
+
+Answers: What is a training before it starts: row, cell, needs?
+"""
 
 from __future__ import annotations
 

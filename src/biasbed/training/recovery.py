@@ -1,4 +1,7 @@
-"""Recovery of damaged or half-written results in a training's folder: checkpoints, decisions, journal and settings."""
+"""Recovery of damaged or half-written results in a training's folder: checkpoints, decisions, journal and settings.
+
+Answers: What mends a damaged run folder?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Config of one training from suite, method, presets and command line, and its identity."""
+"""Config of one training from suite, method, presets and command line, and its identity.
+
+Answers: Which settings win: suite, method, preset or command line?
+"""
 
 from __future__ import annotations
 

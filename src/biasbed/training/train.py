@@ -1,4 +1,7 @@
-"""Training from its settings to its end: opens everything in order, runs the engine, finishes the run."""
+"""Training from its settings to its end: opens everything in order, runs the engine, finishes the run.
+
+Answers: Who opens what for a training, and in which order?
+"""
 
 from __future__ import annotations
 

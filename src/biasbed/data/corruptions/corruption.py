@@ -3,6 +3,8 @@
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
 constants and the order of the draws are those of the code that made the released ImageNet-C; images of 32 x 32 pixels
 have constants of their own, those of the code that made CIFAR-10-C.
+
+Answers: How is an image corrupted?
 """
 
 from __future__ import annotations

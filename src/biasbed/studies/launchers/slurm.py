@@ -1,4 +1,7 @@
-"""Launcher `slurm`: trainings as jobs of a cluster, by submitit. They outlive this process; job ids find them again."""
+"""Launcher `slurm`: trainings as jobs of a cluster, by submitit. They outlive this process; job ids find them again.
+
+Answers: How are runs started on Slurm?
+"""
 
 from __future__ import annotations
 
