@@ -87,7 +87,7 @@ def test_sync_names_every_folder_that_it_can_t_read(tracking: str, tmp_path: Pat
     told = capsys.readouterr().err
     assert "folders/a: Is a directory" in told
     assert all(f"folders/{name}: its run.json is damaged" in told for name in "bc")
-    assert "3 runs could not be sent" in told
+    assert "runs that could not be sent: 3" in told
 
 
 def test_two_damaged_checkpoints_are_no_reason_to_start_anew(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from biasbed.training.sync import send_finished
 
 
 def sync(options: SyncOptions) -> None:
-    """Send every finished run and study that the server lacks, and say how many; Failure if some could not be sent."""
+    """Send every finished run and study that the server lacks, and print how many. Raises Failure if some remain."""
     uri = resolve_uri()
     find_runs(uri, kind="none")  # a server that is down is reported once, not for every folder
     if options.output_dir == "auto":
@@ -40,10 +40,12 @@ def sync(options: SyncOptions) -> None:
             reason = os_reason(error) if isinstance(error, OSError) else error
             print(f"{folder.path}: {reason}", file=sys.stderr)
     studies = sum(send_studies(root, uri) for root in roots)
-    summary = f"runs: {sent}, studies: {studies}, sent to {places.public_uri(uri)}"
-    print(summary if sent or studies else "nothing to send: the server has it all")
+    if sent or studies:
+        print(f"runs: {sent}, studies: {studies}, sent to {places.public_uri(uri)}")
+    elif not failed:
+        print("nothing to send: the server has it all")
     if failed:
-        raise Failure(f"{failed} runs could not be sent: the same command tries again")
+        raise Failure(f"runs that could not be sent: {failed} (see above); then repeat this command")
 
 
 def _refuse_links(folder: Path) -> None:
