@@ -105,3 +105,11 @@ def test_reading_takes_little_more_than_what_is_read() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200 * 2**20, sys.getsizeof(text)
+
+
+def test_lists_in_lists_count_as_values() -> None:
+    """A million lists in a few characters each, which zip to nothing, would take gigabytes."""
+    nested = "[" + ",".join(["[" * 30 + "]" * 30] * 50) + "]"
+    with pytest.raises(ValueError, match="more than 1,000 values"):
+        strict.parse_json(nested, parts=1_000)
+    assert len(strict.parse_json(nested, parts=2_000)) == 50
