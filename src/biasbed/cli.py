@@ -103,15 +103,8 @@ def run_tests(options: TestOptions) -> None:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
     # Two processes more than cores, as tests wait for servers, clocks and other processes a third of their time.
     processes = str((os.cpu_count() or 1) + 2)
-    selected = [
-        "tests",
-        "-m",
-        "slow or not slow" if options.slow else "not slow",
-        "-n",
-        processes,
-        "--dist",
-        "loadfile",
-    ]
+    marks = "slow or not slow" if options.slow else "not slow"
+    selected = ["tests", "-m", marks, "-n", processes, "--dist", "loadfile"]
     if options.algorithm != "all":
         from biasbed.algorithms import load
 

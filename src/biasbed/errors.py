@@ -119,9 +119,10 @@ def listed(names: Iterable[object], most: int = 20) -> str:
 def other_form(name: str, names: Iterable[str]) -> str:
     """Return the name that looks the same and is written with other characters (é as one, or as e and an accent)."""
     form = unicodedata.normalize("NFC", name)
-    return next(
-        (candidate for candidate in names if candidate != name and unicodedata.normalize("NFC", candidate) == form), ""
-    )
+    for candidate in names:
+        if candidate != name and unicodedata.normalize("NFC", candidate) == form:
+            return candidate
+    return ""
 
 
 class CorruptImage(Failure):

@@ -235,10 +235,10 @@ def derive(
     higher_is_better: of the value.
     """
     finite = [value for value in inputs if value is not None and math.isfinite(value)]
+    if not finite or len(finite) != len(inputs):
+        return None
     try:
-        return (
-            FUNCTIONS[function](finite, references, higher_is_better) if finite and len(finite) == len(inputs) else None
-        )
+        return FUNCTIONS[function](finite, references, higher_is_better)
     except (ValueError, ZeroDivisionError):
         return None
 

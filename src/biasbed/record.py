@@ -348,12 +348,11 @@ class Protocol:
         """
         monitor = parse_metric(self.monitor)
         last = {f"{BEST}/{monitor.set or monitor.measure}": self.monitor} if monitor else {}
-        headlines = {
-            f"{BEST}/{column.name}": str(MetricName("test", column.headline, column.name)) for column in self.columns
-        }
-        headlines = {
-            name: metric for name, metric in headlines.items() if name not in last
-        }  # validation on one of the sets
+        headlines = {}
+        for column in self.columns:
+            name = f"{BEST}/{column.name}"
+            if name not in last:  # validation on one of the sets
+                headlines[name] = str(MetricName("test", column.headline, column.name))
         cues = [column.name for column in self.sets if SHAPE_BIAS in column.measures]
         short = f"{BEST}/{SHAPE_BIAS}"
         sole = len(cues) == 1 and short not in {**headlines, **last}
@@ -376,10 +375,8 @@ class Protocol:
 
 def _as_set(derived: Derived) -> SetRecord:
     """Return a set without images, and so without classes, chance level and measures of its own."""
-    higher_is_better = derived.higher_is_better
-    return SetRecord(
-        derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=higher_is_better, block=derived.block
-    )
+    is_higher = derived.higher_is_better
+    return SetRecord(derived.name, derived.measure, 0, 0, 0.0, (), higher_is_better=is_higher, block=derived.block)
 
 
 _MOST = 2**63  # a number of images beyond it is none

@@ -121,10 +121,10 @@ def settled(name: str) -> str:
 
 
 def _load(name: str) -> Any:
-    file, _, attribute = name.rpartition(":")
-    if file.endswith(".py"):
-        return getattr(from_file(Path(file).expanduser()), attribute)
-    return getattr(importlib.import_module(file), attribute)
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        return getattr(from_file(Path(module).expanduser()), attribute)
+    return getattr(importlib.import_module(module), attribute)
 
 
 def user_files() -> list[str]:

@@ -88,9 +88,9 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             nested = specs(typing.cast(type, kind))
-            members |= {
-                f"{field.name}.{n}": dataclasses.replace(s, name=f"{field.name}.{n}") for n, s in nested.items()
-            }
+            for inner, spec in nested.items():
+                name = f"{field.name}.{inner}"
+                members[name] = dataclasses.replace(spec, name=name)
         elif field.metadata:
             meta = field.metadata
             facts = {name: meta[name] for name in ("help", "bounds", "identity", "later", "cell")}
@@ -224,9 +224,10 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     if transposed:
         return start + transposed[0]
     close = difflib.get_close_matches(part, choices, n=3, cutoff=cutoff)
-    return next(
-        (start + candidate for candidate in close if len(candidate) <= 2 * len(part) or part in candidate), None
-    )
+    for candidate in close:
+        if len(candidate) <= 2 * len(part) or part in candidate:
+            return start + candidate
+    return None
 
 
 def _in_group(name: str, names: Sequence[str]) -> list[str]:

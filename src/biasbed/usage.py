@@ -65,9 +65,8 @@ def text(
         own_settings, resolved = _resolved(flags)
         settings, values = {**settings, **own_settings}, {**values, **resolved}
     first = [name for name in FIRST.get(command, ()) if name in settings] or list(settings)
-    shown = (
-        [*first, *brought, *own_settings] if not is_all else [*first, *(name for name in settings if name not in first)]
-    )
+    more = [name for name in settings if name not in first] if is_all else [*brought, *own_settings]
+    shown = [*first, *more]
     lines = [f"biasbed {command}: {about}", ""]
     for title, members in _groups(shown, first, brought).items():
         lines.append(f"{title}:")

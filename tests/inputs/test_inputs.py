@@ -29,8 +29,8 @@ def test_a_sample_is_spread_over_all_kinds() -> None:
 def test_a_sample_keeps_the_law(tmp_path: Path) -> None:
     children.start_server()
     materials = make_materials(tmp_path / "materials")
-    verdicts = list(harness.tried(spread(15, seed=1), tmp_path, materials))
-    assert len(verdicts) > 12
+    verdicts = list(harness.tried(spread(25, seed=1), tmp_path, materials))
+    assert len(verdicts) > 20
     assert [harness.told(verdict) for verdict in verdicts if verdict.problems] == []
 
 

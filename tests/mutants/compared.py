@@ -12,8 +12,8 @@ MUTANTS: list[Mutant] = [
         "suites/test_derived.py",
         (
             "derived: of what is left",
-            "if finite and len(finite) == len(inputs) else None",
-            "if finite else None",
+            "if not finite or len(finite) != len(inputs):",
+            "if not finite:",
             "a mean of fewer conditions would stand for that of all",
             "::test_an_input_that_is_missing_makes_the_value_missing",
         ),

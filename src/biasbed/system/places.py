@@ -97,7 +97,8 @@ def home(tracking_uri: str) -> Path:
 
     `$BIASBED_HOME`, else a folder under `~/.biasbed` of the server's own, so that two servers never share a cache.
     """
+    folder = own_home()
     if os.environ.get("BIASBED_HOME"):
-        return Path(os.environ["BIASBED_HOME"]).expanduser().absolute()
+        return folder
     uri = public_uri(tracking_uri)
-    return Path.home() / ".biasbed" / f"{slug(uri)[-40:]}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"
+    return folder / f"{slug(uri)[-40:]}-{hashlib.sha256(uri.encode()).hexdigest()[:8]}"

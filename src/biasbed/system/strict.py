@@ -39,13 +39,14 @@ def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
-    if sum(map(text.count, ",[{")) > parts:  # a list in a list needs no comma, and as much memory
+    brackets = text.count("[") + text.count("{")
+    if text.count(",") + brackets > parts:  # a list in a list needs no comma, and as much memory
         raise ValueError(f"it has more than {parts:,} values")
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested more than {DEPTH} levels deep") from None
-    if text.count("[") + text.count("{") > DEPTH:
+    if brackets > DEPTH:
         refuse_depth(value)
     return value
 
