@@ -14,15 +14,16 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import Failure, first_line
+from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
 from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
-from biasbed.tracking import mlflow_errors, notes
+from biasbed.system.processes import Interrupted, ignore_signals
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.ownership import Ownership
@@ -32,6 +33,7 @@ from biasbed.tracking.server import (
     experiment_for,
     guarded,
     impatient,
+    is_refusal,
     log_inputs,
     resolve_uri,
     user,
@@ -341,7 +343,7 @@ class Tracker:
                 self._part_if_lost()
                 send()
         except Failure as failure:
-            gone = deleted(self.uri, self.run_id) if mlflow_errors.is_refusal(failure.__cause__) else ""
+            gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
             is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
             self._problem, self._is_deleted = gone or str(failure), bool(gone)
             if is_news:
@@ -394,3 +396,39 @@ def _noted(state: Record, outcome: str = "") -> Record:
     if text:
         tags[NOTE] = text
     return {**state, "noted": list(dict.fromkeys(earlier)), "tags": tags}
+
+
+# --- the end of a run, by success, error or signal --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def ends_run(tracker: Tracker | None) -> Iterator[None]:
+    """Note in the run why the work inside the block ends early; errors that a user can fix become a Failure."""
+    try:
+        yield
+    except CorruptImage as error:
+        _fail(tracker, f"{error}; corrupt=skip goes on without such files")
+    except Failure as error:
+        _fail(tracker, str(error))
+    except (Interrupted, KeyboardInterrupt) as error:
+        ignore_signals()
+        if tracker is not None and tracker.is_finished:
+            return  # too late to end anything early
+        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
+        if tracker is not None:
+            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
+        raise
+    except Exception as error:
+        ignore_signals()
+        if isinstance(error, OSError) and error.errno in REFUSALS:
+            _fail(tracker, f"{os_reason(error)}; the same command continues it")
+        if tracker is not None:
+            tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
+        raise
+
+
+def _fail(tracker: Tracker | None, message: str) -> None:
+    ignore_signals()
+    if tracker is not None:
+        tracker.abort("FAILED", {record.ERROR: message}, message)
+    raise Failure(message) from None
