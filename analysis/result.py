@@ -284,8 +284,9 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     selected = _select(inputs, collection.runs)
     unprinted = published.unprinted(collection, selected)
     sets, untested = _drop_untested(sets, selected)
-    runs = scores.run_table(selected.values, collection.runs, sets, collection.protocols)
-    table = scores.score_table(runs, collection.algorithms, names_of(sets))
+    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
+    chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
+    runs, table = chosen.runs, scores.score_table(chosen.runs, collection.algorithms, names_of(sets))
     accepted = completeness.accepts_empty_cells(rule, options)
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
@@ -295,13 +296,10 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
-    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
-    chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
     rules = rule_comparison.score_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
-    reduced = strict_setting.rescore_without(runs, selected, sets, collection.protocols, overlaps)
-    comparisons = strict_setting.compare_settings(table, reduced, sets, daggers, options.alpha)
+    comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
     matrices = rule_comparison.block_matrices(rules, sets)
-    results = pairwise.gather(comparisons, (runs, reduced), make_design(sets), matrices, options)
+    results = pairwise.gather(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options)
     notes += filter(None, [results.skipped])
     return Analysis(
         options=options,

@@ -6,7 +6,6 @@ Files name the rows and columns (`layout_file`); this module finds their values 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from biasbed.analysis.comparisons.bias_measures import measure_at
 from biasbed.analysis.comparisons.layout_file import TableLayout
 from biasbed.analysis.selection.pools import Candidate, Choice
 from biasbed.analysis.selection.select import Selected
+from biasbed.analysis.statistics import per_set
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError, listed
 from biasbed.system import commands
@@ -135,14 +135,8 @@ def gain(
     sign = 1 if first["higher_is_better"] else -1
     difference = sign * float(sides[0].mean() - sides[1].mean())
     if min(map(len, sides)) > 1:
-        if not any(side.std() for side in sides):
-            return Gain(difference)
-        from scipy import stats
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that the runs of one side are equal
-            interval = stats.ttest_ind(*sides, equal_var=False).confidence_interval(1 - alpha)
-        return Gain(difference, *_turn(sign, float(interval.low), float(interval.high)), RUNS)
+        low, high, _ = per_set.welch(*sides, 1 - alpha)
+        return Gain(difference) if math.isnan(low) else Gain(difference, *_turn(sign, low, high), RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
         return Gain(difference)
     bounds = _find_paired(paired, row, other_row)

@@ -5,6 +5,7 @@ Regret is what choosing the epoch without looking at the test images costs (Kali
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,23 +58,24 @@ LABEL_COLUMNS = (
 )
 OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
 BASELINE = ValidationAccuracy.name  # rule that any validation set allows
+NO_ROWS = pd.DataFrame()
 
 
 @dataclass(frozen=True)
 class RuleScores:
-    """Scores of every run under one rule and their table, or why there are none."""
+    """Scores of every run under one rule and their table, or the reason why there are none."""
 
     name: str
-    oracle: bool
-    runs: pd.DataFrame | None  # scores.run_table
-    scores: pd.DataFrame | None  # scores.score_table
-    reduced: pd.DataFrame | None = None  # strict_setting.rescore_without of `runs`
-    choices: pd.DataFrame | None = None  # select.choice_table
+    oracle: bool = False
+    runs: pd.DataFrame = NO_ROWS  # scores.run_table
+    scores: pd.DataFrame = NO_ROWS  # scores.score_table
+    reduced: pd.DataFrame = NO_ROWS  # strict_setting.rescore_without of `runs`
+    choices: pd.DataFrame = NO_ROWS  # select.choice_table
     winners: Winners = NO_WINNERS
-    measured: pd.DataFrame | None = None  # bias_measures.measure_choices
-    skipped: str = ""
-    labels: str = ""  # labels that it takes besides the classes of validation images
-    all_labels: str = ""  # `Rule.labels`
+    measured: pd.DataFrame = NO_ROWS  # bias_measures.measure_choices
+    skipped: str = ""  # the reason; the tables are empty then
+    needs: str = ""  # labels that it takes besides the classes of validation images
+    labels: str = ""  # `Rule.labels`
 
 
 def score_every_rule(
@@ -89,40 +91,34 @@ def score_every_rule(
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
     rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
-    are only tested have no other rule.
+    are only tested have no other rule. exempt: (row, column) that can't have a value.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    rules = [chosen]
+    scored = [chosen]
     for name in names:
-        if name and chosen.name not in (name, AsTested.name):
-            rules.append(_try_rule(name, collection, histories, sets, options, exempt, overlaps))
-    return rules
-
-
-def _try_rule(
-    name: str,
-    collection: Collection,
-    histories: Mapping[str, History],
-    sets: Sequence[Column],
-    options: AnalyzeOptions,
-    exempt: Container[tuple[str, str]],
-    overlaps: Overlaps,
-) -> RuleScores:
-    """Return the scores under a rule, or why the runs don't allow it."""
-    runs = published.runs_under(collection, name)
-    try:
-        rules: Rules = {}
-        if not collection.published:
-            rules = rules_of(lambda protocol: known_rule(name, options.n, protocol), collection, sets)
-        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
-        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
-        completeness.check(rule, pools, collection, histories, options)
-        selected = select(rules, pools, sets, collection.protocols)
-    except (UsageError, Failure) as error:
-        # Further lines of the error advise on the rule in use.
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        return RuleScores(name, False, None, None, skipped=reason)
-    return score_rule(rule, selected, runs, sets, collection.protocols, exempt, overlaps)
+        if not name or chosen.name in (name, AsTested.name):
+            continue
+        runs = published.runs_under(collection, name)
+        try:
+            rules: Rules = {}
+            if not collection.published:
+                rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
+            rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+            pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
+            completeness.check(rule, pools, collection, histories, options)
+            selected = select(rules, pools, sets, collection.protocols)
+        except (UsageError, Failure) as error:
+            # Further lines of the error advise on the rule in use.
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+            scored.append(RuleScores(name, skipped=reason))
+            continue
+        of_rule = score_rule(rule, selected, runs, sets, collection.protocols, overlaps)
+        bare = empty(of_rule.scores, exempt)
+        if bare:
+            reason = f"{len(bare)} cell(s) of its score table would be empty"
+            of_rule = RuleScores(rule.name, rule.oracle, skipped=reason)
+        scored.append(of_rule)
+    return scored
 
 
 def score_rule(
@@ -131,29 +127,28 @@ def score_rule(
     runs: Sequence[Run],
     sets: Sequence[Column],
     protocols: Mapping[str, record.Protocol],
-    exempt: Container[tuple[str, str]],
     overlaps: Overlaps = NONE,
 ) -> RuleScores:
-    """Return what a rule has chosen as tables. exempt: (row, column) that can't have a value."""
+    """Return what a rule has chosen as tables."""
     table = run_table(selected.values, runs, sets, protocols)
-    algorithms = list(dict.fromkeys(run.algorithm for run in runs))
-    scores = score_table(table, algorithms, names_of(sets))
-    bare = empty(scores, exempt)
-    if bare:
-        reason = f"{len(bare)} cell(s) of its score table would be empty"
-        return RuleScores(rule.name, rule.oracle, None, None, skipped=reason)
     choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
-    of_search = choose_winners(choices, rule, selected, sets, protocols)
-    needed = " and ".join(rule.needs)
-    values = measure_choices(selected, sets, protocols)
-    about = {"labels": needed, "all_labels": rule.labels}
-    reduced = rescore_without(table, selected, sets, protocols, overlaps)
-    return RuleScores(rule.name, rule.oracle, table, scores, reduced, choices, of_search, values, **about)
+    return RuleScores(
+        name=rule.name,
+        oracle=rule.oracle,
+        runs=table,
+        scores=score_table(table, list(dict.fromkeys(run.algorithm for run in runs)), names_of(sets)),
+        reduced=rescore_without(table, selected, sets, protocols, overlaps),
+        choices=choices,
+        winners=choose_winners(choices, rule, selected, sets, protocols),
+        measured=measure_choices(selected, sets, protocols),
+        needs=" and ".join(rule.needs),
+        labels=rule.labels,
+    )
 
 
 def join_choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """Join what every rule chose, below each other."""
-    return pd.concat([rule.choices for rule in rules if rule.choices is not None], ignore_index=True)
+    return pd.concat([rule.choices for rule in rules if not rule.skipped], ignore_index=True)
 
 
 def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
@@ -163,8 +158,8 @@ def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """
     frames = []
     for rule in rules:
-        if rule.measured is not None and len(rule.measured):
-            frames.append(rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels))
+        if len(rule.measured):
+            frames.append(rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels))
     names = ["rule", "oracle", "labels", *MEASURED_COLUMNS]
     if frames:
         return pd.concat(frames, ignore_index=True)[names]
@@ -178,10 +173,10 @@ def block_matrices(
 
     The first mapping has all sets, the second what counts in the strict setting.
     """
-    algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
+    algorithms = set(rules[0].scores["algorithm"])
     all_sets, strict = {}, {}
     for rule in rules[1:]:
-        if rule.scores is not None and rule.reduced is not None and set(rule.scores["algorithm"]) == algorithms:
+        if not rule.skipped and set(rule.scores["algorithm"]) == algorithms:
             all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
             strict[rule.name] = block_matrix(mean_matrix(score_table_like(rule.reduced, rule.scores)), sets)
     return all_sets, strict
@@ -194,13 +189,13 @@ def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.Dat
     deviation over runs (n - 1).
     """
     sign = {column.name: 1.0 if column.higher_is_better else -1.0 for column in sets}
-    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and rule.runs is not None), None)
+    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and not rule.skipped), None)
     frames = []
     for rule in rules:
-        if rule.scores is None or rule.runs is None:
+        if rule.skipped:
             frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
             continue
-        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, skipped="")
+        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.needs, skipped="")
         if oracle is not None:
             frame = frame.merge(_gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left")
         frames.append(frame)
@@ -270,15 +265,14 @@ def label_gains(rules: Sequence[RuleScores], sets: Sequence[Column], alpha: floa
     over runs, positive if the rule is better; low, high: its 1 - alpha interval, runs resampled. Empty if no rule takes
     labels of groups, and without the baseline.
     """
-    scored = [rule for rule in rules if rule.runs is not None]
+    scored = [rule for rule in rules if not rule.skipped]
     baseline = next((rule.runs for rule in scored if rule.name == BASELINE), None)
-    if baseline is None or all(GROUP_LABELS not in rule.all_labels for rule in scored):
+    if baseline is None or all(GROUP_LABELS not in rule.labels for rule in scored):
         return pd.DataFrame(columns=list(LABEL_COLUMNS))
     parts = []
-    for rule in sorted(scored, key=lambda rule: _count_labels(rule.all_labels)):
-        assert rule.runs is not None
+    for rule in sorted(scored, key=lambda rule: _count_labels(rule.labels)):
         frame = _gain_intervals(rule.runs, baseline, make_design(sets), alpha, resamples)
-        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels, baseline=BASELINE))
+        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, baseline=BASELINE))
     return pd.concat(parts, ignore_index=True)[list(LABEL_COLUMNS)].round(DIGITS)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.predictions import answers_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.statistics import over_images
+from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.statistics.pairs import pairs
 from biasbed.errors import Failure
@@ -153,7 +153,7 @@ def _compare_pairs(
 def _correct(lines: Sequence[dict[str, object]], alpha: float) -> pd.DataFrame:
     """Return `COLUMNS`, corrected by Holm over all McNemar tests of all sets."""
     table = pd.DataFrame(lines).reindex(columns=list(COLUMNS))
-    table["p_holm"] = over_images.holm(table["p"].to_list())
+    table["p_holm"] = exact.holm(table["p"].to_numpy(dtype="float64"))
     table["num_tests"] = int(table["p"].notna().sum())
     table["significant"] = np.asarray(table["p_holm"].to_numpy(dtype="float64") < alpha)
     return table

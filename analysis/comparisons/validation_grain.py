@@ -18,7 +18,7 @@ from biasbed.analysis.columns import Column, by_name
 from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection.pools import History
-from biasbed.analysis.statistics import two_binomials
+from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.friedman import DIGITS
 
 IDENTITY = ("rule", "oracle", "algorithm", "cell", "seed", "dataset", "run_id")
@@ -66,7 +66,7 @@ class GroupScores:
 
     def interval(self, step: int) -> tuple[float, float]:
         """Return the interval that the numbers of images leave open."""
-        return two_binomials.interval(self.right[step], self.images)
+        return over_images.score_interval(self.right[step], self.images)
 
 
 def _read_scores(protocol: record.Protocol, metric: str, history: History) -> GroupScores | None:
@@ -102,7 +102,7 @@ def _describe_choice(scores: GroupScores, step: int) -> dict[str, Any]:
     best_low = scores.interval(best)[0]
     values = (
         *(step, *scores.images, 100 * scores.curve[step], 100 * low, 100 * high),
-        *(100 * two_binomials.grain(scores.right[step], scores.images), 100 / scores.images[1]),
+        *(100 * over_images.grain(scores.right[step], scores.images), 100 / scores.images[1]),
         *(len(scores.curve), best, 100 * scores.curve[best], sum(value >= best_low for value in scores.curve.values())),
     )
     return dict(zip(VALIDATED, values, strict=True))

@@ -7,7 +7,6 @@ search began with the best values by the search's own objective, whatever the cr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,6 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.columns import Column, by_set, measured_by
-from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import CHOICE_COLUMNS, Selected
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -80,7 +78,7 @@ def choose_winners(
         values = {}
         protocol = protocols[chosen.run.protocol]
         for measure, column in _columns_by_measure(columns_by_set[pool.cell, choice.set], protocol).items():
-            values[measure] = _mean(chosen.history, column, choice.steps)
+            values[measure] = column.scale * chosen.history.mean(column.metric, choice.steps)
             if column.higher_is_better:
                 digits[measure] = column.digits
         names |= dict.fromkeys(values)
@@ -117,9 +115,3 @@ def _columns_by_measure(column: Column, protocol: record.Protocol) -> dict[str, 
         if with_measure is not None:
             columns[name] = with_measure
     return columns
-
-
-def _mean(history: History, column: Column, steps: Sequence[int]) -> float:
-    """Return the mean over the steps, as it is shown; NaN if a step has no value."""
-    curve = history.curve(column.metric)
-    return column.scale * math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)

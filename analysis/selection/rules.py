@@ -96,8 +96,7 @@ class Rule:
 
         Its unit is that of `monitor` if the rule has such a metric, else the set's.
         """
-        curve = history.curve(getattr(self, "monitor", ""))
-        return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)
+        return history.mean(getattr(self, "monitor", ""), steps)
 
 
 @dataclass(frozen=True)
@@ -390,10 +389,7 @@ def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | N
     return next((sign * curve[step] for step in _best_steps(curve, higher_is_better)), None)
 
 
-def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float | None:
-    """Return the monitor's mean over the steps, negated if lower is better; None if it lacks a value at any."""
-    curve = history.curve(monitor)
-    if not steps or any(step not in curve for step in steps):
-        return None
-    mean = math.fsum(curve[step] for step in steps) / len(steps)
+def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float:
+    """Return the monitor's mean over the steps, negated if lower is better; NaN if it lacks a value at any."""
+    mean = history.mean(monitor, steps) if steps else math.nan
     return mean if higher_is_better else -mean

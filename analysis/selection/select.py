@@ -159,8 +159,8 @@ def _values(
     means = []
     for measure in measures:
         names = summary_metrics(column, measure)
-        means.append(_mean_at(history, next(filter(history.curve, names), names[0]), steps))
-    value, monitored = _mean_at(history, headline(eval_set), steps), _mean_at(history, monitor, steps)
+        means.append(history.mean(next(filter(history.curve, names), names[0]), steps))
+    value, monitored = history.mean(headline(eval_set), steps), history.mean(monitor, steps)
     return (value, min(steps), max(steps), len(steps), monitored, criterion, *means)
 
 
@@ -192,12 +192,6 @@ def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int],
     if bad:
         return f"not a finite number at step {', '.join(bad)}"
     return ""
-
-
-def _mean_at(history: History, metric: record.MetricName | str, steps: Sequence[int]) -> float:
-    """Return the mean over the steps; NaN if any of them has no value."""
-    curve = history.curve(metric)
-    return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
 
 
 # --- as a file --------------------------------------------------------------------------------------------------------

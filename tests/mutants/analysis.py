@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/selection/select.py",
+        f"{ANALYSIS}/selection/pools.py",
         "analysis/selection/test_rules.py",
         (
             "selection: the mean over the epochs tested",
@@ -172,8 +172,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "holm: bonferroni",
-            "np.arange(number, 0, -1)",
-            "np.full(number, number)",
+            "(number - np.arange(p.shape[-1]))",
+            "number",
             "not Holm's steps",
             "::test_holm_by_hand",
         ),
