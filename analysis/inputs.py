@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from biasbed import record
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import collect, read_run
 from biasbed.analysis.runs.comparable import TESTED, columns_of
-from biasbed.analysis.runs.image_counts import ImageCounts
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.selection import completeness, corruption_errors, published, unknown_names
 from biasbed.analysis.selection.pools import History, pools_of
@@ -48,8 +48,11 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     unknown_names.check(store, options)
     collection, mlflow_runs = collect(store, options)
     sets = _with_measure(_choose_columns(columns_of(collection.cells), options.sets), options.measure, collection)
-    rules = {} if collection.published else _rules(collection, sets, options)
-    rule = next(iter(rules.values()), None) or _as_published(collection)
+    rules: Rules = {}
+    if not collection.published:
+        rules = rules_of(functools.partial(make_rule, options.selection, options.n), collection, sets)
+    first = collection.runs[0]
+    rule = next(iter(rules.values()), None) or AsPublished(first.selection, first.selection_n)
     studies = published.find(store, options, collection, sets, rule)
     if options.with_published:
         collection, sets = published.join(collection, sets, studies, options.algorithms)
@@ -71,7 +74,9 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
             collection, sets, rules, histories, options.corruption_errors_of
         )
         collection = dataclasses.replace(collection, notes=(*collection.notes, note))
-    _check_control(collection, options.control)
+    if options.control != "none" and options.control not in collection.algorithms:
+        advice = nearest(options.control, collection.algorithms)
+        raise UsageError(f"control={options.control}: no compared algorithm has this name{advice}")
     if rules:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, histories, options)
@@ -109,26 +114,17 @@ def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collect
     return tuple(measured)
 
 
-def _rules(collection: Collection, sets: Sequence[Column], options: AnalyzeOptions) -> Rules:
-    return rules_of(lambda protocol: make_rule(options.selection, options.n, protocol), collection, sets)
-
-
-def _as_published(collection: Collection) -> Rule:
-    run = collection.runs[0]
-    return AsPublished(run.selection, run.selection_n)
-
-
 def read_histories(
     store: RunStore, mlflow_runs: Iterable[Any], protocols: Mapping[str, record.Protocol]
 ) -> dict[str, History]:
     """Return run id -> curves of these MLflow runs; derived curves are added if they were not logged."""
-    runs, counts = {run.info.run_id: run for run in mlflow_runs}, ImageCounts(store)
+    runs = {run.info.run_id: run for run in mlflow_runs}
     histories = {}
     with _without_garbage_collection():
         for run_id, rows in store.histories(list(runs.values())).items():
             run = read_run(runs[run_id])
             protocol = protocols.get(run.protocol)
-            images = {} if protocol is None else counts.read(run, protocol)
+            images = {} if protocol is None else store.image_counts(run, protocol)
             history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, images)
             histories[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
     return histories
@@ -144,9 +140,3 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _check_control(collection: Collection, control: str) -> None:
-    if control != "none" and control not in collection.algorithms:
-        advice = nearest(control, collection.algorithms)
-        raise UsageError(f"control={control}: no compared algorithm has this name{advice}")

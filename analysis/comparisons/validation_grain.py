@@ -15,8 +15,8 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.columns import Column, by_name
-from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.runs.run import Collection
+from biasbed.analysis.runs.store import images_of
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.friedman import DIGITS

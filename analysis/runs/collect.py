@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.runs import consistency, not_applicable
+from biasbed.analysis.runs import consistency
 from biasbed.analysis.runs.comparable import (
     TESTED,
     cells_of,
@@ -22,7 +22,7 @@ from biasbed.analysis.runs.comparable import (
     split_evidence,
     with_protocols,
 )
-from biasbed.analysis.runs.run import Collection, Run, Scope, distinct, group_runs
+from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
@@ -168,7 +168,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     not_finished = _count_unfinished(every, scope, counted)
     counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)
-    left_out, needs_notes = not_applicable.read(store, scope, counted, cells)
+    left_out, needs_notes = _read_unmet_needs(store, scope, counted, cells)
     collection = Collection(
         scope=scope,
         cells=cells,
@@ -374,3 +374,36 @@ def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: reco
 
 def _counts(statuses: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {status.lower()}" for status, count in sorted(statuses.items()))
+
+
+# --- rows that can't be trained on a cell ----------------------------------------------------------------------------
+
+
+def _read_unmet_needs(
+    store: RunStore, scope: Scope, runs: Sequence[Run], cells: Iterable[TrainedOn]
+) -> tuple[Mapping[tuple[str, str], frozenset[str]], list[str]]:
+    """Return the unmet needs of each (row, cell) without runs, as the study's own run notes them; and notes.
+
+    The server is asked only if some row lacks a cell. A note names each run whose file can't be read.
+    """
+    present = {run.row_and_cell for run in runs}
+    rows = {run.algorithm for run in runs if run.kind not in TESTED}
+    empty = set(itertools.product(rows, (cell.name for cell in cells))) - present
+    needs: dict[tuple[str, str], frozenset[str]] = {}
+    notes = []
+    for run in store.runs("study") if empty else ():
+        tags = run.data.tags
+        if (tags.get(record.SUITE), tags.get(record.STUDY)) == (scope.suite, scope.study):
+            text = store.text(run.info.run_id, record.NOT_APPLICABLE_FILE)
+            try:
+                noted: dict[tuple[str, str], frozenset[str]] = {}
+                for row, missing_by_cell in parse_json(text or "{}").items():
+                    for cell, missing in missing_by_cell.items():
+                        noted[row, cell] = frozenset(missing)
+            except (ValueError, AttributeError, TypeError) as error:
+                notes.append(
+                    f"{record.NOT_APPLICABLE_FILE} of run {run.info.run_id} can't be read: {shown(str(error))}"
+                )
+                continue
+            needs |= {key: missing for key, missing in noted.items() if key in empty}
+    return needs, notes

@@ -54,7 +54,7 @@ def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tu
 
 
 def welch(a: Array, b: Array, level: float) -> tuple[float, float, float]:
-    """Return Welch's interval of the difference of two means, and p; NaN without two runs of each, and if none of them vary."""
+    """Return Welch's interval of the difference of two means, and p; NaN for fewer than two runs, and if none vary."""
     if min(len(a), len(b)) < 2 or not (a.std() or b.std()):
         return math.nan, math.nan, math.nan
     from scipy import stats

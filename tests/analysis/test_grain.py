@@ -14,7 +14,7 @@ from biasbed.analysis import load
 from biasbed.analysis.comparisons.rule_comparison import OVER_METHODS
 from biasbed.analysis.report import data_files, html
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.image_counts import images_of
+from biasbed.analysis.runs.store import images_of
 from biasbed.analysis.selection.rules import GROUP_LABELS
 from biasbed.analysis.statistics import over_images
 from helpers import biased_runs

@@ -24,7 +24,8 @@ from biasbed import record
 from biasbed.errors import Failure
 from biasbed.system.signature import is_alive, is_gone, signature
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.run_reader import StoredRun, find_runs
+from biasbed.tracking.mlflow_private import StoredRun
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import guarded, writer
 
 # Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.

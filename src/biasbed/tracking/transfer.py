@@ -17,8 +17,9 @@ from biasbed.options import ExportOptions
 from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
+from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.ownership import IMPORTING, ended, make_run, read_holder
-from biasbed.tracking.run_reader import StoredRun, find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)
