@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from biasbed import measures, record
@@ -55,28 +55,8 @@ class Column:
         return self.set_record.images
 
     @property
-    def conditions(self) -> Mapping[str, int]:
-        return self.set_record.conditions
-
-    @property
-    def classes(self) -> int:
-        return self.set_record.classes
-
-    @property
-    def chance(self) -> float:
-        return self.set_record.chance
-
-    @property
     def measures(self) -> tuple[str, ...]:
         return self.set_record.measures
-
-    @property
-    def made_by(self) -> str | None:
-        return self.set_record.made_by
-
-    @property
-    def source_images(self) -> str | None:
-        return self.set_record.source_images
 
 
 def names_of(columns: Iterable[Column]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +58,6 @@ LABEL_COLUMNS = (
 )
 OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
 BASELINE = ValidationAccuracy.name  # rule that any validation set allows
-NO_ROWS = pd.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,12 @@ class RuleScores:
 
     name: str
     oracle: bool = False
-    runs: pd.DataFrame = NO_ROWS  # scores.run_table
-    scores: pd.DataFrame = NO_ROWS  # scores.score_table
-    reduced: pd.DataFrame = NO_ROWS  # strict_setting.rescore_without of `runs`
-    choices: pd.DataFrame = NO_ROWS  # select.choice_table
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.run_table
+    scores: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.score_table
+    reduced: pd.DataFrame = field(default_factory=pd.DataFrame)  # strict_setting.rescore_without of `runs`
+    choices: pd.DataFrame = field(default_factory=pd.DataFrame)  # select.choice_table
     winners: Winners = NO_WINNERS
-    measured: pd.DataFrame = NO_ROWS  # bias_measures.measure_choices
+    measured: pd.DataFrame = field(default_factory=pd.DataFrame)  # bias_measures.measure_choices
     skipped: str = ""  # the reason; the tables are empty then
     needs: str = ""  # labels that it takes besides the classes of validation images
     labels: str = ""  # `Rule.labels`

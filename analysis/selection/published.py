@@ -143,7 +143,10 @@ def _shared(
         if match is None:
             continue
         match = measured_by(match, column.headline, theirs) or match
-        differs_in_classes = bool(column.classes and match.classes) and column.classes != match.classes
+        differs_in_classes = (
+            bool(column.set_record.classes and match.set_record.classes)
+            and column.set_record.classes != match.set_record.classes
+        )
         if _kind(column) != _kind(match) or differs_in_classes:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(match)} there")
             continue
@@ -174,8 +177,8 @@ def _described(column: Column) -> str:
     text = column.headline
     if column.unit != measures.FRACTION:
         text += f" in {column.unit}"
-    if column.classes:
-        text += f" of {column.classes} classes"
+    if column.set_record.classes:
+        text += f" of {column.set_record.classes} classes"
     return text
 
 

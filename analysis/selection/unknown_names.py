@@ -33,8 +33,11 @@ def check(store: RunStore, options: AnalyzeOptions) -> None:
         raise UsageError(
             f"selection={options.selection}: there is no such rule{hint}, or <file>.py:<Class> of your own"
         )
-    if options.suite != "auto":
-        _check_suite(store, options.suite)
+    suite = options.suite
+    if suite not in ("auto", *SUITES) and not store.find({record.SUITE: suite}):
+        names = [*SUITES, *(run.data.tags[record.SUITE] for run in store.one_of_each(record.SUITE))]
+        hint = nearest(suite, dict.fromkeys(names))
+        raise UsageError(f"suite={suite}: neither biasbed nor any run knows the suite '{suite}'{hint}")
     if options.algorithms != "all":
         trained_here = [name for name in options.algorithms if PUBLISHED_MARK not in name]
         _check_algorithms(store, f"algorithms={','.join(options.algorithms)}", trained_here)
@@ -42,13 +45,6 @@ def check(store: RunStore, options: AnalyzeOptions) -> None:
         _check_algorithms(store, f"control={options.control}", [options.control])
     if options.sets != "all":
         _check_sets(store, options.sets)
-
-
-def _check_suite(store: RunStore, suite: str) -> None:
-    if suite not in SUITES and not store.find({record.SUITE: suite}):
-        names = [*SUITES, *(run.data.tags[record.SUITE] for run in store.one_of_each(record.SUITE))]
-        hint = nearest(suite, dict.fromkeys(names))
-        raise UsageError(f"suite={suite}: neither biasbed nor any run knows the suite '{suite}'{hint}")
 
 
 def _check_algorithms(store: RunStore, setting: str, names: Iterable[str]) -> None:

@@ -243,7 +243,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "aggregate: the views of a photograph as images of their own",
-            "images = max(column.conditions.values(), default=column.images)",
+            "images = max(column.set_record.conditions.values(), default=column.images)",
             "images = column.images",
             "intervals too short",
             "analysis/test_single_runs.py::test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one",
