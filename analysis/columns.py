@@ -92,6 +92,12 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
     return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
 
 
+def measured_columns(column: Column, measures: Iterable[str], protocol: record.Protocol) -> dict[str, Column]:
+    """Return the column with each of these measures that its set has, logged or derived."""
+    columns = {measure: measured_by(column, measure, protocol) for measure in measures}
+    return {measure: with_measure for measure, with_measure in columns.items() if with_measure is not None}
+
+
 def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:
     """Return the metrics that may hold a measure of the column's set, the preferred one first.
 

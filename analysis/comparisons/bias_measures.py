@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column, by_set, measured_by, summary_metrics
+from biasbed.analysis.columns import Column, by_set, measured_columns, summary_metrics
 from biasbed.analysis.runs.store import BIASED
 from biasbed.analysis.selection.pools import Candidate, Choice, History
 from biasbed.analysis.selection.select import Selected
@@ -70,11 +70,7 @@ def _columns_by_measure(
         if key in by_set:
             continue
         protocol = protocols[pool.by_run[choice.run].run.protocol]
-        by_measure = {}
-        for name in MEASURES:
-            column = measured_by(columns_by_set[key], name, protocol)
-            if column is not None:
-                by_measure[name] = column
+        by_measure = measured_columns(columns_by_set[key], MEASURES, protocol)
         by_set[key] = by_measure if {UNBIASED, CONFLICTING} <= by_measure.keys() else {}
     return by_set
 

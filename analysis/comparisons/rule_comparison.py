@@ -20,7 +20,7 @@ from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUM
 from biasbed.analysis.comparisons.bias_measures import measure_choices
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
 from biasbed.analysis.comparisons.winners import NONE as NO_WINNERS
-from biasbed.analysis.comparisons.winners import Winners, choose_winners
+from biasbed.analysis.comparisons.winners import Winners, choose_winners, under_every_rule
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
@@ -234,9 +234,7 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
     Only algorithms with scores under every rule are there, which published ones rarely have.
     """
     design = make_design(sets)
-    selection = selection[selection["skipped"] == ""]
-    algorithms_by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
-    selection = selection[selection["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+    selection = under_every_rule(selection[selection["skipped"] == ""])
     has_one_unit = len(set(design.units.values())) == 1
     rows = []
     for rule, of_rule in selection.groupby("rule", sort=False):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, by_set, measured_by
+from biasbed.analysis.columns import Column, by_set, measured_columns
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import CHOICE_COLUMNS, Selected
 from biasbed.analysis.statistics.friedman import DIGITS
@@ -40,17 +40,21 @@ class Winners:
         names = list(self.measures)
         if self.each.empty:
             return pd.DataFrame(columns=[*MEAN_COLUMNS, *names])
-        algorithms_by_rule = [set(names) for _, names in self.each.groupby("rule")["algorithm"]]
-        common = self.each[self.each["algorithm"].isin(set.intersection(*algorithms_by_rule))]
         keys = ["rule", "oracle", "labels", "dataset"]
 
         def mean(values: pd.Series[float]) -> float:
             return float(values.mean(skipna=False))
 
-        of_methods = common.groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
+        of_methods = under_every_rule(self.each).groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
         by_rule = of_methods.groupby(keys, sort=False)
         means = by_rule.agg(mean).assign(num_algorithms=by_rule.size()).round(DIGITS).reset_index()
         return means[[*MEAN_COLUMNS, *names]]
+
+
+def under_every_rule(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the algorithms that all rules have. table: with columns `rule` and `algorithm`."""
+    algorithms_by_rule = [set(names) for _, names in table.groupby("rule")["algorithm"]]
+    return table[table["algorithm"].isin(set.intersection(*algorithms_by_rule))]
 
 
 NONE = Winners(pd.DataFrame(columns=list(FIRST)))
@@ -76,15 +80,16 @@ def choose_winners(
             continue
         chosen = pool.by_run[choice.run]
         values = {}
-        protocol = protocols[chosen.run.protocol]
-        for measure, column in _columns_by_measure(columns_by_set[pool.cell, choice.set], protocol).items():
+        shown, protocol = columns_by_set[pool.cell, choice.set], protocols[chosen.run.protocol]
+        set_name = shown.set_record.name
+        derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
+        of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
+        for measure, column in measured_columns(shown, of_set, protocol).items():
             values[measure] = column.scale * chosen.history.mean(column.metric, choice.steps)
             if column.higher_is_better:
                 digits[measure] = column.digits
         names |= dict.fromkeys(values)
         rows.append(line | {"labels": " and ".join(rule.needs), **values})
-    if not rows:
-        return NONE
     frame = pd.DataFrame(rows).reindex(columns=[*FIRST, *settings, *names]).round(dict.fromkeys(names, DIGITS))
     return Winners(frame, tuple(settings), tuple(names), digits)
 
@@ -103,15 +108,3 @@ def join(winners: Sequence[Winners]) -> Winners:
         digits |= of_rule.digits
     frame = pd.concat([of_rule.each for of_rule in winners], ignore_index=True)
     return Winners(frame.reindex(columns=[*FIRST, *settings, *names]), tuple(settings), tuple(names), digits)
-
-
-def _columns_by_measure(column: Column, protocol: record.Protocol) -> dict[str, Column]:
-    """Return the column with each measure that is logged on its set or derived from those."""
-    set_name = column.set_record.name
-    derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
-    columns = {}
-    for name in dict.fromkeys((column.headline, *column.measures, *derived)):
-        with_measure = measured_by(column, name, protocol)
-        if with_measure is not None:
-            columns[name] = with_measure
-    return columns

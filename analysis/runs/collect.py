@@ -191,7 +191,8 @@ def _count_unfinished(every: Sequence[Run], scope: Scope, counted: Sequence[Run]
     counted_ids = distinct(counted, "id")
     statuses: Counter[str] = Counter()
     for run in every:
-        if is_same_study(run, scope) and not run.finished and run.id not in counted_ids:
+        is_of_study = (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
+        if is_of_study and not run.finished and run.id not in counted_ids:
             statuses[run.status] += 1
     return dict(statuses)
 
@@ -220,11 +221,6 @@ def _read_all(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any],
 def _may_be_selected(run: Run, study: str) -> bool:
     """Return True if no trials need be read: a study of trials may contain tested models, but no trainings."""
     return study == "auto" or (run.study == study and run.kind in TRAINED)
-
-
-def is_same_study(run: Run, scope: Scope) -> bool:
-    """Return True if a run belongs to the study of this scope."""
-    return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
 
 
 def _unfinished(every: Sequence[Run], finished: Sequence[Run]) -> list[Run]:

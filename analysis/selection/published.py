@@ -143,11 +143,8 @@ def _shared(
         if match is None:
             continue
         match = measured_by(match, column.headline, theirs) or match
-        differs_in_classes = (
-            bool(column.set_record.classes and match.set_record.classes)
-            and column.set_record.classes != match.set_record.classes
-        )
-        if _kind(column) != _kind(match) or differs_in_classes:
+        classes = {column.set_record.classes, match.set_record.classes} - {0}
+        if _kind(column) != _kind(match) or len(classes) > 1:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(match)} there")
             continue
         if match.images and column.images != match.images:

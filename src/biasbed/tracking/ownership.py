@@ -182,11 +182,10 @@ class Ownership:
         for name, value in self.tags.items():
             writer(self.uri).set_tag(run_id, name, value)
 
-    def lost_to(self, run: AnyRun) -> Holder | None:
-        """Return the holder that has taken over the run of this start; None if there is none."""
+    def is_lost(self, run: AnyRun) -> bool:
+        """Return True if another start has taken over the run of this one."""
         holder = read_holder(run.data.tags.get(START))
-        is_held = not self.is_drawn or holder is None or holder.hash == self._tag.split(" ")[0]
-        return None if is_held else holder
+        return self.is_drawn and holder is not None and holder.hash != self._tag.split(" ")[0]
 
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.

@@ -133,8 +133,14 @@ class Tracker:
         self.folder.write_state({**state, "superseded": []})
 
     def _send_everything(self, state: Record) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         self._send_description(state)
-        self._send_inputs(state)
+        inputs = []
+        for context, name, fingerprint in state.get("inputs", ()):
+            dataset = Dataset(name, fingerprint, "local", json.dumps({"name": name}))
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
+        log_inputs(self._client, self.run_id, inputs)
         self._send_records(self.folder.read_journal())
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
@@ -188,15 +194,6 @@ class Tracker:
             stale.add(NOTE)
         for key in stale & (set(present.tags) - set(tags)):
             self._client.delete_tag(self.run_id, key)  # left by the previous attempt
-
-    def _send_inputs(self, state: Record) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        inputs = []
-        for context, name, fingerprint in state.get("inputs", ()):
-            dataset = Dataset(name, fingerprint, "local", json.dumps({"name": name}))
-            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
-        log_inputs(self._client, self.run_id, inputs)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
@@ -268,16 +265,13 @@ class Tracker:
         state = self.folder.read_state()
         stale = {record.ERROR, record.ENDED_BY} & set(state["tags"])
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
-        state = _noted({**state, "tags": tags}, self._result())
+        result = ""
+        with contextlib.suppress(OSError, ValueError):  # a folder without a protocol has no best evaluation
+            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+            result = notes.best(protocol, self.folder.read_journal())
+        state = _noted({**state, "tags": tags}, result)
         self.folder.write_state(state)
         self._try(functools.partial(self._send_description, state))
-
-    def _result(self) -> str:
-        """Return a table of the metrics at the best evaluation; empty if the folder has no protocol."""
-        with contextlib.suppress(OSError, ValueError):
-            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
-            return notes.best(protocol, self.folder.read_journal())
-        return ""
 
     def _send_results(self) -> None:
         if self._behind:
@@ -340,7 +334,11 @@ class Tracker:
             return False
         try:
             with guarded(self.uri):
-                self._part_if_lost()
+                run = self._client.get_run(self.run_id)
+                if self.owner.is_lost(run):  # a copy of the folder has continued it: go on in a new run
+                    state = self.folder.read_state()
+                    self.owner.part(state, run)
+                    self._open(state)
                 send()
         except Failure as failure:
             gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
@@ -352,14 +350,6 @@ class Tracker:
             return False
         self._away_since, self._is_deleted = None, False
         return True
-
-    def _part_if_lost(self) -> None:
-        """Continue in a new run if a copy of the folder has continued this one."""
-        run = self._client.get_run(self.run_id)
-        if self.owner.lost_to(run) is not None:
-            state = self.folder.read_state()
-            self.owner.part(state, run)
-            self._open(state)
 
     def _catch_up(self) -> None:
         """Send everything again after the server was unreachable; it stores each row once."""
