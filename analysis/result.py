@@ -25,7 +25,6 @@ from biasbed.analysis.comparisons import (
     single_runs,
     strict_setting,
     validation_grain,
-    winners,
 )
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -146,7 +145,7 @@ class Analysis:
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
     absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
     choices: pd.DataFrame  # select.choice_table: chosen runs and steps under every rule
-    winners: winners.Winners  # of a search: choices of every rule, and their test values
+    winners: rule_comparison.Winners  # of a search: choices of every rule, and their test values
     measured: pd.DataFrame  # rule_comparison.join_measures: choices of every rule by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
@@ -343,7 +342,7 @@ def _of_rules(
     choices = rule_comparison.join_choices(rules)
     return {
         "choices": choices,
-        "winners": winners.join([rule.winners for rule in rules]),
+        "winners": rule_comparison.join_winners([rule.winners for rule in rules]),
         "measured": rule_comparison.join_measures(rules),
         "selection": rule_comparison.compare_rules(rules, sets),
         "labels": rule_comparison.label_gains(rules, sets, options.alpha, options.bootstrap),

@@ -1,6 +1,10 @@
-"""Selection rules compared on the same runs: scores under each, regret against the oracle, gains from labels.
+"""Selection rules compared on the same runs: scores under each, winners of a search, regret, gains from labels.
 
 Regret is what choosing the epoch without looking at the test images costs (Kalischek et al. 2023, table 1).
+
+The Align-Conflict paper's table 4 has a row per criterion by which hyper-parameters and epochs of a search were chosen:
+the means over methods of all measures of the test set. Nothing but the search itself is trained for it; so the later
+stages of a search began with the best values by the search's own objective, whatever the criterion.
 """
 
 from __future__ import annotations
@@ -15,12 +19,10 @@ import numpy as np
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, make_design, names_of
+from biasbed.analysis.columns import Column, by_set, make_design, measured_columns, names_of
 from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
 from biasbed.analysis.comparisons.bias_measures import measure_choices
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
-from biasbed.analysis.comparisons.winners import NONE as NO_WINNERS
-from biasbed.analysis.comparisons.winners import Winners, choose_winners, under_every_rule
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
@@ -35,7 +37,16 @@ from biasbed.analysis.selection.rules import (
     Rule,
     ValidationAccuracy,
 )
-from biasbed.analysis.selection.select import Rules, Selected, choice_table, known_rule, rule_names, rules_of, select
+from biasbed.analysis.selection.select import (
+    CHOICE_COLUMNS,
+    Rules,
+    Selected,
+    choice_table,
+    known_rule,
+    rule_names,
+    rules_of,
+    select,
+)
 from biasbed.analysis.statistics import bootstrap, friedman
 from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
@@ -50,14 +61,46 @@ COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "n
 REGRET_COLUMNS = (
     *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
 )
-
-
 LABEL_COLUMNS = (
     *("rule", "oracle", "labels", "algorithm", "dataset", "mean", "baseline"),
     *("difference", "low", "high", "num_runs"),
 )
+WINNER_COLUMNS = ("rule", "oracle", "labels", "algorithm", "cell", "repeat", "dataset", "run_id", "trial")
+CRITERION_COLUMNS = ("rule", "oracle", "labels", "dataset", "num_algorithms")
 OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
 BASELINE = ValidationAccuracy.name  # rule that any validation set allows
+
+
+@dataclass(frozen=True)
+class Winners:
+    """Choices of every rule from a search; empty without a search."""
+
+    each: pd.DataFrame  # WINNER_COLUMNS, settings that the search varied, then all measures of the test sets, as shown
+    settings: tuple[str, ...] = ()  # of these columns
+    measures: tuple[str, ...] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)  # after the point, of the measures that reports print
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """`CRITERION_COLUMNS` and all measures: means over the methods that all rules have, by rule and set.
+
+        Of several repeats a method has its mean. Empty if a method has no value.
+        """
+        names = list(self.measures)
+        if self.each.empty:
+            return pd.DataFrame(columns=[*CRITERION_COLUMNS, *names])
+        keys = ["rule", "oracle", "labels", "dataset"]
+
+        def mean(values: pd.Series[float]) -> float:
+            return float(values.mean(skipna=False))
+
+        of_methods = under_every_rule(self.each).groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
+        by_rule = of_methods.groupby(keys, sort=False)
+        means = by_rule.agg(mean).assign(num_algorithms=by_rule.size()).round(DIGITS).reset_index()
+        return means[[*CRITERION_COLUMNS, *names]]
+
+
+NO_WINNERS = Winners(pd.DataFrame(columns=list(WINNER_COLUMNS)))
 
 
 @dataclass(frozen=True)
@@ -250,6 +293,65 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
             about = (rule, bool(lines["oracle"].iloc[0]), str(lines["labels"].iloc[0]), algorithm)
             rows.append((*about, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
+
+
+# --- winners of a search ----------------------------------------------------------------------------------------------
+
+
+def under_every_rule(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the algorithms that all rules have. table: with columns `rule` and `algorithm`."""
+    algorithms_by_rule = [set(names) for _, names in table.groupby("rule")["algorithm"]]
+    return table[table["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+
+
+def choose_winners(
+    choices: pd.DataFrame,
+    rule: Rule,
+    selected: Selected,
+    columns: Sequence[Column],
+    protocols: Mapping[str, record.Protocol],
+) -> Winners:
+    """Return the trials of searches that a rule chose. choices: `select.choice_table` of `selected`."""
+    if not any(pool.is_search for pool, _ in selected.choices):
+        return NO_WINNERS
+    settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
+    columns_by_set = by_set(columns)
+    rows = []
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for line, (pool, choice) in zip(choices.to_dict("records"), selected.choices, strict=True):
+        if not pool.is_search:
+            continue
+        chosen = pool.by_run[choice.run]
+        values = {}
+        shown, protocol = columns_by_set[pool.cell, choice.set], protocols[chosen.run.protocol]
+        set_name = shown.set_record.name
+        derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
+        of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
+        for measure, column in measured_columns(shown, of_set, protocol).items():
+            values[measure] = column.scale * chosen.history.mean(column.metric, choice.steps)
+            if column.higher_is_better:
+                digits[measure] = column.digits
+        names |= dict.fromkeys(values)
+        rows.append(line | {"labels": " and ".join(rule.needs), **values})
+    frame = pd.DataFrame(rows).reindex(columns=[*WINNER_COLUMNS, *settings, *names]).round(dict.fromkeys(names, DIGITS))
+    return Winners(frame, tuple(settings), tuple(names), digits)
+
+
+def join_winners(winners: Sequence[Winners]) -> Winners:
+    """Join what all rules chose, below each other."""
+    winners = [of_rule for of_rule in winners if len(of_rule.each)]
+    if not winners:
+        return NO_WINNERS
+    settings: dict[str, None] = {}
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for of_rule in winners:
+        settings |= dict.fromkeys(of_rule.settings)
+        names |= dict.fromkeys(of_rule.measures)
+        digits |= of_rule.digits
+    frame = pd.concat([of_rule.each for of_rule in winners], ignore_index=True)
+    return Winners(frame.reindex(columns=[*WINNER_COLUMNS, *settings, *names]), tuple(settings), tuple(names), digits)
 
 
 # --- gains from labels ------------------------------------------------------------------------------------------------
