@@ -49,7 +49,10 @@ def grain_table(
         protocol, history = collection.protocol_of(run), histories[run.id]
         validated = _read_scores(protocol, protocol.monitor, history)
         if validated is not None and choice["first_step"] in validated.curve:
-            tested = _read_scores(protocol, _test_score(protocol, column), history)
+            monitor = record.parse_metric(protocol.monitor)
+            # The same score on the column's set, whatever measure is shown of it.
+            score = replace(column.metric, measure=monitor.measure if monitor else "")
+            tested = _read_scores(protocol, str(score), history)
             step = int(choice["first_step"])
             identity = {name: choice[name] for name in IDENTITY}
             rows.append({**identity, **_describe_choice(validated, step), **_describe_test(tested, step)})
@@ -84,15 +87,6 @@ def _read_scores(protocol: record.Protocol, metric: str, history: History) -> Gr
             curve[step] = value
             right[step] = (round(parts[0][step] * aligned), round(parts[1][step] * conflicting))
     return GroupScores(curve, right, (aligned, conflicting))
-
-
-def _test_score(protocol: record.Protocol, column: Column) -> str:
-    """Return the name of the same score on a column's set, whatever measure is shown of it."""
-    monitor = record.parse_metric(protocol.monitor)
-    measure = ""
-    if monitor:
-        measure = monitor.measure
-    return str(replace(column.metric, measure=measure))
 
 
 def _describe_choice(scores: GroupScores, step: int) -> dict[str, Any]:

@@ -273,7 +273,10 @@ class BestEpochPerRun(Rule):
         curves = {eval_set.name: history.curve(headline(eval_set)) for eval_set in eval_sets}
         common = set.intersection(*map(set, curves.values()))
         tested = [step for step in next(iter(curves.values())) if step in common]
-        values = [_block_values(block, curves, tested) for block in self.blocks]
+        values = []
+        for block in self.blocks:
+            size = len(block) if block[0].higher_is_better else -len(block)
+            values.append([math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in tested])
         return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
 
 
@@ -373,14 +376,6 @@ def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
     if name is not None and (name.group is not None or name.measure in OF_BIASES):
         return True
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
-
-
-def _block_values(
-    block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], steps: Sequence[int]
-) -> list[float]:
-    """Return the mean of a block's columns at each of the steps, negated if lower is better."""
-    size = len(block) if block[0].higher_is_better else -len(block)
-    return [math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in steps]
 
 
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:

@@ -261,11 +261,6 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) ->
             time.sleep(wait)
 
 
-def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
-    """Return the creation time of an experiment in milliseconds, which identifies it across servers."""
-    return writer(tracking_uri).get_experiment(experiment_id).creation_time
-
-
 def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
     """Return a run's artifact; None if it has none of this name. Raises Failure if the server can't be used."""
     with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:

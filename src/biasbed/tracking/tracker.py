@@ -124,7 +124,11 @@ class Tracker:
         superseded = state.setdefault("superseded", [])
         if previous is not None and previous.info.run_id != self.run_id:
             superseded.append(previous.info.run_id)
-        superseded += self._duplicates(state)
+        opening = state.get("opening")
+        for run in self.owner.runs(state) if opening else ():
+            # The server made several when its answer was lost and the client asked again.
+            if run.data.tags.get(record.OPENING) == opening and run.info.run_id != self.run_id:
+                superseded.append(run.info.run_id)
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -144,12 +148,6 @@ class Tracker:
         self._send_records(self.folder.read_journal())
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
-
-    def _duplicates(self, state: Record) -> list[str]:
-        """Return duplicates of the run, which the server made when its answer was lost and the client asked again."""
-        opening = state.get("opening")
-        runs = [run for run in self.owner.runs(state) if opening and run.data.tags.get(record.OPENING) == opening]
-        return [run.info.run_id for run in runs if run.info.run_id != self.run_id]
 
     def _revived(self, run: Run | None) -> str | None:
         """Reopen the interrupted run and return its id; None if it was deleted, or has rows that the journal lacks."""
