@@ -69,11 +69,6 @@ def by_name(columns: Iterable[Column]) -> dict[str, Column]:
     return {column.name: column for column in columns}
 
 
-def by_set(columns: Iterable[Column]) -> dict[tuple[str, str], Column]:
-    """Return the columns by cell and evaluation set."""
-    return {(column.cell, column.set_record.name): column for column in columns}
-
-
 def headline(tested: record.SetRecord) -> record.MetricName:
     """Return the metric that stands for an evaluation set."""
     return record.MetricName("test", tested.headline, tested.name)

@@ -323,7 +323,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
         **_of_decisions(store, inputs, selected, runs, sets, options),
-        laid_out=paper_layout.layout_values(layouts, selected, sets, collection.protocols),
+        laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
         curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, by_set, make_design, measured_columns, names_of
+from biasbed.analysis.columns import Column, make_design, measured_columns, names_of
 from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
 from biasbed.analysis.comparisons.bias_measures import measure_choices
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
@@ -173,16 +173,16 @@ def score_rule(
 ) -> RuleScores:
     """Return what a rule has chosen as tables."""
     table = run_table(selected.values, runs, sets, protocols)
-    choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
+    choices = choice_table(rule, selected)
     return RuleScores(
         name=rule.name,
         oracle=rule.oracle,
         runs=table,
         scores=score_table(table, list(dict.fromkeys(run.algorithm for run in runs)), names_of(sets)),
-        reduced=rescore_without(table, selected, sets, protocols, overlaps),
+        reduced=rescore_without(table, selected, overlaps),
         choices=choices,
-        winners=choose_winners(choices, rule, selected, sets, protocols),
-        measured=measure_choices(selected, sets, protocols),
+        winners=choose_winners(choices, rule, selected),
+        measured=measure_choices(selected),
         needs=" and ".join(rule.needs),
         labels=rule.labels,
     )
@@ -304,32 +304,25 @@ def under_every_rule(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["algorithm"].isin(set.intersection(*algorithms_by_rule))]
 
 
-def choose_winners(
-    choices: pd.DataFrame,
-    rule: Rule,
-    selected: Selected,
-    columns: Sequence[Column],
-    protocols: Mapping[str, record.Protocol],
-) -> Winners:
+def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Winners:
     """Return the trials of searches that a rule chose. choices: `select.choice_table` of `selected`."""
-    if not any(pool.is_search for pool, _ in selected.choices):
+    if not any(chosen.pool.is_search for chosen in selected.choices):
         return NO_WINNERS
     settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
-    columns_by_set = by_set(columns)
     rows = []
     names: dict[str, None] = {}
     digits: dict[str, int] = {}
-    for line, (pool, choice) in zip(choices.to_dict("records"), selected.choices, strict=True):
+    for line, (pool, candidate, shown, protocol, steps) in zip(
+        choices.to_dict("records"), selected.choices, strict=True
+    ):
         if not pool.is_search:
             continue
-        chosen = pool.by_run[choice.run]
         values = {}
-        shown, protocol = columns_by_set[pool.cell, choice.set], protocols[chosen.run.protocol]
         set_name = shown.set_record.name
         derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
         of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
         for measure, column in measured_columns(shown, of_set, protocol).items():
-            values[measure] = column.scale * chosen.history.mean(column.metric, choice.steps)
+            values[measure] = column.scale * candidate.history.mean(column.metric, steps)
             if column.higher_is_better:
                 digits[measure] = column.digits
         names |= dict.fromkeys(values)
