@@ -121,14 +121,14 @@ def gain(
     decisions on each image (paired: `single_runs.COLUMNS`, of this column), else as if the two had been tested on
     different images (`independent`).
     """
-    sides = [frame.loc[frame["row"] == name, "value"].astype(float).to_numpy() for name in (row, other_row)]
+    sides = [frame.loc[frame["row"] == name, "value"].to_numpy(dtype="float64") for name in (row, other_row)]
     if not all(map(len, sides)):
         return None
     first = frame.iloc[0]
     sign = 1 if first["higher_is_better"] else -1
     difference = sign * float(sides[0].mean() - sides[1].mean())
     if min(map(len, sides)) > 1:
-        low, high, _ = per_set.welch(*sides, 1 - alpha)
+        low, high, _ = per_set.welch(sides[0], sides[1], 1 - alpha)
         return Gain(difference) if math.isnan(low) else Gain(difference, *_turn(sign, low, high), RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
         return Gain(difference)
