@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from biasbed import measures, record
@@ -55,28 +55,8 @@ class Column:
         return self.set_record.images
 
     @property
-    def conditions(self) -> Mapping[str, int]:
-        return self.set_record.conditions
-
-    @property
-    def classes(self) -> int:
-        return self.set_record.classes
-
-    @property
-    def chance(self) -> float:
-        return self.set_record.chance
-
-    @property
     def measures(self) -> tuple[str, ...]:
         return self.set_record.measures
-
-    @property
-    def made_by(self) -> str | None:
-        return self.set_record.made_by
-
-    @property
-    def source_images(self) -> str | None:
-        return self.set_record.source_images
 
 
 def names_of(columns: Iterable[Column]) -> list[str]:
@@ -87,11 +67,6 @@ def names_of(columns: Iterable[Column]) -> list[str]:
 def by_name(columns: Iterable[Column]) -> dict[str, Column]:
     """Return the columns by their names."""
     return {column.name: column for column in columns}
-
-
-def by_set(columns: Iterable[Column]) -> dict[tuple[str, str], Column]:
-    """Return the columns by cell and evaluation set."""
-    return {(column.cell, column.set_record.name): column for column in columns}
 
 
 def headline(tested: record.SetRecord) -> record.MetricName:
@@ -110,6 +85,12 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
     description = measures.measure_of(measure) if derivation is None else derivation
     tested = replace(tested, higher_is_better=description.higher_is_better)
     return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
+
+
+def measured_columns(column: Column, measures: Iterable[str], protocol: record.Protocol) -> dict[str, Column]:
+    """Return the column with each of these measures that its set has, logged or derived."""
+    columns = {measure: measured_by(column, measure, protocol) for measure in measures}
+    return {measure: with_measure for measure, with_measure in columns.items() if with_measure is not None}
 
 
 def summary_metrics(column: Column, measure: str) -> tuple[record.MetricName, ...]:

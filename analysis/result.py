@@ -25,7 +25,6 @@ from biasbed.analysis.comparisons import (
     single_runs,
     strict_setting,
     validation_grain,
-    winners,
 )
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -146,7 +145,7 @@ class Analysis:
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
     absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
     choices: pd.DataFrame  # select.choice_table: chosen runs and steps under every rule
-    winners: winners.Winners  # of a search: choices of every rule, and their test values
+    winners: rule_comparison.Winners  # of a search: choices of every rule, and their test values
     measured: pd.DataFrame  # rule_comparison.join_measures: choices of every rule by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
@@ -284,8 +283,9 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     selected = _select(inputs, collection.runs)
     unprinted = published.unprinted(collection, selected)
     sets, untested = _drop_untested(sets, selected)
-    runs = scores.run_table(selected.values, collection.runs, sets, collection.protocols)
-    table = scores.score_table(runs, collection.algorithms, names_of(sets))
+    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
+    chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
+    runs, table = chosen.runs, scores.score_table(chosen.runs, collection.algorithms, names_of(sets))
     accepted = completeness.accepts_empty_cells(rule, options)
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
@@ -295,13 +295,10 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
-    daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
-    chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, exempt, overlaps)
     rules = rule_comparison.score_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
-    reduced = strict_setting.rescore_without(runs, selected, sets, collection.protocols, overlaps)
-    comparisons = strict_setting.compare_settings(table, reduced, sets, daggers, options.alpha)
+    comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
     matrices = rule_comparison.block_matrices(rules, sets)
-    results = pairwise.gather(comparisons, (runs, reduced), make_design(sets), matrices, options)
+    results = pairwise.gather(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options)
     notes += filter(None, [results.skipped])
     return Analysis(
         options=options,
@@ -326,7 +323,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
         **_of_decisions(store, inputs, selected, runs, sets, options),
-        laid_out=paper_layout.layout_values(layouts, selected, sets, collection.protocols),
+        laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
         curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
         tracking_uri=places.public_uri(store.uri),
@@ -345,7 +342,7 @@ def _of_rules(
     choices = rule_comparison.join_choices(rules)
     return {
         "choices": choices,
-        "winners": winners.join([rule.winners for rule in rules]),
+        "winners": rule_comparison.join_winners([rule.winners for rule in rules]),
         "measured": rule_comparison.join_measures(rules),
         "selection": rule_comparison.compare_rules(rules, sets),
         "labels": rule_comparison.label_gains(rules, sets, options.alpha, options.bootstrap),

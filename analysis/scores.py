@@ -114,7 +114,7 @@ def binomial_interval(mean: float, column: Column, level: float = 0.95) -> tuple
     """
     if column.headline != "accuracy" or column.images < 1 or math.isnan(mean):
         return math.nan, math.nan
-    images = max(column.conditions.values(), default=column.images)
+    images = max(column.set_record.conditions.values(), default=column.images)
     low, high = measures.wilson(round(mean / 100 * images), images, level)
     return 100 * low, 100 * high
 
@@ -280,8 +280,8 @@ def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str,
     """Return (algorithm, set) if the maker of the set also made data that the algorithm trained on."""
     places = set()
     for column in sets:
-        for run in runs if column.made_by else ():
-            if column.made_by in run.training_data:
+        for run in runs if column.set_record.made_by else ():
+            if column.set_record.made_by in run.training_data:
                 places.add((run.algorithm, column.name))
     return frozenset(places)
 
@@ -317,8 +317,8 @@ def shared_images_note(sets: Sequence[Column]) -> list[str]:
     """Return notes on sets made from the same images: they are not independent blocks, which the tests assume."""
     blocks_by_source: dict[str, dict[str, None]] = {}  # within a block columns need not be independent
     for column in sets:
-        if column.source_images:
-            blocks_by_source.setdefault(column.source_images, {})[column.block] = None
+        if column.set_record.source_images:
+            blocks_by_source.setdefault(column.set_record.source_images, {})[column.block] = None
     notes = []
     for source, names in blocks_by_source.items():
         if len(names) > 1:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.columns import Column, by_set, measured_by, summary_metrics
+from biasbed.analysis.columns import Column, measured_columns, summary_metrics
 from biasbed.analysis.runs.store import BIASED
-from biasbed.analysis.selection.pools import Candidate, Choice, History
+from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
 
@@ -37,46 +37,33 @@ class Measurement(NamedTuple):
     printed_runs: float
 
 
-def measure_choices(
-    selected: Selected, columns: Sequence[Column], protocols: Mapping[str, record.Protocol]
-) -> pd.DataFrame:
-    """Return `COLUMNS`, one row per chosen run, column and measure. protocols: hash -> protocol."""
-    columns_by_set = by_set(columns)
-    columns_by_measure = _columns_by_measure(selected, columns_by_set, protocols)
+def measure_choices(selected: Selected) -> pd.DataFrame:
+    """Return `COLUMNS`, one row per chosen run, column and measure."""
+    by_column = _columns_by_measure(selected)
     rows: list[tuple[object, ...]] = []
-    for pool, choice in selected.choices:
-        of_set = columns_by_measure[pool.cell, choice.set]
-        if not of_set:
+    for pool, candidate, column, protocol, steps in selected.choices:
+        by_measure = by_column[column.name]
+        if not by_measure:
             continue
-        candidate = pool.by_run[choice.run]
-        about = (pool.algorithm, columns_by_set[pool.cell, choice.set].name, choice.run)
-        values = [measure_at(candidate.history, name, column, choice.steps) for name, column in of_set.items()]
-        values += _measure_biased_classifier(candidate, choice, protocols[candidate.run.protocol])
+        about = (pool.algorithm, column.name, candidate.run.id)
+        values = [measure_at(candidate.history, name, shown, steps) for name, shown in by_measure.items()]
+        values += _measure_biased_classifier(candidate.history, steps, protocol)
         rows += [(*about, *measurement) for measurement in values if not math.isnan(measurement.value)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
 
 
-def _columns_by_measure(
-    selected: Selected, columns_by_set: Mapping[tuple[str, str], Column], protocols: Mapping[str, record.Protocol]
-) -> dict[tuple[str, str], dict[str, Column]]:
-    """Return (cell, set) -> measure -> the column with it; no measures for sets whose images conflict with no bias.
+def _columns_by_measure(selected: Selected) -> dict[str, dict[str, Column]]:
+    """Return column -> measure -> the column with it; no measures for sets whose images conflict with no bias.
 
     The measures are those of our own protocol, if published rows stand beside ours.
     """
-    ours_first = sorted(selected.choices, key=lambda pair: pair[0].candidates[0].run.kind == "published")
-    by_set: dict[tuple[str, str], dict[str, Column]] = {}
-    for pool, choice in ours_first:
-        key = pool.cell, choice.set
-        if key in by_set:
-            continue
-        protocol = protocols[pool.by_run[choice.run].run.protocol]
-        by_measure = {}
-        for name in MEASURES:
-            column = measured_by(columns_by_set[key], name, protocol)
-            if column is not None:
-                by_measure[name] = column
-        by_set[key] = by_measure if {UNBIASED, CONFLICTING} <= by_measure.keys() else {}
-    return by_set
+    ours_first = sorted(selected.choices, key=lambda chosen: chosen.pool.candidates[0].run.kind == "published")
+    by_column: dict[str, dict[str, Column]] = {}
+    for chosen in ours_first:
+        if chosen.column.name not in by_column:
+            by_measure = measured_columns(chosen.column, MEASURES, chosen.protocol)
+            by_column[chosen.column.name] = by_measure if {UNBIASED, CONFLICTING} <= by_measure.keys() else {}
+    return by_column
 
 
 def measure_at(history: History, measure: str, column: Column, steps: Sequence[int]) -> Measurement:
@@ -96,19 +83,21 @@ def _mean(curve: Mapping[int, float], steps: Sequence[int]) -> float:
     return math.nan
 
 
-def _measure_biased_classifier(candidate: Candidate, choice: Choice, protocol: record.Protocol) -> list[Measurement]:
+def _measure_biased_classifier(
+    history: History, chosen_steps: Sequence[int], protocol: record.Protocol
+) -> list[Measurement]:
     """Return the accuracies of the method's biased classifier on validation images, at the same steps.
 
     A classifier with a training stage of its own, which counts its epochs apart, is measured at that stage's end.
     """
-    monitor, history = record.parse_metric(protocol.monitor), candidate.history
+    monitor = record.parse_metric(protocol.monitor)
     if monitor is None or monitor.set is None:
         return []
     has_stage = bool(history.curve(f"{BIASED}/loss"))
     measurements = []
     for name in (BIASED_ALIGNED, BIASED_CONFLICTING):
         curve = history.curve(f"{name}/{monitor.set}")
-        steps = tuple(curve)[-1:] if has_stage else choice.steps
+        steps = tuple(curve)[-1:] if has_stage else chosen_steps
         value = _mean(curve, steps) if curve else math.nan
         percent = measures.scale(measures.FRACTION) * value
         measurements.append(Measurement(name, percent, math.nan, math.nan))

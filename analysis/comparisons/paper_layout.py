@@ -6,20 +6,19 @@ Files name the rows and columns (`layout_file`); this module finds their values 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from biasbed import measures, record
-from biasbed.analysis.columns import Column, by_set, measured_by
+from biasbed import measures
+from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.comparisons.bias_measures import measure_at
 from biasbed.analysis.comparisons.layout_file import TableLayout
-from biasbed.analysis.selection.pools import Candidate, Choice
-from biasbed.analysis.selection.select import Selected
+from biasbed.analysis.selection.select import ChosenRun, Selected
+from biasbed.analysis.statistics import per_set
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import UsageError, listed
 from biasbed.system import commands
@@ -53,23 +52,19 @@ def requested(options: AnalyzeOptions) -> tuple[TableLayout, ...]:
     return tuple(layout_file.read(name) for name in names)
 
 
-def layout_values(
-    layouts: Sequence[TableLayout], selected: Selected, sets: Sequence[Column], protocols: Mapping[str, record.Protocol]
-) -> pd.DataFrame:
+def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequence[Column]) -> pd.DataFrame:
     """Return `COLUMNS`: a row for each layout, its rows and columns, and each run that the rule chose there.
 
-    selected: choices of the rule in use; protocols: hash -> protocol. Raises UsageError for a layout none of whose rows
+    selected: choices of the rule in use. Raises UsageError for a layout none of whose rows
     is there, and for a set that several columns show.
     """
-    columns_by_set = by_set(sets)
     lines: list[tuple[object, ...]] = []
     for layout in layouts:
-        _check(layout, sets, {pool.algorithm for pool, _ in selected.choices})
-        for pool, choice in selected.choices:
-            if pool.algorithm in layout.needed:
-                column = columns_by_set[pool.cell, choice.set]
-                values = _read_values(layout, pool.by_run[choice.run], choice, column, protocols)
-                lines += [(layout.name, pool.algorithm, *value) for value in values]
+        _check(layout, sets, {chosen.pool.algorithm for chosen in selected.choices})
+        for chosen in selected.choices:
+            algorithm = chosen.pool.algorithm
+            if algorithm in layout.needed:
+                lines += [(layout.name, algorithm, *value) for value in _read_values(layout, chosen)]
     return pd.DataFrame(lines, columns=list(COLUMNS)).round({"value": DIGITS})
 
 
@@ -98,19 +93,17 @@ def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
     return lines
 
 
-def _read_values(
-    layout: TableLayout, candidate: Candidate, choice: Choice, column: Column, protocols: Mapping[str, record.Protocol]
-) -> Iterator[tuple[object, ...]]:
+def _read_values(layout: TableLayout, chosen: ChosenRun) -> Iterator[tuple[object, ...]]:
     """Yield `COLUMNS` from `column` on, for the layout's columns that show this set."""
+    _, candidate, column, protocol, steps = chosen
     if candidate.run.study == f"published_{layout.settings.source}":
         return  # these are the printed ones
-    protocol = protocols[candidate.run.protocol]
     for head, layout_column in layout.columns.items():
         measure = layout_column.measure_of(column.set_record)
         shown = measured_by(column, measure, protocol) if layout_column.set == column.set_record.name else None
         if shown is None:
             continue
-        value = measure_at(candidate.history, measure, shown, choice.steps).value
+        value = measure_at(candidate.history, measure, shown, steps).value
         if not math.isnan(value):
             is_higher = shown.higher_is_better and not layout.is_error(measure)
             yield head, candidate.run.id, measure, layout.shown(measure, value), is_higher, column.images
@@ -128,21 +121,15 @@ def gain(
     decisions on each image (paired: `single_runs.COLUMNS`, of this column), else as if the two had been tested on
     different images (`independent`).
     """
-    sides = [frame.loc[frame["row"] == name, "value"].astype(float).to_numpy() for name in (row, other_row)]
+    sides = [frame.loc[frame["row"] == name, "value"].to_numpy(dtype="float64") for name in (row, other_row)]
     if not all(map(len, sides)):
         return None
     first = frame.iloc[0]
     sign = 1 if first["higher_is_better"] else -1
     difference = sign * float(sides[0].mean() - sides[1].mean())
     if min(map(len, sides)) > 1:
-        if not any(side.std() for side in sides):
-            return Gain(difference)
-        from scipy import stats
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that the runs of one side are equal
-            interval = stats.ttest_ind(*sides, equal_var=False).confidence_interval(1 - alpha)
-        return Gain(difference, *_turn(sign, float(interval.low), float(interval.high)), RUNS)
+        low, high, _ = per_set.welch(sides[0], sides[1], 1 - alpha)
+        return Gain(difference) if math.isnan(low) else Gain(difference, *_turn(sign, low, high), RUNS)
     if first["measure"] != "accuracy" or first["images"] < 1:
         return Gain(difference)
     bounds = _find_paired(paired, row, other_row)

@@ -1,25 +1,28 @@
-"""Selection rules compared on the same runs: scores under each, regret against the oracle, gains from labels.
+"""Selection rules compared on the same runs: scores under each, winners of a search, regret, gains from labels.
 
 Regret is what choosing the epoch without looking at the test images costs (Kalischek et al. 2023, table 1).
+
+The Align-Conflict paper's table 4 has a row per criterion by which hyper-parameters and epochs of a search were chosen:
+the means over methods of all measures of the test set. Nothing but the search itself is trained for it; so the later
+stages of a search began with the best values by the search's own objective, whatever the criterion.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, make_design, names_of
+from biasbed.analysis.columns import Column, make_design, measured_columns, names_of
 from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
 from biasbed.analysis.comparisons.bias_measures import measure_choices
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
-from biasbed.analysis.comparisons.winners import NONE as NO_WINNERS
-from biasbed.analysis.comparisons.winners import Winners, choose_winners
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
@@ -34,7 +37,16 @@ from biasbed.analysis.selection.rules import (
     Rule,
     ValidationAccuracy,
 )
-from biasbed.analysis.selection.select import Rules, Selected, choice_table, known_rule, rule_names, rules_of, select
+from biasbed.analysis.selection.select import (
+    CHOICE_COLUMNS,
+    Rules,
+    Selected,
+    choice_table,
+    known_rule,
+    rule_names,
+    rules_of,
+    select,
+)
 from biasbed.analysis.statistics import bootstrap, friedman
 from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
@@ -49,31 +61,63 @@ COLUMNS = ("rule", "oracle", "labels", "algorithm", "dataset", "mean", "std", "n
 REGRET_COLUMNS = (
     *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
 )
-
-
 LABEL_COLUMNS = (
     *("rule", "oracle", "labels", "algorithm", "dataset", "mean", "baseline"),
     *("difference", "low", "high", "num_runs"),
 )
+WINNER_COLUMNS = ("rule", "oracle", "labels", "algorithm", "cell", "repeat", "dataset", "run_id", "trial")
+CRITERION_COLUMNS = ("rule", "oracle", "labels", "dataset", "num_algorithms")
 OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
 BASELINE = ValidationAccuracy.name  # rule that any validation set allows
 
 
 @dataclass(frozen=True)
+class Winners:
+    """Choices of every rule from a search; empty without a search."""
+
+    each: pd.DataFrame  # WINNER_COLUMNS, settings that the search varied, then all measures of the test sets, as shown
+    settings: tuple[str, ...] = ()  # of these columns
+    measures: tuple[str, ...] = ()
+    digits: Mapping[str, int] = field(default_factory=dict)  # after the point, of the measures that reports print
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """`CRITERION_COLUMNS` and all measures: means over the methods that all rules have, by rule and set.
+
+        Of several repeats a method has its mean. Empty if a method has no value.
+        """
+        names = list(self.measures)
+        if self.each.empty:
+            return pd.DataFrame(columns=[*CRITERION_COLUMNS, *names])
+        keys = ["rule", "oracle", "labels", "dataset"]
+
+        def mean(values: pd.Series[float]) -> float:
+            return float(values.mean(skipna=False))
+
+        of_methods = under_every_rule(self.each).groupby([*keys, "algorithm"], sort=False)[names].agg(mean)
+        by_rule = of_methods.groupby(keys, sort=False)
+        means = by_rule.agg(mean).assign(num_algorithms=by_rule.size()).round(DIGITS).reset_index()
+        return means[[*CRITERION_COLUMNS, *names]]
+
+
+NO_WINNERS = Winners(pd.DataFrame(columns=list(WINNER_COLUMNS)))
+
+
+@dataclass(frozen=True)
 class RuleScores:
-    """Scores of every run under one rule and their table, or why there are none."""
+    """Scores of every run under one rule and their table, or the reason why there are none."""
 
     name: str
-    oracle: bool
-    runs: pd.DataFrame | None  # scores.run_table
-    scores: pd.DataFrame | None  # scores.score_table
-    reduced: pd.DataFrame | None = None  # strict_setting.rescore_without of `runs`
-    choices: pd.DataFrame | None = None  # select.choice_table
+    oracle: bool = False
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.run_table
+    scores: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.score_table
+    reduced: pd.DataFrame = field(default_factory=pd.DataFrame)  # strict_setting.rescore_without of `runs`
+    choices: pd.DataFrame = field(default_factory=pd.DataFrame)  # select.choice_table
     winners: Winners = NO_WINNERS
-    measured: pd.DataFrame | None = None  # bias_measures.measure_choices
-    skipped: str = ""
-    labels: str = ""  # labels that it takes besides the classes of validation images
-    all_labels: str = ""  # `Rule.labels`
+    measured: pd.DataFrame = field(default_factory=pd.DataFrame)  # bias_measures.measure_choices
+    skipped: str = ""  # the reason; the tables are empty then
+    needs: str = ""  # labels that it takes besides the classes of validation images
+    labels: str = ""  # `Rule.labels`
 
 
 def score_every_rule(
@@ -89,40 +133,34 @@ def score_every_rule(
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
     rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
-    are only tested have no other rule.
+    are only tested have no other rule. exempt: (row, column) that can't have a value.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    rules = [chosen]
+    scored = [chosen]
     for name in names:
-        if name and chosen.name not in (name, AsTested.name):
-            rules.append(_try_rule(name, collection, histories, sets, options, exempt, overlaps))
-    return rules
-
-
-def _try_rule(
-    name: str,
-    collection: Collection,
-    histories: Mapping[str, History],
-    sets: Sequence[Column],
-    options: AnalyzeOptions,
-    exempt: Container[tuple[str, str]],
-    overlaps: Overlaps,
-) -> RuleScores:
-    """Return the scores under a rule, or why the runs don't allow it."""
-    runs = published.runs_under(collection, name)
-    try:
-        rules: Rules = {}
-        if not collection.published:
-            rules = rules_of(lambda protocol: known_rule(name, options.n, protocol), collection, sets)
-        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
-        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
-        completeness.check(rule, pools, collection, histories, options)
-        selected = select(rules, pools, sets, collection.protocols)
-    except (UsageError, Failure) as error:
-        # Further lines of the error advise on the rule in use.
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        return RuleScores(name, False, None, None, skipped=reason)
-    return score_rule(rule, selected, runs, sets, collection.protocols, exempt, overlaps)
+        if not name or chosen.name in (name, AsTested.name):
+            continue
+        runs = published.runs_under(collection, name)
+        try:
+            rules: Rules = {}
+            if not collection.published:
+                rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
+            rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+            pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
+            completeness.check(rule, pools, collection, histories, options)
+            selected = select(rules, pools, sets, collection.protocols)
+        except (UsageError, Failure) as error:
+            # Further lines of the error advise on the rule in use.
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+            scored.append(RuleScores(name, skipped=reason))
+            continue
+        of_rule = score_rule(rule, selected, runs, sets, collection.protocols, overlaps)
+        bare = empty(of_rule.scores, exempt)
+        if bare:
+            reason = f"{len(bare)} cell(s) of its score table would be empty"
+            of_rule = RuleScores(rule.name, rule.oracle, skipped=reason)
+        scored.append(of_rule)
+    return scored
 
 
 def score_rule(
@@ -131,29 +169,28 @@ def score_rule(
     runs: Sequence[Run],
     sets: Sequence[Column],
     protocols: Mapping[str, record.Protocol],
-    exempt: Container[tuple[str, str]],
     overlaps: Overlaps = NONE,
 ) -> RuleScores:
-    """Return what a rule has chosen as tables. exempt: (row, column) that can't have a value."""
+    """Return what a rule has chosen as tables."""
     table = run_table(selected.values, runs, sets, protocols)
-    algorithms = list(dict.fromkeys(run.algorithm for run in runs))
-    scores = score_table(table, algorithms, names_of(sets))
-    bare = empty(scores, exempt)
-    if bare:
-        reason = f"{len(bare)} cell(s) of its score table would be empty"
-        return RuleScores(rule.name, rule.oracle, None, None, skipped=reason)
-    choices = choice_table(rule.name, rule.oracle, selected, sets, {run.id: run for run in runs})
-    of_search = choose_winners(choices, rule, selected, sets, protocols)
-    needed = " and ".join(rule.needs)
-    values = measure_choices(selected, sets, protocols)
-    about = {"labels": needed, "all_labels": rule.labels}
-    reduced = rescore_without(table, selected, sets, protocols, overlaps)
-    return RuleScores(rule.name, rule.oracle, table, scores, reduced, choices, of_search, values, **about)
+    choices = choice_table(rule, selected)
+    return RuleScores(
+        name=rule.name,
+        oracle=rule.oracle,
+        runs=table,
+        scores=score_table(table, list(dict.fromkeys(run.algorithm for run in runs)), names_of(sets)),
+        reduced=rescore_without(table, selected, overlaps),
+        choices=choices,
+        winners=choose_winners(choices, rule, selected),
+        measured=measure_choices(selected),
+        needs=" and ".join(rule.needs),
+        labels=rule.labels,
+    )
 
 
 def join_choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """Join what every rule chose, below each other."""
-    return pd.concat([rule.choices for rule in rules if rule.choices is not None], ignore_index=True)
+    return pd.concat([rule.choices for rule in rules if not rule.skipped], ignore_index=True)
 
 
 def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
@@ -163,8 +200,8 @@ def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """
     frames = []
     for rule in rules:
-        if rule.measured is not None and len(rule.measured):
-            frames.append(rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels))
+        if len(rule.measured):
+            frames.append(rule.measured.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels))
     names = ["rule", "oracle", "labels", *MEASURED_COLUMNS]
     if frames:
         return pd.concat(frames, ignore_index=True)[names]
@@ -178,10 +215,10 @@ def block_matrices(
 
     The first mapping has all sets, the second what counts in the strict setting.
     """
-    algorithms = set() if rules[0].scores is None else set(rules[0].scores["algorithm"])
+    algorithms = set(rules[0].scores["algorithm"])
     all_sets, strict = {}, {}
     for rule in rules[1:]:
-        if rule.scores is not None and rule.reduced is not None and set(rule.scores["algorithm"]) == algorithms:
+        if not rule.skipped and set(rule.scores["algorithm"]) == algorithms:
             all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
             strict[rule.name] = block_matrix(mean_matrix(score_table_like(rule.reduced, rule.scores)), sets)
     return all_sets, strict
@@ -194,13 +231,13 @@ def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.Dat
     deviation over runs (n - 1).
     """
     sign = {column.name: 1.0 if column.higher_is_better else -1.0 for column in sets}
-    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and rule.runs is not None), None)
+    oracle = next((rule.runs for rule in rules if rule.name == ORACLE and not rule.skipped), None)
     frames = []
     for rule in rules:
-        if rule.scores is None or rule.runs is None:
+        if rule.skipped:
             frames.append(pd.DataFrame([{"rule": rule.name, "oracle": rule.oracle, "skipped": rule.skipped}]))
             continue
-        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, skipped="")
+        frame = rule.scores.assign(rule=rule.name, oracle=rule.oracle, labels=rule.needs, skipped="")
         if oracle is not None:
             frame = frame.merge(_gaps(rule.runs, oracle, sign), on=["algorithm", "dataset"], how="left")
         frames.append(frame)
@@ -240,9 +277,7 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
     Only algorithms with scores under every rule are there, which published ones rarely have.
     """
     design = make_design(sets)
-    selection = selection[selection["skipped"] == ""]
-    algorithms_by_rule = [set(names) for _, names in selection.groupby("rule")["algorithm"]]
-    selection = selection[selection["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+    selection = under_every_rule(selection[selection["skipped"] == ""])
     has_one_unit = len(set(design.units.values())) == 1
     rows = []
     for rule, of_rule in selection.groupby("rule", sort=False):
@@ -260,6 +295,58 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
 
 
+# --- winners of a search ----------------------------------------------------------------------------------------------
+
+
+def under_every_rule(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the algorithms that all rules have. table: with columns `rule` and `algorithm`."""
+    algorithms_by_rule = [set(names) for _, names in table.groupby("rule")["algorithm"]]
+    return table[table["algorithm"].isin(set.intersection(*algorithms_by_rule))]
+
+
+def choose_winners(choices: pd.DataFrame, rule: Rule, selected: Selected) -> Winners:
+    """Return the trials of searches that a rule chose. choices: `select.choice_table` of `selected`."""
+    if not any(chosen.pool.is_search for chosen in selected.choices):
+        return NO_WINNERS
+    settings = [str(name) for name in choices if name not in CHOICE_COLUMNS]
+    rows = []
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for line, (pool, candidate, shown, protocol, steps) in zip(
+        choices.to_dict("records"), selected.choices, strict=True
+    ):
+        if not pool.is_search:
+            continue
+        values = {}
+        set_name = shown.set_record.name
+        derived = [d.measure for d in protocol.derived if (d.phase, d.name) == ("test", set_name)]
+        of_set = dict.fromkeys((shown.headline, *shown.measures, *derived))
+        for measure, column in measured_columns(shown, of_set, protocol).items():
+            values[measure] = column.scale * candidate.history.mean(column.metric, steps)
+            if column.higher_is_better:
+                digits[measure] = column.digits
+        names |= dict.fromkeys(values)
+        rows.append(line | {"labels": " and ".join(rule.needs), **values})
+    frame = pd.DataFrame(rows).reindex(columns=[*WINNER_COLUMNS, *settings, *names]).round(dict.fromkeys(names, DIGITS))
+    return Winners(frame, tuple(settings), tuple(names), digits)
+
+
+def join_winners(winners: Sequence[Winners]) -> Winners:
+    """Join what all rules chose, below each other."""
+    winners = [of_rule for of_rule in winners if len(of_rule.each)]
+    if not winners:
+        return NO_WINNERS
+    settings: dict[str, None] = {}
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for of_rule in winners:
+        settings |= dict.fromkeys(of_rule.settings)
+        names |= dict.fromkeys(of_rule.measures)
+        digits |= of_rule.digits
+    frame = pd.concat([of_rule.each for of_rule in winners], ignore_index=True)
+    return Winners(frame.reindex(columns=[*WINNER_COLUMNS, *settings, *names]), tuple(settings), tuple(names), digits)
+
+
 # --- gains from labels ------------------------------------------------------------------------------------------------
 
 
@@ -270,15 +357,14 @@ def label_gains(rules: Sequence[RuleScores], sets: Sequence[Column], alpha: floa
     over runs, positive if the rule is better; low, high: its 1 - alpha interval, runs resampled. Empty if no rule takes
     labels of groups, and without the baseline.
     """
-    scored = [rule for rule in rules if rule.runs is not None]
+    scored = [rule for rule in rules if not rule.skipped]
     baseline = next((rule.runs for rule in scored if rule.name == BASELINE), None)
-    if baseline is None or all(GROUP_LABELS not in rule.all_labels for rule in scored):
+    if baseline is None or all(GROUP_LABELS not in rule.labels for rule in scored):
         return pd.DataFrame(columns=list(LABEL_COLUMNS))
     parts = []
-    for rule in sorted(scored, key=lambda rule: _count_labels(rule.all_labels)):
-        assert rule.runs is not None
+    for rule in sorted(scored, key=lambda rule: _count_labels(rule.labels)):
         frame = _gain_intervals(rule.runs, baseline, make_design(sets), alpha, resamples)
-        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.all_labels, baseline=BASELINE))
+        parts.append(frame.assign(rule=rule.name, oracle=rule.oracle, labels=rule.labels, baseline=BASELINE))
     return pd.concat(parts, ignore_index=True)[list(LABEL_COLUMNS)].round(DIGITS)
 
 

@@ -7,7 +7,6 @@ cue conflict. It does not say how many decisions those are: that is the coverage
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ import pandas as pd
 from biasbed import measures, record
 from biasbed.analysis.runs.predictions import cues_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.statistics import exact
+from biasbed.analysis.statistics import exact, per_set
 from biasbed.errors import Failure
 from biasbed.published.shape_bias_figure import MOST
 from biasbed.system.terminal import ProgressBar
@@ -49,9 +48,8 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
             values[str(name)] = of_row.reindex(columns=[record.SHAPE_BIAS, COVERAGE]).astype(float)
         rows += [_row(str(dataset), name, values, reference) for name in algorithms if name in values]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    is_tested = frame["p"].notna()
-    frame.loc[is_tested, "p_holm"] = exact.holm(frame.loc[is_tested, "p"].to_numpy(dtype="float64"))
-    return frame.assign(significant=frame["p_holm"].astype(float) < options.alpha)
+    p_holm = exact.holm(frame["p"].to_numpy(dtype="float64"))
+    return frame.assign(p_holm=p_holm, significant=p_holm < options.alpha)
 
 
 def _row(dataset: str, name: str, values: Mapping[str, pd.DataFrame], reference: str) -> tuple[object, ...]:
@@ -62,20 +60,8 @@ def _row(dataset: str, name: str, values: Mapping[str, pd.DataFrame], reference:
     if reference not in values or name == reference:
         return (*about, reference if reference in values else "", *[math.nan] * 5, False)
     others = values[reference][record.SHAPE_BIAS]
-    return (*about, reference, float(biases.mean() - others.mean()), *_welch(biases, others), math.nan, False)
-
-
-def _welch(values: pd.Series[float], others: pd.Series[float]) -> tuple[float, float, float]:
-    """Return the 95 % interval of the difference, and p; NaN without two runs of each, and if none of them vary."""
-    if min(len(values), len(others)) < 2 or not (values.std() or others.std()):
-        return math.nan, math.nan, math.nan
-    from scipy import stats
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that the runs of one side are equal
-        test = stats.ttest_ind(values, others, equal_var=False)
-        interval = test.confidence_interval(0.95)
-    return float(interval.low), float(interval.high), float(test.pvalue)
+    tested = per_set.welch(biases.to_numpy(), others.to_numpy(), 0.95)
+    return (*about, reference, float(biases.mean() - others.mean()), *tested, math.nan, False)
 
 
 # --- by category ------------------------------------------------------------------------------------------------------

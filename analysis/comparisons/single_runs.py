@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.predictions import answers_of, steps_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.statistics import over_images
+from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.statistics.pairs import pairs
 from biasbed.errors import Failure
@@ -74,7 +73,11 @@ def compare_single_runs(
             of_set, unlike = _compare_pairs(column, rows, answers, options)
             left_out += _list_reasons(column.name, reasons, len(rows)) + unlike
             lines += of_set
-    return ComparedOverImages(_correct(lines, options.alpha), tuple(left_out), images)
+    table = pd.DataFrame(lines).reindex(columns=list(COLUMNS))
+    p_holm = exact.holm(table["p"].to_numpy(dtype="float64"))  # over all McNemar tests of all sets
+    num_tests = int(table["p"].notna().sum())
+    table = table.assign(p_holm=p_holm, num_tests=num_tests, significant=p_holm < options.alpha)
+    return ComparedOverImages(table, tuple(left_out), images)
 
 
 def _rows_of(column: Column, collection: Collection, sets: Sequence[Column]) -> dict[str, tuple[Run, ...]]:
@@ -148,12 +151,3 @@ def _compare_pairs(
             line |= {f"num_runs_{side}": len(rows[name]), f"run_{side}": first.id, f"seed_{side}": first.seed}
         lines.append(line | vars(comparison))
     return lines, unlike
-
-
-def _correct(lines: Sequence[dict[str, object]], alpha: float) -> pd.DataFrame:
-    """Return `COLUMNS`, corrected by Holm over all McNemar tests of all sets."""
-    table = pd.DataFrame(lines).reindex(columns=list(COLUMNS))
-    table["p_holm"] = over_images.holm(table["p"].to_list())
-    table["num_tests"] = int(table["p"].notna().sum())
-    table["significant"] = np.asarray(table["p_holm"].to_numpy(dtype="float64") < alpha)
-    return table

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.columns import Column, blocks, by_set, make_design
+from biasbed.analysis.columns import Column, blocks, make_design
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.scores import block_matrix, mean_matrix, score_table
-from biasbed.analysis.selection.pools import Choice, History
+from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
@@ -50,25 +50,16 @@ def _kind(condition: str) -> str:
     return condition.rpartition("-")[0] or condition
 
 
-def rescore_without(
-    runs: pd.DataFrame,
-    selected: Selected,
-    sets: Sequence[Column],
-    protocols: Mapping[str, record.Protocol],
-    overlaps: Overlaps,
-) -> pd.DataFrame:
+def rescore_without(runs: pd.DataFrame, selected: Selected, overlaps: Overlaps) -> pd.DataFrame:
     """Return the run table with scores over the conditions that are left; rows without such a score are dropped.
 
-    runs: `scores.run_table` of `selected`. protocols: hash -> protocol.
+    runs: `scores.run_table` of `selected`.
     """
-    columns_by_set = by_set(sets)
     rescored: dict[tuple[str, str], float] = {}
-    for pool, choice in selected.choices:
-        column = columns_by_set[pool.cell, choice.set]
+    for _, candidate, column, protocol, steps in selected.choices:
         if column.name in overlaps:
-            candidate = pool.by_run[choice.run]
-            declared = _declare_without(column, protocols[candidate.run.protocol], overlaps[column.name])
-            rescored[choice.run, column.name] = _mean(candidate.history, choice, declared) * column.scale
+            declared = _declare_without(column, protocol, overlaps[column.name])
+            rescored[candidate.run.id, column.name] = _mean(candidate.history, steps, declared) * column.scale
     is_touched = runs["dataset"].isin(list(overlaps))
     places = zip(runs["run_id"], runs["dataset"], strict=True)
     scores = pd.Series([rescored.get(key, math.nan) for key in places], index=runs.index)
@@ -111,7 +102,7 @@ def _declare_without(column: Column, protocol: record.Protocol, kinds: Collectio
     return []
 
 
-def _mean(history: History, choice: Choice, declared: Sequence[record.Derived]) -> float:
+def _mean(history: History, steps: Sequence[int], declared: Sequence[record.Derived]) -> float:
     """Return the mean over the chosen steps of the last derivation; NaN if an input is missing."""
     if not declared:
         return math.nan
@@ -122,7 +113,7 @@ def _mean(history: History, choice: Choice, declared: Sequence[record.Derived]) 
             if name not in derived_names:
                 curves[name] = history.curve(name)
     values = []
-    for step in choice.steps:
+    for step in steps:
         inputs = {name: curve[step] for name, curve in curves.items() if step in curve}
         values.append(derived.values(declared, inputs).get(declared[-1].metric, math.nan))
     return math.fsum(values) / len(values)

@@ -15,10 +15,10 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.columns import Column, by_name
-from biasbed.analysis.runs.image_counts import images_of
 from biasbed.analysis.runs.run import Collection
+from biasbed.analysis.runs.store import images_of
 from biasbed.analysis.selection.pools import History
-from biasbed.analysis.statistics import two_binomials
+from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.friedman import DIGITS
 
 IDENTITY = ("rule", "oracle", "algorithm", "cell", "seed", "dataset", "run_id")
@@ -49,7 +49,10 @@ def grain_table(
         protocol, history = collection.protocol_of(run), histories[run.id]
         validated = _read_scores(protocol, protocol.monitor, history)
         if validated is not None and choice["first_step"] in validated.curve:
-            tested = _read_scores(protocol, _test_score(protocol, column), history)
+            monitor = record.parse_metric(protocol.monitor)
+            # The same score on the column's set, whatever measure is shown of it.
+            score = replace(column.metric, measure=monitor.measure if monitor else "")
+            tested = _read_scores(protocol, str(score), history)
             step = int(choice["first_step"])
             identity = {name: choice[name] for name in IDENTITY}
             rows.append({**identity, **_describe_choice(validated, step), **_describe_test(tested, step)})
@@ -66,7 +69,7 @@ class GroupScores:
 
     def interval(self, step: int) -> tuple[float, float]:
         """Return the interval that the numbers of images leave open."""
-        return two_binomials.interval(self.right[step], self.images)
+        return over_images.score_interval(self.right[step], self.images)
 
 
 def _read_scores(protocol: record.Protocol, metric: str, history: History) -> GroupScores | None:
@@ -86,15 +89,6 @@ def _read_scores(protocol: record.Protocol, metric: str, history: History) -> Gr
     return GroupScores(curve, right, (aligned, conflicting))
 
 
-def _test_score(protocol: record.Protocol, column: Column) -> str:
-    """Return the name of the same score on a column's set, whatever measure is shown of it."""
-    monitor = record.parse_metric(protocol.monitor)
-    measure = ""
-    if monitor:
-        measure = monitor.measure
-    return str(replace(column.metric, measure=measure))
-
-
 def _describe_choice(scores: GroupScores, step: int) -> dict[str, Any]:
     """Return `VALIDATED`: the chosen epoch beside the best one."""
     low, high = scores.interval(step)
@@ -102,7 +96,7 @@ def _describe_choice(scores: GroupScores, step: int) -> dict[str, Any]:
     best_low = scores.interval(best)[0]
     values = (
         *(step, *scores.images, 100 * scores.curve[step], 100 * low, 100 * high),
-        *(100 * two_binomials.grain(scores.right[step], scores.images), 100 / scores.images[1]),
+        *(100 * over_images.grain(scores.right[step], scores.images), 100 / scores.images[1]),
         *(len(scores.curve), best, 100 * scores.curve[best], sum(value >= best_low for value in scores.curve.values())),
     )
     return dict(zip(VALIDATED, values, strict=True))

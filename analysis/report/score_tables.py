@@ -67,7 +67,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
     caption = say("scores", **slots) + groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += say("scores_intervals")
-        if any(column.conditions for column in analysis.sets):
+        if any(column.set_record.conditions for column in analysis.sets):
             caption += say("scores_views")
     if analysis.daggers:
         caption += say("scores_dagger")

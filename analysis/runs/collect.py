@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.analysis.runs import consistency, not_applicable
+from biasbed.analysis.runs import consistency
 from biasbed.analysis.runs.comparable import (
     TESTED,
     cells_of,
@@ -24,7 +24,7 @@ from biasbed.analysis.runs.comparable import (
     split_evidence,
     with_protocols,
 )
-from biasbed.analysis.runs.run import Collection, Run, Scope, distinct, group_runs
+from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
@@ -170,7 +170,7 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     not_finished = _count_unfinished(every, scope, counted)
     counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)
-    left_out, needs_notes = not_applicable.read(store, scope, counted, cells)
+    left_out, needs_notes = _read_unmet_needs(store, scope, counted, cells)
     collection = Collection(
         scope=scope,
         cells=cells,
@@ -193,7 +193,8 @@ def _count_unfinished(every: Sequence[Run], scope: Scope, counted: Sequence[Run]
     counted_ids = distinct(counted, "id")
     statuses: Counter[str] = Counter()
     for run in every:
-        if is_same_study(run, scope) and not run.finished and run.id not in counted_ids:
+        is_of_study = (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
+        if is_of_study and not run.finished and run.id not in counted_ids:
             statuses[run.status] += 1
     return dict(statuses)
 
@@ -222,11 +223,6 @@ def _read_all(store: RunStore, options: AnalyzeOptions) -> tuple[dict[str, Any],
 def _may_be_selected(run: Run, study: str) -> bool:
     """Return True if no trials need be read: a study of trials may contain tested models, but no trainings."""
     return study == "auto" or (run.study == study and run.kind in TRAINED)
-
-
-def is_same_study(run: Run, scope: Scope) -> bool:
-    """Return True if a run belongs to the study of this scope."""
-    return (run.kind, run.suite, run.study) == (scope.kind, scope.suite, scope.study)
 
 
 def _unfinished(every: Sequence[Run], finished: Sequence[Run]) -> list[Run]:
@@ -376,3 +372,36 @@ def select_published_rule(runs: Sequence[Run], rule: str, n: int, protocol: reco
 
 def _counts(statuses: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {status.lower()}" for status, count in sorted(statuses.items()))
+
+
+# --- rows that can't be trained on a cell ----------------------------------------------------------------------------
+
+
+def _read_unmet_needs(
+    store: RunStore, scope: Scope, runs: Sequence[Run], cells: Iterable[TrainedOn]
+) -> tuple[Mapping[tuple[str, str], frozenset[str]], list[str]]:
+    """Return the unmet needs of each (row, cell) without runs, as the study's own run notes them; and notes.
+
+    The server is asked only if some row lacks a cell. A note names each run whose file can't be read.
+    """
+    present = {run.row_and_cell for run in runs}
+    rows = {run.algorithm for run in runs if run.kind not in TESTED}
+    empty = set(itertools.product(rows, (cell.name for cell in cells))) - present
+    needs: dict[tuple[str, str], frozenset[str]] = {}
+    notes = []
+    for run in store.runs("study") if empty else ():
+        tags = run.data.tags
+        if (tags.get(record.SUITE), tags.get(record.STUDY)) == (scope.suite, scope.study):
+            text = store.text(run.info.run_id, record.NOT_APPLICABLE_FILE)
+            try:
+                noted: dict[tuple[str, str], frozenset[str]] = {}
+                for row, missing_by_cell in parse_json(text or "{}").items():
+                    for cell, missing in missing_by_cell.items():
+                        noted[row, cell] = frozenset(missing)
+            except (ValueError, AttributeError, TypeError) as error:
+                notes.append(
+                    f"{record.NOT_APPLICABLE_FILE} of run {run.info.run_id} can't be read: {shown(str(error))}"
+                )
+                continue
+            needs |= {key: missing for key, missing in noted.items() if key in empty}
+    return needs, notes

@@ -137,12 +137,6 @@ def with_protocols(store: RunStore, runs: Sequence[Run]) -> tuple[list[Run], dic
     return [run for run in runs if run.protocol in protocols], protocols, notes
 
 
-def read_protocols(store: RunStore, runs: Sequence[Run]) -> dict[str, record.Protocol]:
-    """Return the protocols of these runs, keyed by hash."""
-    by_hash = group_runs(runs, "protocol")
-    return {digest: read_protocol(store, digest, same) for digest, same in by_hash.items()}
-
-
 def read_protocol(store: RunStore, digest: str, runs: Sequence[Run]) -> record.Protocol:
     """Return the protocol with this hash, from the first of the runs that has it undamaged.
 

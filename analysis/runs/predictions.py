@@ -41,7 +41,21 @@ def answers_of(store: RunStore, run: Run, dataset: str, step: int | None) -> Ima
     Raises Failure with a short reason if there are none: no file of that step, a damaged file, or several labels per
     image.
     """
-    return _answers(_read(store, run, dataset, step, RIGHT))
+    import pyarrow as pa
+
+    table = _read(store, run, dataset, step, RIGHT)
+    keys = [name for name in ("condition", "image") if name in table.column_names]
+    table = table.sort_by([(name, "ascending") for name in keys])
+    if len(table.select(keys).group_by(keys).aggregate([])) < len(table):
+        raise Failure("the stored decisions name an image twice")
+    digest = hashlib.sha256()
+    for name in (*keys, "label"):
+        digest.update("\n".join(table[name].to_pylist()).encode() + b"\0")
+    of_view = None
+    if len(keys) > 1:
+        of_view = photographs(table["image"].to_pylist(), table["condition"].to_pylist())
+    right = np.asarray(pa.chunked_array(table["correct"]).to_numpy(), dtype=bool)
+    return ImageAnswers(digest.hexdigest(), right, of_view)
 
 
 def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> dict[str, tuple[int, int]]:
@@ -64,7 +78,8 @@ def _read(store: RunStore, run: Run, dataset: str, step: int | None, needed: Seq
         if content is None:
             continue
         has_file, table = True, _parse_table(content, needed)
-        if run.kind in TESTED or _step(table) == step:
+        has_step = "epoch" in table.column_names and int(table["epoch"][0].as_py()) == step
+        if run.kind in TESTED or has_step:
             return table
     if has_file:
         raise Failure(f"the decisions of step {step}, which the rule chose, are not kept")
@@ -89,26 +104,3 @@ def _parse_table(content: bytes, needed: Sequence[str]) -> Any:
     if spoilt or not len(table):
         raise Failure(f"the stored decisions are not whole ({', '.join(spoilt) or 'no images'})")
     return table
-
-
-def _step(table: Any) -> int | None:
-    if "epoch" not in table.column_names:
-        return None
-    return int(table["epoch"][0].as_py())
-
-
-def _answers(table: Any) -> ImageAnswers:
-    import pyarrow as pa
-
-    keys = [name for name in ("condition", "image") if name in table.column_names]
-    table = table.sort_by([(name, "ascending") for name in keys])
-    if len(table.select(keys).group_by(keys).aggregate([])) < len(table):
-        raise Failure("the stored decisions name an image twice")
-    digest = hashlib.sha256()
-    for name in (*keys, "label"):
-        digest.update("\n".join(table[name].to_pylist()).encode() + b"\0")
-    of_view = None
-    if len(keys) > 1:
-        of_view = photographs(table["image"].to_pylist(), table["condition"].to_pylist())
-    right = np.asarray(pa.chunked_array(table["correct"]).to_numpy(), dtype=bool)
-    return ImageAnswers(digest.hexdigest(), right, of_view)

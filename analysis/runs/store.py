@@ -5,15 +5,20 @@ Any error of a dead or strange server becomes a `Failure` with one line.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import measures, record
+from biasbed.analysis.runs.run import Run
 from biasbed.system import places
-from biasbed.tracking.run_reader import PAGE, MetricHistory, open_reader, read_pages
+from biasbed.system.strict import parse_json
+from biasbed.tracking.run_reader import MetricHistory, list_experiments, open_reader
 from biasbed.tracking.server import artifact_bytes, artifact_text, database, guarded, writer
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ MANY_VALUES = 30  # values of a tag; each is a join of the database's query, whi
 # The scores of a method's biased classifier, or of the stage that trains it (`Algorithm.predictors`), have this name.
 # Its accuracies on aligned and conflicting validation images are read, and the loss of its stage.
 BIASED = "biased"
+IMAGES = "images"  # replaces `accuracy` in the names of counts of images
 _BIASED = re.compile(rf"{BIASED}/(loss|(aligned|conflicting)_accuracy/[a-z0-9_-]+)")
 
 
@@ -35,6 +41,7 @@ class RunStore:
         self.home = places.home(tracking_uri)
         self.reader = open_reader(tracking_uri)
         self._listings: dict[tuple[str, str], frozenset[str]] = {}  # (run, folder) -> paths in it
+        self._counts: dict[tuple[str, str, str], Mapping[str, int]] = {}  # (protocol, cell, images) -> counts
 
     @functools.cached_property
     def client(self) -> MlflowClient:
@@ -64,8 +71,7 @@ class RunStore:
             return None
         text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in conditions)
         with guarded(self.uri):
-            experiments = read_pages(self.client.search_experiments, max_results=PAGE)
-            ids = [experiment.experiment_id for experiment in experiments]
+            ids = list_experiments(self.client)
             for kind in ("train", "published"):
                 runs = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
                 if runs:
@@ -87,17 +93,32 @@ class RunStore:
         """Return an artifact; None if the run has none of this name. Each folder of folders is listed only once."""
         folder = os.path.dirname(path)
         outer = os.path.dirname(folder)
-        if outer and folder not in self._list(run_id, outer):
+        if outer and (run_id, outer) not in self._listings:
+            with guarded(self.uri):
+                paths = frozenset(artifact.path for artifact in self.client.list_artifacts(run_id, outer))
+            self._listings[run_id, outer] = paths
+        if outer and folder not in self._listings[run_id, outer]:
             return None
         return artifact_bytes(self.uri, run_id, path)
 
-    def _list(self, run_id: str, folder: str) -> frozenset[str]:
-        paths = self._listings.get((run_id, folder))
-        if paths is None:
-            with guarded(self.uri):
-                paths = frozenset(artifact.path for artifact in self.client.list_artifacts(run_id, folder))
-            self._listings[run_id, folder] = paths
-        return paths
+    def image_counts(self, run: Run, protocol: record.Protocol) -> Mapping[str, int]:
+        """Return the numbers of images behind metrics by name; empty if none are stored, or no metric needs them.
+
+        The file, which anybody may have written, is read once for all runs on the same images.
+        """
+        if run.kind == "published":
+            return {}
+        inputs = itertools.chain.from_iterable(derivation.inputs for derivation in protocol.derived)
+        if not any(measures.measure_of(name).of_biases or _is_count(name) for name in inputs):
+            return {}
+        key = run.protocol, run.cell, run.data_fingerprint
+        if key not in self._counts:
+            values = None
+            with contextlib.suppress(ValueError):
+                values = parse_json(self.text(run.id, record.COUNTS_FILE) or "{}")
+            items = values.items() if isinstance(values, dict) else ()
+            self._counts[key] = {k: v for k, v in items if type(v) is int and v >= 0 and _is_count(k)}
+        return self._counts[key]
 
     def histories(self, runs: Sequence[Any]) -> dict[str, MetricHistory]:
         """Return the complete histories of the runs' val and test metrics, keyed by run id."""
@@ -115,3 +136,19 @@ def parameters(run: Any) -> Mapping[str, str]:
     """Return the resolved config of a run, without MLflow's record of the command line."""
     prefix = record.CONFIG_PARAMETER
     return {k.removeprefix(prefix): v for k, v in run.data.params.items() if k.startswith(prefix)}
+
+
+def images_of(metric: str) -> str:
+    """Return the name of the number of images behind an accuracy; empty for other metrics.
+
+    `val/conflicting_accuracy/a_val` gives `val/conflicting_images/a_val`.
+    """
+    name = record.parse_metric(metric)
+    if name is None or not name.measure.endswith("accuracy"):
+        return ""
+    return str(replace(name, measure=name.measure.removesuffix("accuracy") + IMAGES))
+
+
+def _is_count(name: str) -> bool:
+    parsed = record.parse_metric(name)
+    return parsed is not None and parsed.measure.endswith(IMAGES)

@@ -73,19 +73,16 @@ def _errors(
     runs = [run for run in collection.runs if run.algorithm == row]
     pools = pools_of(runs, histories, columns, collection.protocols, collection.evidence)
     of_runs: dict[str, list[Errors]] = defaultdict(list)
-    names = {(column.cell, column.set_record.name): column.name for column in columns if column.name in inputs}
-    for pool, choice in select(rules, pools, columns, collection.protocols).choices:
-        name = names.get((pool.cell, choice.set))
-        if name is not None:
-            errors = {}
-            for metric in inputs[name]:
-                curve = histories[choice.run].curve(metric)
-                errors[metric] = math.fsum(1 - curve[step] for step in choice.steps) / len(choice.steps)
-            of_runs[name].append(errors)
+    for _, candidate, column, _, steps in select(rules, pools, columns, collection.protocols).choices:
+        errors = {}
+        for metric in inputs.get(column.name, ()):
+            curve = candidate.history.curve(metric)
+            errors[metric] = math.fsum(1 - curve[step] for step in steps) / len(steps)
+        of_runs[column.name].append(errors)
     for name in inputs:
         if not of_runs[name]:
             raise Failure(f"{OPTION}={row}: {row} has no value on {name}")
-    return {name: _mean(errors_of_runs) for name, errors_of_runs in of_runs.items()}
+    return {name: _mean(of_runs[name]) for name in inputs}
 
 
 def _mean(of_runs: Sequence[Errors]) -> Errors:

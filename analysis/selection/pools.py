@@ -44,6 +44,11 @@ class History:
         """Return the metric's values by step, sorted. May contain NaN. Empty if the run lacks the metric."""
         return self._curves.get(str(metric), {})
 
+    def mean(self, metric: record.MetricName | str, steps: Sequence[int]) -> float:
+        """Return the metric's mean over the steps; NaN if any of them has no value."""
+        curve = self.curve(metric)
+        return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
+
     def with_curves(self, curves: Mapping[str, Mapping[int, float]]) -> History:
         """Return the history with further curves."""
         history = History(self.run, (), self.is_settled, self.counts)

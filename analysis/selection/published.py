@@ -143,8 +143,8 @@ def _shared(
         if match is None:
             continue
         match = measured_by(match, column.headline, theirs) or match
-        differs_in_classes = bool(column.classes and match.classes) and column.classes != match.classes
-        if _kind(column) != _kind(match) or differs_in_classes:
+        classes = {column.set_record.classes, match.set_record.classes} - {0}
+        if _kind(column) != _kind(match) or len(classes) > 1:
             notes.append(f"{column.name} is not compared: {_described(column)} here, {_described(match)} there")
             continue
         if match.images and column.images != match.images:
@@ -174,8 +174,8 @@ def _described(column: Column) -> str:
     text = column.headline
     if column.unit != measures.FRACTION:
         text += f" in {column.unit}"
-    if column.classes:
-        text += f" of {column.classes} classes"
+    if column.set_record.classes:
+        text += f" of {column.set_record.classes} classes"
     return text
 
 

@@ -59,8 +59,8 @@ class Judgement:
     verdict: str = NOT_JUDGED  # counts if there is no p
 
 
-def card(
-    study: PublishedStudy,
+def cards(
+    studies: Sequence[PublishedStudy],
     rule: str,
     run_table: pd.DataFrame,
     histories: Mapping[str, History],
@@ -73,23 +73,34 @@ def card(
     run_table: the user's runs (`scores.run_table`); histories: of the published runs (`PublishedStudy.translated`);
     tolerance: points; tested: the user's rows that were only tested, whose numbers can't vary. difference: user -
     published; difference_in_std: in standard deviations of the published runs; p: see `judge`; p_holm: with Holm's
-    correction over the cells that have a p.
+    correction over the cells of a study that have a p. Raises Failure if no study has any of the user's algorithms.
     """
-    rows = []
-    columns = {column.name: column for column in study.columns}
-    for (algorithm, dataset), scores in run_table.groupby(["algorithm", "dataset"], sort=False)["score"]:
-        same = [run for run in under(study.by_rule, rule) if run.algorithm == algorithm]
-        theirs = published_side(columns[dataset], same, histories) if dataset in columns else None
-        if theirs is None:
-            continue
-        ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
-        judgement = judge(ours, theirs, tolerance, algorithm in tested)
-        difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
-        in_std = difference / theirs.std if theirs.has_spread else math.nan
-        sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
-        judged = (difference, in_std, judgement.p, math.nan, judgement.judged_by, judgement.verdict)
-        rows.append((study.name, algorithm, dataset, *sides, *judged))
-    return corrected(pd.DataFrame(rows, columns=list(CARD_COLUMNS)), alpha)
+    frames = []
+    for study in studies:
+        rows = []
+        columns = {column.name: column for column in study.columns}
+        for (algorithm, dataset), scores in run_table.groupby(["algorithm", "dataset"], sort=False)["score"]:
+            same = [run for run in under(study.by_rule, rule) if run.algorithm == algorithm]
+            theirs = published_side(columns[dataset], same, histories) if dataset in columns else None
+            if theirs is None:
+                continue
+            ours = Side(float(scores.astype(float).mean()), float(scores.astype(float).std()), len(scores))
+            judgement = judge(ours, theirs, tolerance, algorithm in tested)
+            difference = round(ours.mean - theirs.mean, DIGITS) + 0.0  # no -0.0
+            in_std = difference / theirs.std if theirs.has_spread else math.nan
+            sides = (ours.mean, ours.std, ours.num_runs, theirs.mean, theirs.std, theirs.num_runs, theirs.rounding)
+            judged = (difference, in_std, judgement.p, math.nan, judgement.judged_by, judgement.verdict)
+            rows.append((study.name, algorithm, dataset, *sides, *judged))
+        if rows:
+            frames.append(corrected(pd.DataFrame(rows, columns=list(CARD_COLUMNS)), alpha))
+    if not frames:
+        published = itertools.chain.from_iterable(under(study.by_rule, rule) for study in studies)
+        theirs_there = ", ".join(sorted({run.algorithm for run in published}))
+        mine = ", ".join(sorted(run_table["algorithm"].unique()))
+        raise Failure(
+            f"compare=published: you have {mine}, and published are {theirs_there}: no algorithm is among both"
+        )
+    return pd.concat(frames, ignore_index=True)
 
 
 def published_side(column: Column, runs: Sequence[Run], histories: Mapping[str, History]) -> Side | None:
@@ -137,31 +148,11 @@ def judge(ours: Side, theirs: Side, tolerance: float, is_tested: bool) -> Judgem
 def corrected(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
     """Return the card with Holm's correction over all cells that have a p, and with their verdicts."""
     judged = frame["p"].notna()
-    frame.loc[judged, "p_holm"] = exact.holm(frame.loc[judged, "p"].to_numpy(dtype="float64"))
+    frame["p_holm"] = exact.holm(frame["p"].to_numpy(dtype="float64"))
     frame.loc[judged, "verdict"] = AGREES
     frame.loc[judged & (frame["p"] < alpha), "verdict"] = DOUBTFUL
     frame.loc[judged & (frame["p_holm"] < alpha), "verdict"] = DIFFERS
     return frame.astype({"num_runs": "int64", "published_num_runs": "int64"})
-
-
-def cards(
-    studies: Sequence[PublishedStudy],
-    rule: str,
-    run_table: pd.DataFrame,
-    histories: Mapping[str, History],
-    alpha: float,
-    tolerance: float = 0.0,
-    tested: Collection[str] = (),
-) -> pd.DataFrame:
-    """Return the cards of all studies, concatenated. Raises Failure if no study has any of the user's algorithms."""
-    frames = [card(study, rule, run_table, histories, alpha, tolerance, tested) for study in studies]
-    filled = [frame for frame in frames if len(frame)]
-    if not filled:
-        published = itertools.chain.from_iterable(under(study.by_rule, rule) for study in studies)
-        theirs = ", ".join(sorted({run.algorithm for run in published}))
-        mine = ", ".join(sorted(run_table["algorithm"].unique()))
-        raise Failure(f"compare=published: you have {mine}, and published are {theirs}: no algorithm is among both")
-    return pd.concat(filled, ignore_index=True)
 
 
 def card_sentence(frame: pd.DataFrame, alpha: float) -> str:

@@ -98,8 +98,7 @@ class Rule:
 
         Its unit is that of `monitor` if the rule has such a metric, else the set's.
         """
-        curve = history.curve(getattr(self, "monitor", ""))
-        return math.fsum(curve.get(step, math.nan) for step in steps) / len(steps)
+        return history.mean(getattr(self, "monitor", ""), steps)
 
 
 @dataclass(frozen=True)
@@ -276,7 +275,10 @@ class BestEpochPerRun(Rule):
         curves = {eval_set.name: history.curve(headline(eval_set)) for eval_set in eval_sets}
         common = set.intersection(*map(set, curves.values()))
         tested = [step for step in next(iter(curves.values())) if step in common]
-        values = [_block_values(block, curves, tested) for block in self.blocks]
+        values = []
+        for block in self.blocks:
+            size = len(block) if block[0].higher_is_better else -len(block)
+            values.append([math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in tested])
         return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
 
 
@@ -378,24 +380,13 @@ def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 
 
-def _block_values(
-    block: Sequence[record.SetRecord], curves: Mapping[str, Mapping[int, float]], steps: Sequence[int]
-) -> list[float]:
-    """Return the mean of a block's columns at each of the steps, negated if lower is better."""
-    size = len(block) if block[0].higher_is_better else -len(block)
-    return [math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in steps]
-
-
 def _best_value(curve: Mapping[int, float], higher_is_better: bool) -> float | None:
     """Return the best finite value, negated if lower is better; None without one."""
     sign = 1 if higher_is_better else -1
     return next((sign * curve[step] for step in _best_steps(curve, higher_is_better)), None)
 
 
-def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float | None:
-    """Return the monitor's mean over the steps, negated if lower is better; None if it lacks a value at any."""
-    curve = history.curve(monitor)
-    if not steps or any(step not in curve for step in steps):
-        return None
-    mean = math.fsum(curve[step] for step in steps) / len(steps)
+def _monitored(monitor: str, higher_is_better: bool, history: History, steps: Sequence[int]) -> float:
+    """Return the monitor's mean over the steps, negated if lower is better; NaN if it lacks a value at any."""
+    mean = history.mean(monitor, steps) if steps else math.nan
     return mean if higher_is_better else -mean

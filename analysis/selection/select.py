@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -71,6 +72,16 @@ def rules_of(
     return rules
 
 
+class ChosenRun(NamedTuple):
+    """Run that represents a pool on a column, and the steps at which it counts."""
+
+    pool: Pool
+    candidate: Candidate
+    column: Column
+    protocol: record.Protocol  # of the run
+    steps: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Missing:
     """Lack of a usable value of a run on one column."""
@@ -87,17 +98,17 @@ class Selected:
 
     values: pd.DataFrame  # `SELECTED_COLUMNS`, then each further measure of any set
     missing: tuple[Missing, ...]
-    choices: tuple[tuple[Pool, Choice], ...]
+    choices: tuple[ChosenRun, ...]
 
     @property
     def notes(self) -> list[str]:
         """Notes on pools of which the rule chose only some runs."""
         chosen: dict[tuple[str, str], set[str]] = {}
         pools: dict[tuple[str, str], Pool] = {}
-        for pool, choice in self.choices:
+        for pool, candidate, *_ in self.choices:
             if not pool.is_search:
                 pools[pool.algorithm, pool.cell] = pool
-                chosen.setdefault((pool.algorithm, pool.cell), set()).add(choice.run)
+                chosen.setdefault((pool.algorithm, pool.cell), set()).add(candidate.run.id)
         notes = []
         for key, pool in pools.items():
             if len(chosen[key]) < len(pool.candidates):
@@ -123,7 +134,7 @@ def select(
     measures = list(dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)))
     rows: list[tuple[object, ...]] = []
     missing: list[Missing] = []
-    chosen: list[tuple[Pool, Choice]] = []
+    chosen: list[ChosenRun] = []
     for pool in pools:
         by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         for choice in _choices(rules, pool):
@@ -133,7 +144,7 @@ def select(
             if problem:
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
-            chosen.append((pool, choice))
+            chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
             criterion = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
             values = _values(candidate, column, choice.steps, protocol.monitor, criterion, measures)
             rows.append((choice.run, pool.replicate(candidate.run), pool.cell, column.name, column.headline, *values))
@@ -159,8 +170,8 @@ def _values(
     means = []
     for measure in measures:
         names = summary_metrics(column, measure)
-        means.append(_mean_at(history, next(filter(history.curve, names), names[0]), steps))
-    value, monitored = _mean_at(history, headline(eval_set), steps), _mean_at(history, monitor, steps)
+        means.append(history.mean(next(filter(history.curve, names), names[0]), steps))
+    value, monitored = history.mean(headline(eval_set), steps), history.mean(monitor, steps)
     return (value, min(steps), max(steps), len(steps), monitored, criterion, *means)
 
 
@@ -194,12 +205,6 @@ def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int],
     return ""
 
 
-def _mean_at(history: History, metric: record.MetricName | str, steps: Sequence[int]) -> float:
-    """Return the mean over the steps; NaN if any of them has no value."""
-    curve = history.curve(metric)
-    return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
-
-
 # --- as a file --------------------------------------------------------------------------------------------------------
 
 CHOICE_COLUMNS = (
@@ -208,15 +213,12 @@ CHOICE_COLUMNS = (
 )
 
 
-def choice_table(
-    rule: str, oracle: bool, selected: Selected, columns: Sequence[Column], runs: Mapping[str, Run]
-) -> pd.DataFrame:
+def choice_table(rule: Rule, selected: Selected) -> pd.DataFrame:
     """Return each pool's chosen run and steps by column: `CHOICE_COLUMNS`, then the settings that a search varied."""
-    names = {(column.cell, column.set_record.name): column.name for column in columns}
     rows = []
-    for pool, choice in selected.choices:
-        run, steps = runs[choice.run], choice.steps
-        subject = (rule, oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, names[pool.cell, choice.set])
+    for pool, candidate, column, _, steps in selected.choices:
+        run = candidate.run
+        subject = (rule.name, rule.oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, column.name)
         values = (*subject, run.id, run.name, run.trial, min(steps), max(steps), len(steps))
         rows.append({**dict(zip(CHOICE_COLUMNS, values, strict=True)), **_varied(pool, run)})
     frame = pd.DataFrame(rows)

@@ -1,13 +1,18 @@
-"""Exact null distributions of the paired and unpaired rank tests, with ties, and Holm's correction.
+"""Exact null distributions of the rank tests, with ties, and Holm's correction.
 
 scipy's exact modes assume that no two values are equal. Here each distribution is built value by value from the
-observed ranks, so it is exact with any ties.
+observed ranks, so it is exact with any ties. Friedman's statistic has one by permutation, for designs too small for an
+approximation: if all algorithms are equal, every order of a set's ranks is equally likely. All orders are enumerated
+if they are few, else a seeded sample of them.
 
-Sources: Wilcoxon 1945; Pratt 1959 (zero differences); Mann and Whitney 1947; Holm 1979.
+Sources: Wilcoxon 1945; Pratt 1959 (zero differences); Mann and Whitney 1947; Friedman 1937; Conover 1999, section 5.8;
+Holm 1979.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -15,9 +20,14 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
+RankRows = tuple[tuple[float, ...], ...]  # per set: its ranks, sorted
 
 # Above this many values in both groups the rank-sum distribution is close to normal and slow to build.
 LARGEST_EXACT = 60
+# On fewer sets than this, F's distribution is off by more than a point (docs/calibration.md).
+FEWEST_SETS = 6
+LARGEST_ENUMERATED = 60_000  # orders of ranks
+SAMPLE = 20_000  # orders that are drawn if there are more
 
 
 @dataclass(frozen=True)
@@ -106,13 +116,15 @@ def rank_sum_distribution(doubled: tuple[int, ...], size: int) -> Array:
 
 
 def holm(p: Array) -> Array:
-    """Return Holm's adjusted p-values along the last axis; rejecting those below alpha keeps the family-wise level."""
-    order = np.argsort(p, axis=-1)
-    number = p.shape[-1]
-    stepped = np.take_along_axis(p, order, axis=-1) * np.arange(number, 0, -1)
-    adjusted = np.minimum(1.0, np.maximum.accumulate(stepped, axis=-1)) if number else stepped
-    result: Array = np.empty_like(adjusted)
-    np.put_along_axis(result, order, adjusted, axis=-1)
+    """Return Holm's adjusted p-values along the last axis; rejecting those below alpha keeps the family-wise level.
+
+    NaN is the p of a test that does not exist: it stays NaN, and the family is smaller.
+    """
+    order = np.argsort(p, axis=-1)  # NaN last
+    number = p.shape[-1] - np.isnan(p).sum(axis=-1, keepdims=True)
+    stepped = np.take_along_axis(p, order, axis=-1) * (number - np.arange(p.shape[-1]))
+    result: Array = np.empty_like(p)
+    np.put_along_axis(result, order, np.minimum(1.0, np.maximum.accumulate(stepped, axis=-1)), axis=-1)
     return result
 
 
@@ -126,3 +138,62 @@ def _doubled_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _two_sided(distribution: Array, observed: int) -> float:
     tail = min(distribution[: observed + 1].sum(), distribution[observed:].sum())
     return float(min(1.0, 2 * tail))
+
+
+# --- Friedman's statistic, by permutation -----------------------------------------------------------------------------
+
+
+def friedman_p(ranks: Array) -> float:
+    """Return the share of orders within sets whose rank sums spread at least as far; ranks [sets, algorithms].
+
+    It does not depend on the order of sets and algorithms. A sample includes the observed order, so p is never zero.
+    """
+    rows = tuple(sorted(map(tuple, np.sort(ranks, axis=1).tolist())))
+    return float(_friedman_p(ranks.sum(axis=0)[None], rows)[0])
+
+
+def agreement_p(ranks: Array) -> float:
+    """Return the probability that all sets order equal algorithms alike, with the ties of the first set.
+
+    Each further set must hit the same of k!/(t! ...) orders; ranks [sets, algorithms].
+    """
+    _, ties = np.unique(ranks[0], return_counts=True)
+    orders = math.factorial(ranks.shape[1]) / math.prod(math.factorial(number) for number in ties.tolist())
+    return float(orders ** (1 - len(ranks)))
+
+
+def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
+    """Return `friedman_p` of many tables at once, from mean ranks (tables x algorithms) without ties."""
+    ranks = tuple(range(1, mean_ranks.shape[1] + 1))
+    return _friedman_p(mean_ranks * num_sets, (ranks,) * num_sets)
+
+
+def _friedman_p(sums: Array, rows: RankRows) -> Array:
+    """Return the p-value of each row of rank sums [n, k]."""
+    is_exact = math.factorial(len(rows[0])) ** (len(rows) - 1) <= LARGEST_ENUMERATED
+    null = _friedman_null(rows, is_exact)
+    as_far = len(null) - np.searchsorted(null, _spread(sums) - 1e-9)
+    result: Array = as_far / len(null) if is_exact else (1 + as_far) / (1 + len(null))
+    return result
+
+
+@lru_cache(maxsize=64)  # most variants of a comparison have the same ties; at most half a megabyte each
+def _friedman_null(rows: RankRows, is_exact: bool) -> Array:
+    """Return the sorted spreads of rank sums of equal algorithms, over all orders within sets or a sample of them."""
+    ranks = np.array(rows, dtype="float64")
+    num_sets, k = ranks.shape
+    if is_exact:
+        sums = ranks[:1]
+        for row in ranks[1:]:
+            orders = np.array(list(itertools.permutations(row)))
+            sums = (sums[:, None] + orders[None]).reshape(-1, k)
+    else:
+        generator = np.random.default_rng(0)
+        sums = generator.permuted(np.broadcast_to(ranks, (SAMPLE, num_sets, k)), axis=2).sum(axis=1)
+    return np.sort(_spread(sums))
+
+
+def _spread(sums: Array) -> Array:
+    """Return the sum of squared deviations of the rank sums [n, k], which is monotonic in chi-square and in F."""
+    spread: Array = ((sums - sums.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    return spread

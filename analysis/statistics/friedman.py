@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, permutation, power
+from biasbed.analysis.statistics import exact, power
 from biasbed.errors import Failure, listed
 
 ALL_SETS = "all"  # every set that all algorithms can be tested on
@@ -167,6 +167,12 @@ def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
     return (scores[a] - scores[b]).round(DIGITS).to_numpy(dtype="float64")
 
 
+def count_wins(differences: exact.Array) -> tuple[int, int, int]:
+    """Return the numbers of wins, losses and ties."""
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    return wins, losses, len(differences) - wins - losses
+
+
 def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
     """Rank the algorithms within each set: 1 = best, equal scores share their mean rank."""
     oriented = orient(scores, lower_is_better).to_numpy(dtype="float64")
@@ -184,7 +190,7 @@ def ranks_of(scores: exact.Array) -> exact.Array:
 def friedman(ranks: exact.Array) -> Friedman:
     """Run Friedman's test with Iman and Davenport's correction on ranks (sets x algorithms, at least three).
 
-    On fewer than `permutation.FEWEST_SETS` sets the p-value is computed by permutation as well.
+    On fewer than `exact.FEWEST_SETS` sets the p-value is computed by permutation as well.
     """
     from scipy import stats
 
@@ -208,9 +214,9 @@ def friedman(ranks: exact.Array) -> Friedman:
         f=f,
         f_dof=dof,
         f_p=float(stats.f.sf(f, *dof)),
-        permutation_p=permutation.friedman_p(ranks) if n < permutation.FEWEST_SETS else None,
+        permutation_p=exact.friedman_p(ranks) if n < exact.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
-        agreement_p=permutation.agreement_p(ranks),
+        agreement_p=exact.agreement_p(ranks),
     )
 
 
@@ -233,10 +239,8 @@ def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pa
         raise Failure(f"this comparison is for two algorithms, not {scores.shape[1]}")
     a, b = scores.columns
     differences = difference(orient(scores, lower_is_better), a, b)
-    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
-    test = exact.wilcoxon(differences)
-    counts = (wins, losses, len(differences) - wins - losses)
-    return PairTest(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(wins, losses))
+    counts, test = count_wins(differences), exact.wilcoxon(differences)
+    return PairTest(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(*counts[:2]))
 
 
 def compare(

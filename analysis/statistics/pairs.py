@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact
-from biasbed.analysis.statistics.friedman import check_scores, difference
+from biasbed.analysis.statistics.friedman import check_scores, count_wins, difference
 from biasbed.errors import Failure, listed
 
 Pairs = tuple[tuple[str, str], ...]
@@ -56,13 +56,12 @@ def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFr
     rows = []
     for a, b in family:
         d = difference(scores, a, b)
-        wins, losses = int((d > 0).sum()), int((d < 0).sum())
-        test = exact.wilcoxon(d)
-        counts = (len(d), wins, losses, len(d) - wins - losses)
-        rows.append((a, b, *counts, test.plus, test.minus, test.p, math.nan, exact.sign_test(wins, losses), math.nan))
+        counts, test = count_wins(d), exact.wilcoxon(d)
+        p_values = (test.p, math.nan, exact.sign_test(*counts[:2]), math.nan)
+        rows.append((a, b, len(d), *counts, test.plus, test.minus, *p_values))
     frame = pd.DataFrame(rows, columns=list(TEST_COLUMNS[:-2]))
-    frame["p_holm"] = exact.holm(frame["p"].to_numpy(dtype="float64"))
-    frame["sign_p_holm"] = exact.holm(frame["sign_p"].to_numpy(dtype="float64"))
+    for name in ("p", "sign_p"):
+        frame[f"{name}_holm"] = exact.holm(frame[name].to_numpy(dtype="float64"))
     frame["num_tests"] = len(family)
     frame["smallest_p"] = min(1.0, 2.0 ** (1 - len(scores)) * len(family))
     return frame
@@ -75,16 +74,13 @@ def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> p
     rows = []
     for a, b in pairs(tuple(scores.columns), control):
         d = difference(scores, a, b)
-        wins, losses = int((d > 0).sum()), int((d < 0).sum())
         shift = hodges_lehmann(d, alpha)
-        counts = (len(d), wins, losses, len(d) - wins - losses)
-        size = (float(d.mean()), float(np.median(d)), shift.estimate, shift.low, shift.high)
-        rows.append((a, b, *counts, *size, rank_biserial(d)))
+        size = (float(d.mean()), float(np.median(d)), *shift)
+        rows.append((a, b, len(d), *count_wins(d), *size, rank_biserial(d)))
     return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(NamedTuple):
     """Estimate of the centre of the differences with its interval, infinite if N is too small for the level."""
 
     estimate: float

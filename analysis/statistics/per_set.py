@@ -1,4 +1,4 @@
-"""Tests on single evaluation sets: Kruskal-Wallis and Mann-Whitney over runs, which are independent trainings.
+"""Tests on single evaluation sets: Kruskal-Wallis, Mann-Whitney and Welch over runs, which are independent trainings.
 
 Their results hold for the one set only; the tests over sets generalise to other sets.
 
@@ -8,6 +8,7 @@ Sources: Kruskal and Wallis 1952; Mann and Whitney 1947; Holm 1979.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from functools import cache
 
@@ -39,17 +40,30 @@ def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tu
     p-value `p` decides, which is never below 1 / (PERMUTATIONS + 1).
     """
     datasets = [str(name) for name in next(iter(runs.values()))]
-    omnibus = pd.DataFrame([_kruskal(runs, dataset) for dataset in datasets], columns=list(SET_COLUMNS[:-3]))
-    tested = omnibus["p"].notna().to_numpy()
-    corrected = np.full(len(omnibus), math.nan)
-    corrected[tested] = exact.holm(omnibus["p"].to_numpy(dtype="float64")[tested])
-    omnibus["p_holm"] = corrected
-    omnibus["significant"] = corrected < alpha
-    omnibus["skipped"] = [_why_not(runs, dataset) for dataset in datasets]
+    samples = {dataset: _samples(runs, dataset) for dataset in datasets}
+    reasons = {dataset: _why_not(samples[dataset], len(runs)) for dataset in datasets}
+    rows = [_kruskal(dataset, samples[dataset], bool(reasons[dataset])) for dataset in datasets]
+    omnibus = pd.DataFrame(rows, columns=list(SET_COLUMNS[:-3]))
+    corrected = exact.holm(omnibus["p"].to_numpy(dtype="float64"))
+    omnibus = omnibus.assign(p_holm=corrected, significant=corrected < alpha, skipped=list(reasons.values()))
     pairs: list[tuple[object, ...]] = []
     for dataset, is_significant in zip(datasets, omnibus["significant"].tolist(), strict=True):
-        pairs += _pair_rows(runs, dataset, alpha, family, is_significant)
-    return omnibus.reindex(columns=list(SET_COLUMNS)), pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
+        if not reasons[dataset]:
+            pairs += _pair_rows(dataset, samples[dataset], alpha, family, is_significant)
+    return omnibus, pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
+
+
+def welch(a: Array, b: Array, level: float) -> tuple[float, float, float]:
+    """Return Welch's interval of the difference of two means, and p; NaN for fewer than two runs, and if none vary."""
+    if min(len(a), len(b)) < 2 or not (a.std() or b.std()):
+        return math.nan, math.nan, math.nan
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the runs of one side are equal
+        test = stats.ttest_ind(a, b, equal_var=False)
+        interval = test.confidence_interval(level)
+    return float(interval.low), float(interval.high), float(test.pvalue)
 
 
 def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:
@@ -58,27 +72,25 @@ def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]
     return {name: values for name, values in samples.items() if len(values)}
 
 
-def _why_not(runs: Mapping[str, pd.DataFrame], dataset: str) -> str:
-    """Return the reason why there is no test on a set; empty if there is one."""
-    samples = _samples(runs, dataset)
+def _why_not(samples: Mapping[str, Array], num_rows: int) -> str:
+    """Return the reason why there is no test on a set; empty if there is one. num_rows: with and without samples."""
     single = [name for name, values in samples.items() if len(values) < 2]
     if len(samples) < 2:
-        return "there is one algorithm" if len(runs) == 1 else "fewer than two algorithms have runs"
+        return "there is one algorithm" if num_rows == 1 else "fewer than two algorithms have runs"
     if single:
         return f"fewer than two runs: {', '.join(single)}"
     return "all runs have the same score" if np.ptp(np.concatenate(list(samples.values()))) == 0 else ""
 
 
-def _kruskal(runs: Mapping[str, pd.DataFrame], dataset: str) -> tuple[str, int, int, float, float, float]:
+def _kruskal(dataset: str, samples: Mapping[str, Array], is_skipped: bool) -> tuple[str, int, int, float, float, float]:
     """Return a set's first `SET_COLUMNS`: sizes, H, and its p by permutation and by chi-square.
 
     If three runs each of three methods don't overlap, chi-square gives 0.027; the exact probability is 0.0036.
     """
     from scipy import stats
 
-    samples = _samples(runs, dataset)
     size = (dataset, len(samples), sum(map(len, samples.values())))
-    if _why_not(runs, dataset):
+    if is_skipped:
         return (*size, math.nan, math.nan, math.nan)
     ranks = stats.rankdata(np.concatenate(list(samples.values())))
     sizes = tuple(map(len, samples.values()))
@@ -105,13 +117,10 @@ def _between(ranks: Array, sizes: tuple[int, ...]) -> Array:
 
 
 def _pair_rows(
-    runs: Mapping[str, pd.DataFrame], dataset: str, alpha: float, family: Pairs, allowed: bool
+    dataset: str, samples: Mapping[str, Array], alpha: float, family: Pairs, allowed: bool
 ) -> list[tuple[object, ...]]:
-    """Return the Mann-Whitney tests of one set; none if its omnibus test was skipped."""
-    samples = _samples(runs, dataset)
+    """Return the Mann-Whitney tests of one set. allowed: the omnibus test is significant."""
     family = tuple(pair for pair in family if set(pair) <= set(samples))
-    if _why_not(runs, dataset) or not family:
-        return []
     p = np.array([exact.rank_sum(samples[a], samples[b]) for a, b in family])
     rows: list[tuple[object, ...]] = []
     for (a, b), raw, corrected in zip(family, p.tolist(), exact.holm(p).tolist(), strict=True):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, permutation, power
+from biasbed.analysis.statistics import exact, power
 from biasbed.analysis.statistics.exact import Array
 
 SEED = 0
@@ -168,8 +168,8 @@ def _omnibus(tables: Array, alpha: float) -> BoolArray:
 
 def omnibus_p(mean_ranks: Array, num_sets: int) -> Array:
     """Return p of the omnibus test from untied mean ranks (simulations x algorithms); by permutation on few sets."""
-    if num_sets < permutation.FEWEST_SETS:
-        return permutation.untied_friedman_p(mean_ranks, num_sets)
+    if num_sets < exact.FEWEST_SETS:
+        return exact.untied_friedman_p(mean_ranks, num_sets)
     return iman_davenport_p(mean_ranks, num_sets)
 
 

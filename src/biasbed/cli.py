@@ -83,7 +83,7 @@ def import_runs(options: ImportOptions) -> None:
     from biasbed.tracking.server import resolve_uri
 
     if options.source.endswith(".zip"):
-        from biasbed.tracking.import_runs import import_archive
+        from biasbed.tracking.transfer import import_archive
 
         import_archive(options.source)
     elif options.source not in published.names() and (options.is_path or Path(options.source).exists()):
@@ -157,7 +157,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         *("biasbed.analysis:analyze", "biasbed.analysis.options:AnalyzeOptions"),
     ),
     "export": EntryPoint(
-        "tracked runs as one file", *("biasbed.tracking.export_runs:export", "biasbed.options:ExportOptions")
+        "tracked runs as one file", *("biasbed.tracking.transfer:export", "biasbed.options:ExportOptions")
     ),
     "import": EntryPoint(
         "published results, or a file of runs, as tracked runs",

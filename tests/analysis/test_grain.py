@@ -14,9 +14,9 @@ from biasbed.analysis import load
 from biasbed.analysis.comparisons.rule_comparison import OVER_METHODS
 from biasbed.analysis.report import data_files, html
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.image_counts import images_of
+from biasbed.analysis.runs.store import images_of
 from biasbed.analysis.selection.rules import GROUP_LABELS
-from biasbed.analysis.statistics import two_binomials
+from biasbed.analysis.statistics import over_images
 from helpers import biased_runs
 from helpers.toy_runs import Recorder
 
@@ -53,7 +53,7 @@ def test_a_row_has_what_follows_from_the_run_s_counts(analysis: Analysis) -> Non
     assert (row["step"], row["best_step"], row["epochs"]) == (step, step, biased_runs.EPOCHS)
     assert (row["aligned_images"], row["conflicting_images"]) == (500, 6)
     assert row["score"] == pytest.approx(100 * scores[step])
-    low, high = two_binomials.interval(right, (500, 6))
+    low, high = over_images.score_interval(right, (500, 6))
     assert (row["low"], row["high"]) == pytest.approx((100 * low, 100 * high))
     assert row["epochs_within"] == sum(score >= low for score in scores)
     assert row["image_conflicting"] == pytest.approx(16.7, abs=0.05)  # as of Waterbirds at 0.5 %

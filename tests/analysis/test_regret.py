@@ -150,7 +150,7 @@ def under(name: str, labels: str, scores: dict[tuple[str, str], list[float]]) ->
         for seed, value in enumerate(values)
     ]
     runs = pd.DataFrame(rows, columns=["algorithm", "dataset", "replicate", "run_id", "cell", "score"])
-    return rule_comparison.RuleScores(name, False, runs, None, all_labels=labels)
+    return rule_comparison.RuleScores(name, runs=runs, labels=labels)
 
 
 COLUMNS = [Column(name, make_protocol((name,)).sets[0], cell=name) for name in ("hard", "easy")]

@@ -15,7 +15,7 @@ from torch.distributed import DistBackendError
 
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.errors import Failure
-from biasbed.tracking.endings import ends_run
+from biasbed.tracking.tracker import ends_run
 from helpers import children
 from helpers.commands import run_command
 from helpers.runs import assert_equal, history, run_folders, weights

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.options import ExportOptions
-from biasbed.tracking.export_runs import export
+from biasbed.tracking.transfer import export
 from helpers.toy_runs import Recorder
 
 

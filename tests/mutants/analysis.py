@@ -76,7 +76,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/selection/select.py",
+        f"{ANALYSIS}/selection/pools.py",
         "analysis/selection/test_rules.py",
         (
             "selection: the mean over the epochs tested",
@@ -172,8 +172,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "holm: bonferroni",
-            "np.arange(number, 0, -1)",
-            "np.full(number, number)",
+            "(number - np.arange(p.shape[-1]))",
+            "number",
             "not Holm's steps",
             "::test_holm_by_hand",
         ),
@@ -243,7 +243,7 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "aggregate: the views of a photograph as images of their own",
-            "images = max(column.conditions.values(), default=column.images)",
+            "images = max(column.set_record.conditions.values(), default=column.images)",
             "images = column.images",
             "intervals too short",
             "analysis/test_single_runs.py::test_intervals_of_accuracies_take_the_views_of_a_photograph_for_one",

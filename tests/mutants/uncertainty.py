@@ -140,7 +140,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/statistics/permutation.py",
+        f"{ANALYSIS}/statistics/exact.py",
         "analysis/statistics/test_permutation.py",
         (
             "permutation: a sample without the observed order",

@@ -11,7 +11,7 @@ from biasbed import cli, record
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
 from biasbed.tracking import folder as run_folder
-from biasbed.tracking import import_runs
+from biasbed.tracking import transfer
 from biasbed.tracking.folder import RunFolder
 from helpers.runs import all_runs
 
@@ -104,5 +104,5 @@ def test_every_import_that_was_cut_short_is_deleted(tracking: str) -> None:
     client = MlflowClient(tracking)
     whole, cut = (client.create_run("0", n, tags={record.ORIGIN_RUN: "a" * 32}).info.run_id for n in (1, 2))
     client.set_terminated(whole)
-    assert import_runs._find_origin(tracking, "a" * 32) == whole
+    assert transfer._find_origin(tracking, "a" * 32) == whole
     assert [run.info.run_id for run in all_runs(tracking)] == [whole] != [cut]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from biasbed import record
-from biasbed.tracking import claims, ownership
+from biasbed.tracking import ownership
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.ownership import SentElsewhere
 from biasbed.tracking.tracker import Tracker
@@ -248,7 +248,7 @@ def made(uri: str, monkeypatch: pytest.MonkeyPatch, time: float, who: str = ELSE
     with monkeypatch.context() as patch:
         patch.setattr(ownership, "signature", lambda: who)
         patch.setattr(ownership.time, "time", lambda: time)
-        tags = {record.ORIGIN_RUN: "a" * 32, **claims.new_claim()}
+        tags = {record.ORIGIN_RUN: "a" * 32, ownership.IMPORTING: ownership.new_tag("secret")}
     return str(MlflowClient(uri).create_run("0", tags=tags).info.run_id)
 
 
@@ -259,19 +259,19 @@ def test_the_first_claim_stays_and_a_live_import_is_never_deleted(
 
     now = time.time()
     theirs, ours = made(tracking, monkeypatch, now - 5), made(tracking, monkeypatch, now, ownership.signature())
-    assert claims.ended(tracking, origin_run="b" * 32) == []
-    rival = claims.first_rival(tracking, ours, origin_run="a" * 32)
+    assert ownership.ended(tracking, origin_run="b" * 32) == []
+    rival = ownership.first_rival(tracking, ours, origin_run="a" * 32)
     assert rival is not None
     assert rival.info.run_id == theirs
     assert [run.info.run_id for run in all_runs(tracking)] == [theirs]
-    assert claims.ended(tracking, origin_run="a" * 32) == []
+    assert ownership.ended(tracking, origin_run="a" * 32) == []
     assert [run.info.run_id for run in all_runs(tracking)] == [theirs]
 
 
 def test_an_import_that_is_gone_makes_room(tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    made(tracking, monkeypatch, time.time() - 2 * claims.STALE)
+    made(tracking, monkeypatch, time.time() - 2 * ownership.STALE)
     made(tracking, monkeypatch, time.time(), " ".join([*ownership.signature().split()[:3], "1"]))  # its process ended
-    assert claims.ended(tracking, origin_run="a" * 32) == []
+    assert ownership.ended(tracking, origin_run="a" * 32) == []
     assert all_runs(tracking) == []

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 
 from biasbed import record
 from biasbed.tracking import mlflow_private, run_reader
-from biasbed.tracking.run_reader import ClientReader, DatabaseReader, StoredRun, find_runs, open_reader
+from biasbed.tracking.mlflow_private import StoredRun
+from biasbed.tracking.run_reader import ClientReader, DatabaseReader, find_runs, open_reader
 
 
 @pytest.fixture

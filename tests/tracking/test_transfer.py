@@ -12,9 +12,9 @@ import pytest
 from biasbed import cli, record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
-from biasbed.tracking import import_runs
+from biasbed.tracking import transfer
 from biasbed.tracking.archive import Archive
-from biasbed.tracking.export_runs import export
+from biasbed.tracking.transfer import export
 from helpers.archives import rich_run, zipped
 from helpers.runs import all_runs
 from helpers.toy_runs import THREE, Recorder, fill
@@ -67,7 +67,7 @@ def test_checkpoints_come_along_when_asked_for(recorder: Recorder, move: Callabl
     run_id = rich_run(recorder)
     file = zipped(recorder, run=(run_id,), checkpoints=True)
     there = move("other")
-    import_runs.import_archive(str(file))
+    transfer.import_archive(str(file))
     (run,) = all_runs(there)
     assert "checkpoints" in told(there, run.info.run_id)["artifacts"]
 
@@ -80,7 +80,7 @@ def test_a_study_is_analysed_alike_where_it_was_imported(recorder: Recorder, mov
     recorder.train("erm", 8)
     file = zipped(recorder, study="mine")
     there = move("other")
-    assert import_runs.import_archive(str(file)) == 7
+    assert transfer.import_archive(str(file)) == 7
     (parent,) = all_runs(there, kind="study")
     children = all_runs(there, kind="train")
     assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parent.info.run_id}
@@ -99,16 +99,16 @@ def scores_of(uri: str) -> pd.DataFrame:
 def test_the_original_and_a_file_of_an_import_are_known(recorder: Recorder, move: Callable[[str], str]) -> None:
     run_id = recorder.train("erm")
     file = zipped(recorder, run_id)
-    assert import_runs.import_archive(str(file)) == 0
+    assert transfer.import_archive(str(file)) == 0
     there = move("other")
-    import_runs.import_archive(str(file))
+    transfer.import_archive(str(file))
     (run,) = all_runs(there)
     again = zipped(recorder, run.info.run_id)
     with Archive(again) as opened:
         assert (opened.runs[0].run_id, opened.runs[0].server) == (run_id, recorder.uri)
-    assert import_runs.import_archive(str(again)) == 0
+    assert transfer.import_archive(str(again)) == 0
     move("third")
-    assert import_runs.import_archive(str(again)) == 1
+    assert transfer.import_archive(str(again)) == 1
 
 
 def test_an_import_that_was_cut_short_is_made_anew(
@@ -120,7 +120,7 @@ def test_an_import_that_was_cut_short_is_made_anew(
         patch.setattr(Archive, "unpack", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli.main(["import", "--source", str(file)]) == 130
     assert all_runs(there) == [], "the interrupted run is deleted at once"
-    assert import_runs.import_archive(str(file)) == 2
+    assert transfer.import_archive(str(file)) == 2
     assert sorted(run.data.tags[record.SEED] for run in all_runs(there, kind="train")) == ["0", "1"]
 
 

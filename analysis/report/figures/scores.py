@@ -83,8 +83,8 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
 
 def _chance(column: Column) -> float:
     """Return the score of guessing; 0 if it is not known, as for a derived value."""
-    if column.classes:
-        return column.chance * column.scale
+    if column.set_record.classes:
+        return column.set_record.chance * column.scale
     return 0.0
 
 

@@ -20,10 +20,9 @@ from biasbed.errors import Failure
 from biasbed.system import code
 from biasbed.system.code_hash import code_hash
 from biasbed.system.files import write_whole
-from biasbed.tracking.endings import ends_run
 from biasbed.tracking.folder import RunFolder, folder_for, home
 from biasbed.tracking.launched_run import take_run_id
-from biasbed.tracking.tracker import Tracker
+from biasbed.tracking.tracker import Tracker, ends_run
 
 if TYPE_CHECKING:
     from biasbed.compute.distributed import Group

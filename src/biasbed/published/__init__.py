@@ -8,7 +8,6 @@ DomainBed's own code are read here too (sweeps.py, sweep_runs.py).
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
@@ -66,7 +65,7 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
 
 def _clear_unfinished(server: str, source: Paper) -> set[str]:
     """Delete unfinished runs of an interrupted import and return the run keys of the others."""
-    from biasbed.tracking.claims import ended
+    from biasbed.tracking.ownership import ended
 
     runs = ended(server, kind="published", study=source.study)
     return {run.data.tags.get(record.RUN_KEY, "") for run in runs}
@@ -76,21 +75,15 @@ def _log(server: str, experiment: str, source: Paper, run: PublishedRun) -> bool
     """Make a run; return False if another command has made it, or is making it."""
     from mlflow.entities import Metric
 
-    from biasbed.tracking.claims import first_rival, new_claim, release
-    from biasbed.tracking.server import whole_or_deleted, writer
+    from biasbed.tracking.ownership import make_run
+    from biasbed.tracking.server import writer
 
-    client, tags = writer(server), source.tags(run)
-    created: Any = client.create_run(experiment, tags={**tags, **new_claim()}, run_name=run.name)
-    run_id, same = created.info.run_id, {"study": source.study, "run_key": tags[record.RUN_KEY]}
-    with whole_or_deleted(client, run_id):
-        if first_rival(server, run_id, **same) is not None:
-            return False
+    def fill(run_id: str) -> None:
         now = int(time.time() * 1000)
         metrics = [Metric(name, value, now, 0) for name, value in run.metrics(source.protocol).items()]
-        client.log_batch(run_id, metrics=metrics)
-        client.log_text(run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
-        if first_rival(server, run_id, **same) is not None:
-            return False
-        client.set_terminated(run_id, "FINISHED")
-    release(server, run_id)
-    return True
+        writer(server).log_batch(run_id, metrics=metrics)
+        writer(server).log_text(run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
+
+    tags = source.tags(run)
+    origin = {"study": source.study, "run_key": tags[record.RUN_KEY]}
+    return make_run(server, experiment, run.name, tags, origin, fill)[1] is None

@@ -35,7 +35,7 @@ def import_sweep(source: str, study: str = "auto") -> int:
     study: of the trials; auto: `sweep_` and the source's name. Each study that is named has runs of its own. Raises
     UsageError, before anything is imported, if the source is not a complete sweep, Failure if the server fails.
     """
-    from biasbed.tracking.import_runs import import_archive
+    from biasbed.tracking.transfer import import_archive
 
     path = Path(source).expanduser()
     if not path.exists():

@@ -21,7 +21,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -197,7 +197,7 @@ class Archive:
                     pass
         except _DAMAGED as error:
             self.zip.close()
-            raise UsageError(f"{path} is damaged ({_one_line(error)}): copy or export it again") from None
+            raise self._damaged(_one_line(error)) from None
         except BaseException:
             self.zip.close()
             raise
@@ -210,7 +210,10 @@ class Archive:
                 rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
                 next(rows, None)
                 for number, row in enumerate(rows, start=2):
-                    yield _metric_row(row, number)
+                    if number > MOST_METRICS:
+                        raise ValueError(f"it has more than {MOST_METRICS:,} lines")
+                    metric, step, time, value = row
+                    yield _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
         except (ValueError, csv.Error) as error:
             where = f"the metrics of run {run_id} can't be read: line {number}"
             raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
@@ -236,6 +239,9 @@ class Archive:
 
     # --- checks ------------------------------------------------------------------------------------------------------
 
+    def _damaged(self, reason: str) -> UsageError:
+        return UsageError(f"{self.path} is damaged ({reason}): copy or export it again")
+
     def _checked(self) -> ArchiveManifest:
         members = self.zip.infolist()
         sizes = {member.filename: member.file_size for member in members}
@@ -244,29 +250,25 @@ class Archive:
         unsafe = [name for name in sizes if not _is_safe(name)]
         if unsafe:
             raise UsageError(f"{self.path} holds the unsafe name {unsafe[0][:200]!r}: it is not unpacked")
-        self._refuse_conflicts(sizes)
+        folders: set[str] = set()
+        for name in sizes:
+            folders.update(map(str, PurePosixPath(name).parents))
+        both = sorted(folders & set(sizes))
+        if both:
+            raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
         manifest = self._manifest(sizes)
         required = {f"runs/{run_id}/{RUN}" for run_id in manifest.runs}
         required |= {f"runs/{run_id}/{METRICS}" for run_id in manifest.runs}
         if len(sizes) != len(members) or set(sizes) != {MANIFEST, *manifest.files} or not required <= set(sizes):
-            raise UsageError(f"{self.path} is damaged (other files than its manifest says): copy or export it again")
+            raise self._damaged("other files than its manifest says")
         for name, archived in manifest.files.items():
             with self.zip.open(name) as file:
                 digest = hashlib.sha256()
                 while block := file.read(BLOCK):
                     digest.update(block)
             if (digest.hexdigest(), sizes[name]) != (archived.sha256, archived.bytes):
-                raise UsageError(f"{self.path} is damaged (checksum of {name}): copy or export it again")
+                raise self._damaged(f"checksum of {name}")
         return manifest
-
-    def _refuse_conflicts(self, names: Iterable[str]) -> None:
-        """Raise UsageError if a name belongs to a file and to a folder."""
-        folders: set[str] = set()
-        for name in names:
-            folders.update(map(str, PurePosixPath(name).parents))
-        both = sorted(folders & set(names))
-        if both:
-            raise UsageError(f"{self.path} holds a file and a folder of the name {both[0][:200]!r}: it is not unpacked")
 
     def _manifest(self, sizes: Mapping[str, int]) -> ArchiveManifest:
         if MANIFEST not in sizes:
@@ -274,9 +276,7 @@ class Archive:
         try:
             values = parse_json(self.zip.read(MANIFEST))
         except ValueError as error:
-            raise UsageError(
-                f"{self.path} is damaged ({MANIFEST}: {_one_line(error)}): copy or export it again"
-            ) from None
+            raise self._damaged(f"{MANIFEST}: {_one_line(error)}") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise UsageError(f"{self.path} is no archive of runs: its {MANIFEST} has another format")
         if values.get("version") != VERSION:
@@ -287,7 +287,7 @@ class Archive:
         manifest = self._parsed(TypeAdapter(ArchiveManifest), values, MANIFEST)
         twice = [run_id for run_id, count in Counter(manifest.runs).items() if count > 1]
         if twice:
-            raise UsageError(f"{self.path} is damaged (the run {twice[0]} is there twice): copy or export it again")
+            raise self._damaged(f"the run {twice[0]} is there twice")
         return manifest
 
     def _run(self, run_id: str) -> ArchivedRun:
@@ -312,14 +312,6 @@ class Archive:
             first = error.errors()[0]
             field = ".".join(map(str, first["loc"]))[:80]
             raise UsageError(f"{self.path}: {name} can't be read: {field!r}: {first['msg']}") from None
-
-
-def _metric_row(row: Sequence[str], number: int) -> MetricRow:
-    """Return the values of a line. Raises ValueError if it is invalid, or if there are too many lines."""
-    if number > MOST_METRICS:
-        raise ValueError(f"it has more than {MOST_METRICS:,} lines")
-    metric, step, time, value = row
-    return _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
 
 
 def _is_safe(name: str) -> bool:

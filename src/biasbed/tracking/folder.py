@@ -212,7 +212,7 @@ class RunFolder:
         if not (self.path / LOCK).exists():
             return None
         with open_in_place(self.path / LOCK) as file:
-            if _lock(file):
+            if has_lock(file):
                 return None
             return _holder(file)
 
@@ -224,7 +224,7 @@ class RunFolder:
         make_folder(self.path)
         refuse_links(self.path)  # its log and its list of starts are written as well
         file = open_in_place(self.path / CLAIM)
-        if _lock(file):
+        if has_lock(file):
             return file
         file.close()
         return None
@@ -281,7 +281,11 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
     """
     make_folder(folder)
     with open_in_place(folder / LOCK) as file:
-        if not any(_lock(file, wait) for wait in (0.0, 0.05, 0.1)):  # another process may just be asking for the holder
+        for wait in (0.0, 0.05, 0.1):  # another process may just be asking for the holder
+            time.sleep(wait)
+            if has_lock(file):
+                break
+        else:
             raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
         if os.fstat(file.fileno()).st_nlink == 1:  # else the file belongs to somebody else, too
             file.truncate(0)
@@ -296,12 +300,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"can't make the folder {folder}: {error.strerror}") from None
-
-
-def _lock(file: TextIO, wait: float = 0.0) -> bool:
-    """Try to lock the file after `wait` seconds; return True on success. The lock is held until the file is closed."""
-    time.sleep(wait)
-    return has_lock(file)
 
 
 def _holder(file: TextIO) -> str:

@@ -1,9 +1,12 @@
-"""Ownership of runs on a server: the start of a folder that may write to a run, and the order in which folders yield.
+"""Ownership of runs on a server: which folder may write to a run, and which of several imports of a run stays.
 
 A folder that was copied before its training had ended may be continued in two places. Each start draws a token, notes
 it in the folder, and tags the run with its hash. A folder continues a run if it knows the run's last start; if not,
 another copy has continued the run meanwhile. The tag is a hash, so that nobody who reads the server can forge a folder
 that overwrites or deletes another user's run.
+
+A run that is being imported has the tag `biasbed.importing` with the process that makes it. Its maker searches for
+other runs of the same origin at the beginning and before the end: one that has ended stays, else the first claim wins.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ import os
 import sys
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.system.signature import is_alive, is_gone, signature
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.run_reader import StoredRun, find_runs
-from biasbed.tracking.server import writer
+from biasbed.tracking.mlflow_private import StoredRun
+from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.server import guarded, writer
 
 # Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.
 START, IMPORTING = "biasbed.start", "biasbed.importing"
+STALE = 3600.0  # seconds after which a claim from another machine is taken for one whose command was killed
 AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `StoredRun`
 
 
@@ -119,13 +125,15 @@ class Ownership:
         given_up = [run for run in every if run.info.run_id in superseded and self._is_copied(run)]
         usable = [run for run in runs if self.taken_by(run) is None]
         if given_up or (runs and not usable):  # a run that a copy gives up still belongs to the original
-            return self._after_parting(state, (given_up or runs)[0])
+            self.part(state, (given_up or runs)[0])
+            return self.previous(state)
         if not usable:
             return None
         usable.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
         run = writer(self.uri).get_run(usable[0].info.run_id)
         if self._is_copied(run) and self.has_unknown(run):
-            return self._after_parting(state, run)
+            self.part(state, run)
+            return self.previous(state)
         if self.folder.is_done and self._is_busy(run) and is_alive(self._holder(run).signature):
             raise SentElsewhere(self._left(run))
         return run
@@ -174,11 +182,10 @@ class Ownership:
         for name, value in self.tags.items():
             writer(self.uri).set_tag(run_id, name, value)
 
-    def lost_to(self, run: AnyRun) -> Holder | None:
-        """Return the holder that has taken over the run of this start; None if there is none."""
+    def is_lost(self, run: AnyRun) -> bool:
+        """Return True if another start has taken over the run of this one."""
         holder = read_holder(run.data.tags.get(START))
-        is_held = not self.is_drawn or holder is None or holder.hash == self._tag.split(" ")[0]
-        return None if is_held else holder
+        return self.is_drawn and holder is not None and holder.hash != self._tag.split(" ")[0]
 
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.
@@ -220,7 +227,7 @@ class Ownership:
             f"{self.folder.path} goes on in a run of its own",
             file=sys.stderr,
         )
-        token = self._last_token() if self.folder.is_done else uuid.uuid4().hex
+        token = self.folder.read_starts()[-1].token if self.folder.is_done else uuid.uuid4().hex
         folder_id = record.digest([state["tags"][record.FOLDER_ID], token])
         self.folder.become_another(folder_id)
         state["tags"] = {**state["tags"], record.FOLDER_ID: folder_id}
@@ -230,13 +237,6 @@ class Ownership:
         state["starts"] = self.folder.add_start(token)
         self._tag = new_tag(token)
         self.folder.write_state(state)
-
-    def _after_parting(self, state: dict[str, Any], run: AnyRun) -> AnyRun | None:
-        self.part(state, run)
-        return self.previous(state)
-
-    def _last_token(self) -> str:
-        return self.folder.read_starts()[-1].token
 
     def _is_busy(self, run: AnyRun) -> bool:
         """Return True if another process has opened a run, has not ended it and is not known to be gone."""
@@ -251,3 +251,76 @@ class Ownership:
             f"{self.folder.path} is left alone: its results are being sent as run {run.info.run_id}, by "
             f"{self._holder(run)}; the same command sends what is missing then"
         )
+
+
+# --- runs that are imported -------------------------------------------------------------------------------------------
+
+
+def ended(uri: str, **tags: str) -> list[StoredRun]:
+    """Return the complete runs with these tags. Deletes abandoned ones."""
+    runs = find_runs(uri, **tags)
+    for run in filter(_is_abandoned, runs):
+        with guarded(uri):
+            writer(uri).delete_run(run.info.run_id)
+    return [run for run in runs if run.info.status != "RUNNING"]
+
+
+def make_run(
+    uri: str,
+    experiment: str,
+    name: str,
+    tags: Mapping[str, str],
+    origin: Mapping[str, str],
+    fill: Callable[[str], None],
+    status: str = "FINISHED",
+    period: tuple[int | None, int | None] = (None, None),
+) -> tuple[str, StoredRun | None]:
+    """Make a run and return its id; if it yields to another command's run, the id of that run, and the run.
+
+    origin: tags of all runs of the same origin. fill: logs the content of the run of this id; if it fails, the run is
+    deleted, so that nobody takes it for one that is running. period: its start and end, in ms since 1970.
+    """
+    client = writer(uri)
+    tags = {**tags, IMPORTING: new_tag(uuid.uuid4().hex)}
+    run_id = str(client.create_run(experiment, start_time=period[0], tags=tags, run_name=name).info.run_id)
+    try:
+        rival = first_rival(uri, run_id, **origin)
+        if rival is None:
+            fill(run_id)
+            rival = first_rival(uri, run_id, **origin)
+        if rival is not None:
+            return str(rival.info.run_id), rival
+        client.set_terminated(run_id, status, period[1])
+    except BaseException:
+        with contextlib.suppress(Exception):  # the next import deletes it otherwise
+            client.delete_run(run_id)
+        raise
+    client.delete_tag(run_id, IMPORTING)  # not before its end: without a claim a running one would look abandoned
+    return run_id, None
+
+
+def first_rival(uri: str, run_id: str, **tags: str) -> StoredRun | None:
+    """Return the run with these tags to which our run yields, None if ours stays. Deletes ours if it yields.
+
+    Raises Failure if somebody has deleted our run.
+    """
+    runs = {run.info.run_id: run for run in find_runs(uri, **tags)}
+    our_run = runs.pop(run_id, None)
+    if our_run is None:
+        raise Failure(f"run {run_id} was deleted while it was made: the same command makes it again")
+    complete = [run for run in runs.values() if run.info.status != "RUNNING"]
+    claimed = [run for run in runs.values() if run.info.status == "RUNNING" and not _is_abandoned(run)]
+    earlier = [run for run in claimed if precedence(run, IMPORTING) < precedence(our_run, IMPORTING)]
+    if not complete and not earlier:
+        return None
+    with guarded(uri):
+        writer(uri).delete_run(run_id)
+    return (complete or earlier)[0]
+
+
+def _is_abandoned(run: StoredRun) -> bool:
+    """Return True for a run that was never completed, and that no process is completing."""
+    if run.info.status != "RUNNING":  # the status is set last
+        return False
+    holder = read_holder(run.data.tags.get(IMPORTING))
+    return holder is None or holder.is_own or holder.is_gone or time.time() - holder.time / 1000 > STALE

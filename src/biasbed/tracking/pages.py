@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from biasbed.errors import Failure
 from biasbed.system import places
 from biasbed.system.strict import parse_json
-from biasbed.tracking.server import database, experiment_created, guarded, impatient, mlflow_version, writer
+from biasbed.tracking.server import database, guarded, impatient, mlflow_version, writer
 
 PORTS = range(5000, 5020)  # ports on which `mlflow ui` is searched and would be started, its default first
 PATIENCE = 2.0  # seconds to wait for an answer
@@ -60,7 +60,7 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
         return Pages(places.public_uri(uri).rstrip("/"), mlflow_version(uri))
     if database(uri) is None:
         return None
-    created = experiment_created(uri, experiment_id)
+    created = writer(uri).get_experiment(experiment_id).creation_time  # it identifies the experiment across servers
     port = PORTS[-1]
     for port in PORTS:
         base = f"http://127.0.0.1:{port}"

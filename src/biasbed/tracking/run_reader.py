@@ -31,8 +31,6 @@ from biasbed.tracking.server import database, guarded, writer
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["MetricHistory", "StoredRun", "find_runs", "match_tag", "open_reader", "read_pages", "tidy_history"]
-
 PAGE = 1000  # runs in an answer
 LARGEST = sys.float_info.max  # as which stores return infinity
 MANY_RUNS = 100  # from this number on reading shows its progress
@@ -82,13 +80,9 @@ class ClientReader:
     def client(self) -> MlflowClient:
         return writer(self.uri)
 
-    def experiments(self) -> list[str]:
-        """Return the ids of all active experiments."""
-        return [experiment.experiment_id for experiment in read_pages(self.client.search_experiments, max_results=PAGE)]
-
     def find_runs(self, tags: Mapping[str, str]) -> list[Any]:
         with guarded(self.uri):
-            experiments = self.experiments()
+            experiments = list_experiments(self.client)
             if not experiments:
                 return []
             text = " and ".join(match_tag(name, value) for name, value in tags.items())
@@ -192,7 +186,7 @@ class DatabaseReader:
         if not self.file.exists():
             return []
         with guarded(self.fallback.uri), contextlib.suppress(mlflow_private.Unusable):
-            experiments = self.fallback.experiments()
+            experiments = list_experiments(self.fallback.client)
             runs = mlflow_private.read_runs(self.file, experiments, tags) if experiments else []
             # The first and the last run show whether the columns have another meaning.
             samples = (*runs[:1], *runs[1:][-1:])
@@ -267,6 +261,11 @@ def _is_same_history(run_id: str, rows: Sequence[MetricRow], client: MlflowClien
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def list_experiments(client: MlflowClient) -> list[str]:
+    """Return the ids of all active experiments."""
+    return [experiment.experiment_id for experiment in read_pages(client.search_experiments, max_results=PAGE)]
 
 
 def read_pages(request: Callable[..., Any], *arguments: Any, **options: Any) -> Iterator[Any]:

@@ -9,15 +9,16 @@ import os
 import re
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.system import files, places
-from biasbed.tracking import mlflow_errors, notes
+from biasbed.tracking import notes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 KIND = "mlflow.experimentKind"
 _PLAIN = "/ :+,@~!$&'()*;="  # characters of a path that are not escaped in an address
+# SQLite's messages when MLflow makes tables of which an interrupted start has made some.
+HALF_MADE = re.compile(r"_alembic_tmp_|duplicate column|table \w+ already exists")
+STATUS = re.compile(r"too many (?P<code>\d+) error responses")  # urllib3, after its last attempt
 
 
 def resolve_uri(tracking_uri: str = "auto") -> str:
@@ -109,12 +113,54 @@ def guarded(tracking_uri: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not mlflow_errors.is_foreign(error):
+        if not _is_foreign(error):
             raise
         uri = places.public_uri(tracking_uri)
-        reason = mlflow_errors.reason(error, tracking_uri)
+        reason = _reason(error, tracking_uri)
         raise Failure(f"the tracking server {uri} can't be used: {reason}") from error
 
+
+def _is_foreign(error: Exception) -> bool:
+    """Return True if an error comes from MLflow, from a library below it or from the system, and not from our code."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if isinstance(error, UsageError | Failure):
+        return False
+    if isinstance(error, MlflowException | SQLAlchemyError | OSError | ImportError):
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(frame.f_globals.get("__name__", "")).partition(".")[0] == "mlflow" for frame, _ in frames)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Return True if a server has answered a request with a refusal, as it does for a run that was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    codes = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "INVALID_STATE", "BAD_REQUEST")
+    return isinstance(error, MlflowException) and error.error_code in codes
+
+
+def _reason(error: Exception, tracking_uri: str) -> str:
+    """Return the cause of an error in one line, without addresses that hold passwords."""
+    text = first_line(error)
+    part = "its artifact store" if "mlflow-artifacts" in text else "it"
+    if status := STATUS.search(text):
+        text = f"{part} answers with HTTP error {status['code']}"
+    elif "Max retries exceeded" in text:
+        text = f"{part} does not answer"
+    elif HALF_MADE.search(text):
+        text = "its database was left half made when MLflow was interrupted: remove the file, if it is a new one"
+    elif isinstance(error, ImportError):
+        text = f"a package that it needs is not installed here ({text})"
+    elif "Can't locate revision" in text:
+        text = f"its database belongs to another program, or to a newer MLflow ({text})"
+    elif not isinstance(error, OSError) and type(error).__module__.partition(".")[0] in ("builtins", "json"):
+        text = f"{type(error).__name__}: {text}"  # a KeyError says no more than a key
+    return places.public_text(text.replace(tracking_uri, places.public_uri(tracking_uri)))[:300]
+
+
+# --- addresses --------------------------------------------------------------------------------------------------------
 
 SQLITE = re.compile(r"sqlite(\+\w+)?:///(?P<path>[^?]*)")
 
@@ -215,11 +261,6 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) ->
             time.sleep(wait)
 
 
-def experiment_created(tracking_uri: str, experiment_id: str) -> int | None:
-    """Return the creation time of an experiment in milliseconds, which identifies it across servers."""
-    return writer(tracking_uri).get_experiment(experiment_id).creation_time
-
-
 def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
     """Return a run's artifact; None if it has none of this name. Raises Failure if the server can't be used."""
     with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:
@@ -260,17 +301,6 @@ def find_run(tracking_uri: str, run_id: str) -> Run | None:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
             return None
-
-
-@contextlib.contextmanager
-def whole_or_deleted(client: MlflowClient, run_id: str) -> Iterator[None]:
-    """Delete a run if the block that imports it fails, so that nobody takes it for one that is running."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):  # the next import deletes it otherwise
-            client.delete_run(run_id)
-        raise
 
 
 def deleted(tracking_uri: str, run_id: str) -> str:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.tracking import comparison, notes
+from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.pages import Pages
-from biasbed.tracking.run_reader import StoredRun, find_runs
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_text, guarded, writer
 
 if TYPE_CHECKING:

@@ -16,15 +16,16 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.errors import Failure, first_line
+from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
 from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
-from biasbed.tracking import mlflow_errors, notes
+from biasbed.system.processes import Interrupted, ignore_signals
+from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.ownership import Ownership
@@ -34,6 +35,7 @@ from biasbed.tracking.server import (
     experiment_for,
     guarded,
     impatient,
+    is_refusal,
     log_inputs,
     resolve_uri,
     user,
@@ -124,7 +126,11 @@ class Tracker:
         superseded = state.setdefault("superseded", [])
         if previous is not None and previous.info.run_id != self.run_id:
             superseded.append(previous.info.run_id)
-        superseded += self._duplicates(state)
+        opening = state.get("opening")
+        for run in self.owner.runs(state) if opening else ():
+            # The server made several when its answer was lost and the client asked again.
+            if run.data.tags.get(record.OPENING) == opening and run.info.run_id != self.run_id:
+                superseded.append(run.info.run_id)
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -133,17 +139,17 @@ class Tracker:
         self.folder.write_state({**state, "superseded": []})
 
     def _send_everything(self, state: Record) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         self._send_description(state)
-        self._send_inputs(state)
+        inputs = []
+        for context, name, fingerprint in state.get("inputs", ()):
+            dataset = Dataset(name, fingerprint, "local", json.dumps({"name": name}))
+            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
+        log_inputs(self._client, self.run_id, inputs)
         self._send_records(self.folder.read_journal())
         self._send_files(record.CONFIG_FILE, record.PROTOCOL_FILE, record.ENVIRONMENT_FILE)
         self._send_files(record.PICTURES_FOLDER, record.DATA_FOLDER)
-
-    def _duplicates(self, state: Record) -> list[str]:
-        """Return duplicates of the run, which the server made when its answer was lost and the client asked again."""
-        opening = state.get("opening")
-        runs = [run for run in self.owner.runs(state) if opening and run.data.tags.get(record.OPENING) == opening]
-        return [run.info.run_id for run in runs if run.info.run_id != self.run_id]
 
     def _revived(self, run: Run | None) -> str | None:
         """Reopen the interrupted run and return its id; None if it was deleted, or has rows that the journal lacks."""
@@ -188,15 +194,6 @@ class Tracker:
             stale.add(NOTE)
         for key in stale & (set(present.tags) - set(tags)):
             self._client.delete_tag(self.run_id, key)  # left by the previous attempt
-
-    def _send_inputs(self, state: Record) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        inputs = []
-        for context, name, fingerprint in state.get("inputs", ()):
-            dataset = Dataset(name, fingerprint, "local", json.dumps({"name": name}))
-            inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", context)]))
-        log_inputs(self._client, self.run_id, inputs)
 
     # --- while training ----------------------------------------------------------------------------------------------
 
@@ -268,16 +265,13 @@ class Tracker:
         state = self.folder.read_state()
         stale = {record.ERROR, record.ENDED_BY} & set(state["tags"])
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
-        state = _noted({**state, "tags": tags}, self._result())
+        result = ""
+        with contextlib.suppress(OSError, ValueError):  # a folder without a protocol has no best evaluation
+            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+            result = notes.best(protocol, self.folder.read_journal())
+        state = _noted({**state, "tags": tags}, result)
         self.folder.write_state(state)
         self._try(functools.partial(self._send_description, state))
-
-    def _result(self) -> str:
-        """Return a table of the metrics at the best evaluation; empty if the folder has no protocol."""
-        with contextlib.suppress(OSError, ValueError):
-            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
-            return notes.best(protocol, self.folder.read_journal())
-        return ""
 
     def _send_results(self) -> None:
         if self._behind:
@@ -340,10 +334,14 @@ class Tracker:
             return False
         try:
             with guarded(self.uri):
-                self._part_if_lost()
+                run = self._client.get_run(self.run_id)
+                if self.owner.is_lost(run):  # a copy of the folder has continued it: go on in a new run
+                    state = self.folder.read_state()
+                    self.owner.part(state, run)
+                    self._open(state)
                 send()
         except Failure as failure:
-            gone = deleted(self.uri, self.run_id) if mlflow_errors.is_refusal(failure.__cause__) else ""
+            gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
             is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
             self._problem, self._is_deleted = gone or str(failure), bool(gone)
             if is_news:
@@ -352,14 +350,6 @@ class Tracker:
             return False
         self._away_since, self._is_deleted = None, False
         return True
-
-    def _part_if_lost(self) -> None:
-        """Continue in a new run if a copy of the folder has continued this one."""
-        run = self._client.get_run(self.run_id)
-        if self.owner.lost_to(run) is not None:
-            state = self.folder.read_state()
-            self.owner.part(state, run)
-            self._open(state)
 
     def _catch_up(self) -> None:
         """Send everything again after the server was unreachable; it stores each row once."""
@@ -396,3 +386,39 @@ def _noted(state: Record, outcome: str = "") -> Record:
     if text:
         tags[NOTE] = text
     return {**state, "noted": list(dict.fromkeys(earlier)), "tags": tags}
+
+
+# --- the end of a run, by success, error or signal --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def ends_run(tracker: Tracker | None) -> Iterator[None]:
+    """Note in the run why the work inside the block ends early; errors that a user can fix become a Failure."""
+    try:
+        yield
+    except CorruptImage as error:
+        _fail(tracker, f"{error}; corrupt=skip goes on without such files")
+    except Failure as error:
+        _fail(tracker, str(error))
+    except (Interrupted, KeyboardInterrupt) as error:
+        ignore_signals()
+        if tracker is not None and tracker.is_finished:
+            return  # too late to end anything early
+        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
+        if tracker is not None:
+            tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
+        raise
+    except Exception as error:
+        ignore_signals()
+        if isinstance(error, OSError) and error.errno in REFUSALS:
+            _fail(tracker, f"{os_reason(error)}; the same command continues it")
+        if tracker is not None:
+            tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
+        raise
+
+
+def _fail(tracker: Tracker | None, message: str) -> None:
+    ignore_signals()
+    if tracker is not None:
+        tracker.abort("FAILED", {record.ERROR: message}, message)
+    raise Failure(message) from None

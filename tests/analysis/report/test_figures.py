@@ -186,7 +186,7 @@ def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
     scores._score_line(axes, outcome.analysis, [*unknown, known])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [line.get_label() for line in dotted] == [style.CHANCE]
-    assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.chance * known.scale)]
+    assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.set_record.chance * known.scale)]
 
 
 def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:

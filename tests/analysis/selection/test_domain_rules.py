@@ -24,7 +24,7 @@ from biasbed.analysis.report.groups import averages
 from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_run
-from biasbed.analysis.runs.comparable import cells_of, columns_of, read_protocols, split_evidence
+from biasbed.analysis.runs.comparable import cells_of, columns_of, split_evidence, with_protocols
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
@@ -159,7 +159,7 @@ def test_one_search_by_itself(tmp_path: Path, rule: str) -> None:
     jobs = [job for job in sweeps.read(VECTORS / "synthetic_sweep.csv") if (job.dataset, job.trial_seed) == ("PACS", 0)]
     store = SweepStore([job for job in jobs if job.algorithm == "ERM"], tmp_path)
     counted, evidence_of_more = split_evidence([read_run(run) for run in store.trials])
-    protocols = read_protocols(store, counted)
+    _, protocols, _ = with_protocols(store, counted)
     histories = read_histories(store, store.trials, protocols)
     pools = pools_of(counted, histories, columns_of(cells_of(counted, protocols)), protocols, evidence_of_more)
     draws = {run.id: run.draw for run in counted}
@@ -194,7 +194,7 @@ def test_the_large_sweep_on_a_server(recorder: Recorder, results: Results, monke
 def test_a_sweep_stands_beside_the_published_tables(stores: dict[str, RunStore]) -> None:
     """Domain by domain; how many classes and images there are a sweep does not tell."""
     counted, _ = split_evidence([read_run(run) for run in stores["synthetic_sweep"].runs("trial")])
-    of_cells = cells_of(counted, read_protocols(stores["synthetic_sweep"], counted))
+    of_cells = cells_of(counted, with_protocols(stores["synthetic_sweep"], counted)[1])
     shared, notes = _shared(columns_of(of_cells), cells.read("domainbed").protocol, of_cells)
     assert [own.name for own, _ in shared] == [theirs.name for _, theirs in shared]
     assert len(shared) == 7

@@ -58,7 +58,7 @@ def card_of_mean(
 
 def _row(ours: Sequence[float], study: PublishedStudy, histories: Mapping[str, History], *how: object) -> pd.Series:
     own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return reproduction.card(study, "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
+    return reproduction.cards([study], "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
 
 
 def a_mean(value: float, rounding: float, num_runs: int = 1, std: float = math.nan) -> dict[str, float]:

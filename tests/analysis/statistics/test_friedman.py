@@ -16,6 +16,7 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis import scores as aggregate
+from biasbed.analysis.columns import Column
 from biasbed.analysis.statistics import friedman, power
 from biasbed.errors import Failure
 from helpers.demsar import DEMSAR, matrix
@@ -294,8 +295,8 @@ def test_the_spread_over_runs_is_that_of_a_sample() -> None:
 
 
 def test_the_interval_of_a_set_is_wilsons_of_its_images() -> None:
-    entry = record.SetRecord("x", "accuracy", 80, 2, 0.5, ("accuracy",))
+    column = Column("x", record.SetRecord("x", "accuracy", 80, 2, 0.5, ("accuracy",)))
     expected = stats.binomtest(20, 80).proportion_ci(0.95, "wilson")
-    assert aggregate.binomial_interval(25.0, entry) == pytest.approx((100 * expected.low, 100 * expected.high))
-    loss = record.SetRecord("x", "loss", 80, 2, 0.5, ("loss",), higher_is_better=False)
+    assert aggregate.binomial_interval(25.0, column) == pytest.approx((100 * expected.low, 100 * expected.high))
+    loss = Column("x", record.SetRecord("x", "loss", 80, 2, 0.5, ("loss",), higher_is_better=False))
     assert all(math.isnan(value) for value in aggregate.binomial_interval(25.0, loss))

@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from biasbed.analysis.statistics.two_binomials import grain, interval, score
+from biasbed.analysis.statistics.over_images import grain, score, score_interval
 
 COUNTS = [((500, 3), (532, 6)), ((90, 0), (100, 10)), ((100, 30), (100, 30)), ((0, 0), (5, 5)), ((7, 150), (9, 250))]
 
 
 @pytest.mark.parametrize(("right", "images"), COUNTS)
 def test_an_interval_has_its_score_and_stays_within_0_and_1(right: tuple[int, int], images: tuple[int, int]) -> None:
-    low, high = interval(right, images)
+    low, high = score_interval(right, images)
     assert 0 <= low <= score(right, images) <= high <= 1
     assert low < high
-    wider = interval(right, images, 0.99)
+    wider = score_interval(right, images, 0.99)
     assert wider[0] <= low < high <= wider[1]
 
 
@@ -28,7 +28,7 @@ def test_an_interval_is_that_of_a_simulation(right: tuple[int, int], images: tup
         a, c = (generator.betavariate(r + 0.5, n - r + 0.5) for r, n in zip(right, images, strict=True))
         scores.append(2 / (1 / a + 1 / c))
     scores.sort()
-    low, high = interval(right, images)
+    low, high = score_interval(right, images)
     assert (low, high) == pytest.approx((scores[1_000], scores[39_000]), abs=0.008)
 
 
@@ -39,22 +39,22 @@ def test_an_interval_covers_the_true_score() -> None:
     for _ in range(400):
         a, c = 0.9, 0.45
         right = tuple(sum(generator.random() < p for _ in range(n)) for p, n in ((a, 60), (c, 20)))
-        low, high = interval(right, (60, 20))  # type: ignore[arg-type]
+        low, high = score_interval(right, (60, 20))  # type: ignore[arg-type]
         covered += low <= 2 * a * c / (a + c) <= high
     assert 0.92 <= covered / 400 <= 0.985
 
 
 def test_more_images_narrow_it() -> None:
-    widths = [interval((9 * n, n), (10 * n, 2 * n)) for n in (3, 12, 48)]
+    widths = [score_interval((9 * n, n), (10 * n, 2 * n)) for n in (3, 12, 48)]
     assert [high - low for low, high in widths] == sorted((high - low for low, high in widths), reverse=True)
     few, many = widths[0], widths[2]
     assert (few[1] - few[0]) / (many[1] - many[0]) == pytest.approx(4, rel=0.25)  # 16 times the images
 
 
 def test_the_same_counts_have_the_same_interval() -> None:
-    first = interval((50, 3), (60, 6))
-    interval.cache_clear()
-    assert interval((50, 3), (60, 6)) == first
+    first = score_interval((50, 3), (60, 6))
+    score_interval.cache_clear()
+    assert score_interval((50, 3), (60, 6)) == first
 
 
 def test_grain_is_what_one_count_more_changes() -> None:
@@ -67,4 +67,4 @@ def test_grain_is_what_one_count_more_changes() -> None:
 @pytest.mark.parametrize(("right", "images"), [((1, 0), (5, 0)), ((6, 1), (5, 2)), ((-1, 1), (5, 2))])
 def test_counts_that_cant_be_are_refused(right: tuple[int, int], images: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="images"):
-        interval(right, images)
+        score_interval(right, images)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from biasbed.analysis.inputs import refuse_unknown
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.selection import unknown_names
 from biasbed.cli import main
 from biasbed.errors import UsageError
 from helpers.toy_runs import THREE, Recorder, fill, make_protocol
@@ -68,10 +68,10 @@ def test_without_any_run_too_and_with_exit_code_2(
     ],
 )
 def test_what_a_registry_or_any_run_knows_is_let_through(filled: Recorder, options: dict[str, str]) -> None:
-    unknown_names.check(Unread(filled.uri), filled.options(**options))
+    refuse_unknown(Unread(filled.uri), filled.options(**options))
 
 
 def test_a_quote_in_a_name_breaks_no_question(filled: Recorder) -> None:
     for name in ("er'm", 'er"m', "er\\m", "er` = '1' OR"):
         with pytest.raises(UsageError, match="neither biasbed nor any run knows"):
-            unknown_names.check(Unread(filled.uri), filled.options(algorithms=name))
+            refuse_unknown(Unread(filled.uri), filled.options(algorithms=name))

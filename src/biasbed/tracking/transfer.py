@@ -1,0 +1,197 @@
+"""Transfer of tracked runs between servers: `export` writes an archive, `import` makes its runs, each once.
+
+An imported run is unchanged, with tags that name its origin.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from biasbed import record
+from biasbed.errors import UsageError
+from biasbed.options import ExportOptions
+from biasbed.system import commands, places
+from biasbed.tracking import notes
+from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
+from biasbed.tracking.mlflow_private import StoredRun
+from biasbed.tracking.ownership import IMPORTING, ended, make_run, read_holder
+from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
+
+HEAVY = (record.CHECKPOINT_FOLDER,)
+ENDED = ("FINISHED", "FAILED", "KILLED")
+PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
+
+
+def export(options: ExportOptions) -> Path:
+    """Write the archive and return its path. Raises UsageError without runs, Failure if the server fails."""
+    uri = resolve_uri()
+    path = Path(options.file).expanduser().absolute()
+    if path.exists():
+        raise UsageError(f"file={path} is there already: give another name, or remove it")
+    if options.run == "none":
+        selected = _study_runs(uri, options.study)
+    else:
+        selected = [active_run(uri, run_id) for run_id in options.run]
+    runs: dict[str, Any] = {}
+    left_out = []
+    for run in selected:
+        if run.info.status in ENDED:
+            runs[run.info.run_id] = run
+        else:
+            left_out.append(run)
+    if not runs:
+        names = ", ".join(f"{run.info.run_name} ({run.info.run_id})" for run in left_out[:3])
+        raise UsageError(f"nothing to export: still running, or ended without a word: {names}")
+    with new_archive(path) as archive, guarded(uri):
+        client = writer(uri)
+        for run_id, run in runs.items():
+            with tempfile.TemporaryDirectory() as folder:
+                for artifact in client.list_artifacts(run_id):
+                    if options.checkpoints or artifact.path not in HEAVY:
+                        client.download_artifacts(run_id, artifact.path, folder)
+                archive.add_run(_described(uri, run), _rows(uri, run), Path(folder))
+    for run in left_out:
+        print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
+    without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
+    print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
+    print(f"elsewhere: {commands.typed('import', {'source': str(path.absolute())})}", flush=True)
+    return path
+
+
+def _study_runs(uri: str, study: str) -> list[Any]:
+    runs = find_runs(uri, study=study)
+    if not runs:
+        raise UsageError(f"study={study}: no run on {places.public_uri(uri)} belongs to such a study")
+    with guarded(uri):
+        return [writer(uri).get_run(run.info.run_id) for run in runs]  # with their inputs
+
+
+def _described(uri: str, run: Any) -> ArchivedRun:
+    """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
+    client, tags = writer(uri), dict(run.data.tags)
+    parent = tags.pop(notes.PARENT, "")
+    if parent:
+        parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)
+    inputs = []
+    for dataset_input in run.inputs.dataset_inputs if run.inputs is not None else ():
+        data, input_tags = dataset_input.dataset, {tag.key: tag.value for tag in dataset_input.tags}
+        source = (data.source_type, data.source, data.schema, data.profile)
+        inputs.append(Input(data.name, data.digest, *source, input_tags))
+    return ArchivedRun(
+        run_id=tags.pop(record.ORIGIN_RUN, run.info.run_id),
+        server=tags.pop(record.ORIGIN_SERVER, places.public_uri(uri)),
+        name=run.info.run_name or "",
+        experiment=client.get_experiment(run.info.experiment_id).name,
+        status=run.info.status,
+        start_time=run.info.start_time,
+        end_time=run.info.end_time,
+        parent=parent,
+        params=dict(run.data.params),
+        tags=tags,
+        inputs=inputs,
+    )
+
+
+def _rows(uri: str, run: Any) -> list[MetricRow]:
+    client = writer(uri)
+    rows: list[MetricRow] = []
+    for name in sorted(run.data.metrics):
+        history = client.get_metric_history(run.info.run_id, name)
+        rows += [(name, row.step, row.timestamp, row.value) for row in history]
+    return rows
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
+def import_archive(source: str, listed: bool = True) -> int:
+    """Make the archive's runs on the tracking server and return the number of new ones.
+
+    Runs that exist, imported or trained here, are kept. Runs that an interrupted import left are made anew, and runs
+    that another command imports at the same time are left to it. listed: print the name of each. Raises UsageError for
+    a file that is no complete archive, before anything is made; Failure if the server fails.
+    """
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise UsageError(f"source={source}: there is no such file")
+    uri = resolve_uri()
+    made: list[ArchivedRun] = []
+    left: list[StoredRun] = []
+    with Archive(path) as archive:
+        present: dict[str, str] = {}
+        for run in archive.runs:
+            existing = _find_origin(uri, run.run_id)
+            if existing:
+                present[run.run_id] = existing
+        missing = [run for run in archive.runs if run.run_id not in present]
+        for run in sorted(missing, key=lambda run: run.parent in archive.manifest.runs):  # parents first
+            with guarded(uri):
+                run_id, rival = _make(uri, archive, run, present)
+            present[run.run_id] = run_id
+            if rival is None:
+                made.append(run)
+            elif rival.info.status == "RUNNING":
+                left.append(rival)
+    kept = len(archive.runs) - len(made) - len(left)
+    summary = f"{len(made)} runs imported to {places.public_uri(uri)}"
+    if kept:
+        summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
+    print(summary)
+    if left:
+        holder = read_holder(left[0].data.tags.get(IMPORTING)) or "another command"
+        print(f"{len(left)} left to {holder}, which imports them at this moment")
+    if listed:
+        for run in made:
+            print(f"  {run.name}: run {present[run.run_id]}")
+    return len(made)
+
+
+def _find_origin(uri: str, run_id: str) -> str | None:
+    """Return the run of this origin on the server: the original, or its import. Deletes interrupted imports."""
+    original = find_run(uri, run_id)
+    if original is not None and original.info.lifecycle_stage == "active":
+        return run_id
+    return next((str(run.info.run_id) for run in ended(uri, origin_run=run_id)), None)
+
+
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> tuple[str, StoredRun | None]:
+    """Make a run (`ownership.make_run`). present: origin id -> id here, for the parent."""
+    tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
+    parent = present.get(run.parent) or (_find_origin(uri, run.parent) if run.parent else None)
+    if parent:
+        tags[notes.PARENT] = parent
+    return make_run(
+        uri,
+        experiment_id(writer(uri), uri, run.experiment),
+        run.name,
+        tags,
+        origin={"origin_run": run.run_id},
+        fill=lambda run_id: _fill(uri, archive, run, run_id),
+        status=run.status,
+        period=(run.start_time, run.end_time),
+    )
+
+
+def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
+
+    client = writer(uri)
+    metrics = (Metric(name, value, time, step) for name, step, time, value in archive.metrics(run.run_id))
+    params = [Param(key, value) for key, value in run.params.items()]
+    for start in range(0, len(params), PARAMS_AT_A_TIME):
+        client.log_batch(run_id, params=params[start : start + PARAMS_AT_A_TIME])
+    while batch := list(itertools.islice(metrics, METRICS_AT_A_TIME)):
+        client.log_batch(run_id, metrics=batch)
+    inputs = []
+    for data in run.inputs:
+        dataset = Dataset(data.name, data.digest, data.source_type, data.source, data.schema, data.profile)
+        inputs.append(DatasetInput(dataset, [InputTag(key, value) for key, value in data.tags.items()]))
+    log_inputs(client, run_id, inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        archive.unpack(run.run_id, Path(folder))
+        client.log_artifacts(run_id, folder)
