@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import bayesian, bootstrap, permutation, simulation
+from biasbed.analysis.statistics import bayesian, bootstrap, exact, simulation
 from biasbed.analysis.statistics import per_set as persets
 from biasbed.analysis.statistics.design import row_from_runs, single_column_blocks
 from biasbed.analysis.statistics.exact import Array
@@ -116,7 +116,7 @@ def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
     ranks = simulation.row_ranks(-tables).mean(axis=1)
     return {
         "F": rate(simulation.iman_davenport_p(ranks, num_sets) < alpha),
-        "permutation": rate(permutation.untied_friedman_p(ranks, num_sets) < alpha),
+        "permutation": rate(exact.untied_friedman_p(ranks, num_sets) < alpha),
     }
 
 

@@ -283,8 +283,8 @@ class Links:
         self.runs = {run.id: f"run-{i}" for i, run in enumerate(runs)}
 
     def to_algorithm(self, name: str) -> str:
-        """Return the link to an algorithm's runs."""
-        return f"#{self.algorithms[name]}"
+        """Return the link to an algorithm's runs; empty if none of its runs count."""
+        return f"#{self.algorithms[name]}" if name in self.algorithms else ""
 
     def to_run(self, run_id: str | None) -> str:
         """Return the link to a run under provenance; empty for None."""

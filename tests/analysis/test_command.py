@@ -217,6 +217,19 @@ def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.Capt
     assert printed.index("Finished runs that do not count") < printed.index("Scores, percent")
 
 
+@quick
+def test_a_row_whose_runs_do_not_count_is_listed_and_stops_nothing(recorder: Recorder) -> None:
+    """A run of another row has the run key of one that counts; anybody may import such a run."""
+    fill(recorder, THREE, seeds=1)
+    extra = recorder.train("erm", 0, (0.99,) * 6, **{record.ROW: "renamed"})
+    folder = recorder.analyze().output_dir
+    assert pd.read_csv(folder / "duplicates.csv")[["algorithm", "run_id"]].drop_duplicates().values.tolist() == [
+        ["renamed", extra]
+    ]
+    report = (folder / "report.html").read_text()
+    assert "renamed" in report
+
+
 # --- the printed summary ---------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
-from biasbed.system.tables import harmless, original, read_rows, write_rows
+from biasbed.system.tables import LINE, harmless, original, read_rows, write_rows
 
 PLAIN = "image,class\na.png,cat\nb.png,dog\n"
 AS_SAVED = {
@@ -47,6 +48,8 @@ def test_a_table_is_read_as_people_save_it(text: str, tmp_path: Path) -> None:
         (b"image,class\na.png,c\0\n", "line 2: can't be read as CSV (it has a NUL character)"),
         (b"image,class\na.png," + b"x" * 140_000, "line 2: can't be read as CSV (field larger"),
         (b'image,class\n"a.png,x\n', "can't be read as CSV"),
+        (b"image,class\n" + b"," * (LINE + 1), f"line 2: can't be read as CSV (it is longer than {LINE:,}"),
+        (b"image,class\n" + b'"' + b'\n","' * LINE, "it is longer than"),
     ],
 )
 def test_what_is_no_table_is_refused_in_a_line(content: bytes, message: str, tmp_path: Path) -> None:
@@ -56,6 +59,23 @@ def test_what_is_no_table_is_refused_in_a_line(content: bytes, message: str, tmp
         list(read_rows(path, ["image", "class"]))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b"," * 2**20, b'"x\n",' * 2**18])
+def test_an_endless_line_is_refused_before_it_fills_the_memory(line: bytes, tmp_path: Path) -> None:
+    """Half a GiB of it."""
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:
+        file.write(b"image,class\n")
+        for _ in range(512):
+            file.write(line)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError):
+            list(read_rows(path, ["image", "class"]))
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 FORMULAS = ('=HYPERLINK("http://x","y")', "@SUM(1)", "+cmd|' /C calc'!A0", "-1+1", "\t=1", "\r=1", "\uff1d1+1", "'=1")

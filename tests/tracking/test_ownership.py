@@ -192,6 +192,29 @@ def test_the_folder_s_id_from_the_server_is_not_enough(
     assert run.data.tags[ownership.START] == tags[ownership.START]
 
 
+def test_results_from_the_server_are_not_enough(folder: RunFolder, tracking: str, tmp_path: Path) -> None:
+    """A sent run's journal can be rebuilt from its rows, and its tags be read: its folder's first token can't."""
+    ended_offline(folder)
+    sent = Tracker(folder)
+    sent.reopen()
+    sent.finish()
+    (before,) = all_runs(tracking)
+    other = RunFolder(tmp_path / "theirs")
+    other.path.mkdir()
+    for name in ("metrics.jsonl", "done"):
+        shutil.copy(folder.path / name, other.path)
+    (other.path / "id").write_text(f"{before.data.tags[record.FOLDER_ID]}\n{'0' * 32} {other.inode}\n")
+    state = folder.read_state()
+    forged = {"tags": {**state["tags"], "evil": "yes"}, "params": {}, "superseded": [sent.run_id], "experiment": "e"}
+    other.write_state(forged)
+    theirs = Tracker(other)
+    theirs.reopen()
+    theirs.finish()
+    assert theirs.run_id != sent.run_id
+    run = next(run for run in all_runs(tracking) if run.info.run_id == sent.run_id)
+    assert (run.data.tags, run.info.status) == (before.data.tags, "FINISHED")
+
+
 # --- equal results that are sent by two -------------------------------------------------------------------------------
 
 
@@ -221,6 +244,35 @@ def test_of_two_copies_that_are_sent_at_once_one_is_left_alone(
     Tracker(copy).reopen()
     assert [run.info.run_id for run in all_runs(tracking)] == [first.run_id]
     assert rows(tracking, first.run_id) == [(1, 100)]
+
+
+@pytest.mark.parametrize("who", ["first", "second"])
+def test_of_two_copies_that_look_before_they_see_the_other_one_is_left_alone(
+    who: str, folder: RunFolder, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new database takes a second to make: whoever drew its token first may open its run last."""
+    ended_offline(folder)
+    copy = copied(folder)
+    trackers = {"first": Tracker(folder), "second": Tracker(copy)}
+    with monkeypatch.context() as patch:
+        patch.setattr(ownership, "signature", lambda: ELSEWHERE)
+        patch.setattr(ownership.time, "time", lambda: 1.0)
+        trackers["first"].owner.draw(folder.read_state())
+    trackers["second"].reopen()
+    with monkeypatch.context() as patch:
+        patch.setattr(ownership.Ownership, "previous", lambda self, state: None)
+        trackers["first"].reopen()  # its token is older than the run that it sees
+    order = [trackers.pop(who), *trackers.values()]
+    left = []
+    for tracker in order:
+        try:
+            tracker.finish()
+        except SentElsewhere as failure:
+            left.append(str(failure))
+    assert len(left) == 1
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert rows(tracking, run.info.run_id) == [(1, 100)]
 
 
 def test_copies_that_were_continued_apart_are_sent_once_each(folder: RunFolder, tracking: str) -> None:

@@ -159,9 +159,14 @@ def test_runs_that_name_a_new_data_set_at_the_same_time(
 
 
 @pytest.mark.slow
-def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
+def test_two_commands_at_once_make_one_new_database(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from multiprocessing import get_context
 
+    if is_there:
+        (tmp_path / "new.db").touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
     processes = [get_context("forkserver").Process(target=_count_experiments, args=(dict(os.environ),)) for _ in "ab"]
     for process in processes:
@@ -171,13 +176,18 @@ def test_two_commands_at_once_make_one_new_database(tmp_path: Path, monkeypatch:
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-def test_a_database_that_is_made_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "empty"])
+def test_a_database_that_is_made_meanwhile_is_not_replaced(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two first commands, with other folders for temporary files: the second is in the middle of making it."""
     from mlflow import MlflowClient
 
     from biasbed.tracking.server import writer
 
     search, uri, runs = MlflowClient.search_experiments, f"sqlite:///{tmp_path / 'new.db'}", []
+    if is_there:
+        (tmp_path / "new.db").touch()
 
     def meanwhile(client: MlflowClient, *arguments: Any, **keywords: Any) -> Any:
         monkeypatch.setattr(MlflowClient, "search_experiments", search)

@@ -8,6 +8,7 @@ runs differ). A column that a row was not tested on has no line.
 from __future__ import annotations
 
 import importlib.resources
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -149,7 +150,7 @@ def read_cells(text: str, file: str, paper: Description) -> Cells:
 
 def _read_lines(text: str, file: str, paper: Description) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the number of each line and its values by name."""
-    lines = parse_lines(text, file)
+    lines = parse_lines(io.StringIO(text, newline=""), file)
     try:
         number, head = next(lines, (1, []))
         allowed = _allowed_heads(paper)

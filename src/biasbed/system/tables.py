@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
-import io
+import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from biasbed.errors import UsageError, shown
+from biasbed.settings import is_text
 
-ROWS, BYTES = 5_000_000, 2**30  # most of a table
+ROWS, BYTES, LINE = 5_000_000, 2**30, 2**22  # most of a table, and characters of a row
 DELIMITERS = (",", ";", "\t")
 # What a spreadsheet takes for a formula, also after quotes that were put before it.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
@@ -28,41 +30,69 @@ def read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     UsageError for what is no text or no CSV, or too long.
     """
     try:
-        if path.stat().st_size > BYTES:
-            raise UsageError(f"{path}: is larger than {BYTES // 2**20} MiB: is this the right file?")
-        content = path.read_bytes()
-        text = content.decode("utf-8-sig")
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            if os.fstat(file.fileno()).st_size > BYTES:
+                raise UsageError(f"{path}: is larger than {BYTES // 2**20} MiB: is this the right file?")
+            yield from parse_lines(file, str(path))
     except OSError as error:
         raise UsageError(f"{path}: can't be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}, line {number}: can't be read as CSV (it is no UTF-8)") from None
-    yield from parse_lines(text, str(path))
 
 
-def parse_lines(text: str, where: str) -> Iterator[tuple[int, list[str]]]:
-    """The same of a text. where: it comes from, for messages."""
-    if "\0" in text:
-        number = text.count("\n", 0, text.index("\0")) + 1
-        raise UsageError(f"{where}, line {number}: can't be read as CSV (it has a NUL character)")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), skipinitialspace=True, strict=True)
-    count = 0
+def parse_lines(file: TextIO, where: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number, fields) of each line with content of an open file. where: names it in messages."""
+    lines = BoundedLines(file)
     try:
+        head = next((line for line in lines if line.strip()), "")
+        blank = lines.number - 1
+        rows = csv.reader(
+            itertools.chain([head], lines), delimiter=_delimiter(head), skipinitialspace=True, strict=True
+        )
         for row in rows:
-            fields = [field.strip() for field in row]
-            if not any(fields):
-                continue
-            count += 1
-            if count > ROWS:
+            lines.end_row()
+            if rows.line_num > ROWS:
                 raise UsageError(f"{where}: has more than {ROWS:,} lines")
-            yield rows.line_num, fields
-    except csv.Error as error:
-        raise UsageError(f"{where}, line {rows.line_num}: can't be read as CSV ({error})") from None
+            fields = [field.strip() for field in row]
+            if any(fields):
+                yield blank + rows.line_num, fields
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{where}, line {lines.number}: can't be read as CSV ({error})") from None
 
 
-def _delimiter(text: str) -> str:
+class BoundedLines:
+    """Iterator over the lines of a text file that reads none that is endless, as that would fill the memory.
+
+    Open the file with `newline=""` and `errors="surrogateescape"`. Raises ValueError for a row of more than `LINE`
+    characters, and for characters that are no text.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self.number = 0  # of the last line
+        self._file, self._size = file, 0
+
+    def __iter__(self) -> BoundedLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(LINE + 1)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self._size += len(line)
+        if self._size > LINE:
+            raise ValueError(f"it is longer than {LINE:,} characters")
+        if "\0" in line:
+            raise ValueError("it has a NUL character")
+        if not is_text(line):
+            raise ValueError("it is no UTF-8")
+        return line
+
+    def end_row(self) -> None:
+        """Note that the lines until here were a row. A field in quotes may go on over several lines."""
+        self._size = 0
+
+
+def _delimiter(head: str) -> str:
     """Return what separates the names in the first line that has any."""
-    head = text.lstrip().partition("\n")[0]
     return next((sign for sign in DELIMITERS if sign in head), ",")
 
 

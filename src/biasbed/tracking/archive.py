@@ -34,6 +34,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import is_text
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
+from biasbed.system.tables import BoundedLines
 from biasbed.tracking import notes
 
 T = TypeVar("T")
@@ -204,18 +205,20 @@ class Archive:
 
     def metrics(self, run_id: str) -> Iterator[MetricRow]:
         """Yield every row of a run's metrics. Raises UsageError for a line that is invalid or that MLflow refuses."""
-        number = 1
+        lines = BoundedLines(io.StringIO())
         try:
             with self.zip.open(f"runs/{run_id}/{METRICS}") as file:
-                rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+                lines = BoundedLines(io.TextIOWrapper(file, encoding="utf-8", errors="surrogateescape", newline=""))
+                rows = csv.reader(lines, strict=True)
                 next(rows, None)
-                for number, row in enumerate(rows, start=2):
-                    if number > MOST_METRICS:
+                for row in rows:
+                    lines.end_row()
+                    if lines.number > MOST_METRICS:
                         raise ValueError(f"it has more than {MOST_METRICS:,} lines")
                     metric, step, time, value = row
                     yield _checked_name(metric), parse_int(step), parse_int(time, 0), parse_float(value)
         except (ValueError, csv.Error) as error:
-            where = f"the metrics of run {run_id} can't be read: line {number}"
+            where = f"the metrics of run {run_id} can't be read: line {lines.number}"
             raise UsageError(f"{self.path}: {where}: {_one_line(error)}") from None
 
     def unpack(self, run_id: str, folder: Path) -> None:

@@ -94,10 +94,13 @@ class Ownership:
         return bool(self._tag)
 
     def draw(self, state: dict[str, Any]) -> None:
-        """Draw a token and note the start in the folder and its state. Copies with equal final results draw alike."""
-        token = uuid.uuid4().hex
-        if self.folder.is_done:
-            token = _hash(record.canonical_json(self.folder.read_journal()))
+        """Draw a token and note the start in the folder and its state. Copies with equal final results draw alike.
+
+        The token of final results is made of them and of the folder's first token, which is random and on no server.
+        """
+        starts, token = self.folder.read_starts(), uuid.uuid4().hex
+        if self.folder.is_done and starts:
+            token = _hash(record.canonical_json([starts[0].token, self.folder.read_journal()]))
         state["starts"] = self.folder.add_start(token)
         self._tag = new_tag(token)
 
@@ -190,22 +193,30 @@ class Ownership:
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.
 
-        An unfinished training continues with a new folder id. Equal final results need only one run: raises
-        SentElsewhere.
+        A copy with other results, or with none yet, continues with a new folder id. Equal final results need only one
+        run, a complete one if there is any: deletes ours and raises SentElsewhere. Call it again before our run ends:
+        one of two commands may look before it can see the other's run, but not twice.
         """
         runs = {run.info.run_id: run for run in self.runs(state)}
         our_run = runs.pop(run_id, None)
-        rivals = [run for run in runs.values() if self.taken_by(run) or (self.folder.is_done and self._is_busy(run))]
-        if our_run is None or not rivals:
+        if our_run is None:
             return
+        rivals = [run for run in runs.values() if self.taken_by(run)]
         first = min([our_run, *rivals], key=lambda run: precedence(run, START))
-        if first is our_run:
+        if first is not our_run:
+            self.part(state, first)
+            self.claim(run_id)
             return
-        if self.folder.is_done:
+        equal = [run for run in runs.values() if self._has_equal_results(run)]
+        first = min([our_run, *equal], key=lambda run: (run.info.status == "RUNNING", precedence(run, START)))
+        if first is not our_run:
             self.delete(run_id)
             raise SentElsewhere(self._left(first))
-        self.part(state, first)
-        self.claim(run_id)
+
+    def _has_equal_results(self, run: AnyRun) -> bool:
+        """Return True if a copy of this finished folder has sent its run, or is sending it."""
+        is_equal = self.folder.is_done and self._holder(run).hash == self._tag.split(" ")[0]
+        return is_equal and (run.info.status == "FINISHED" or self._is_busy(run))
 
     def delete(self, run_id: str) -> None:
         """Delete a superseded run if it has the folder's id and its last start was in this folder."""
@@ -231,11 +242,10 @@ class Ownership:
         folder_id = record.digest([state["tags"][record.FOLDER_ID], token])
         self.folder.become_another(folder_id)
         state["tags"] = {**state["tags"], record.FOLDER_ID: folder_id}
-        state |= {"superseded": [], "starts": []}
+        state["superseded"] = []
         for name in ("run_id", "opening"):
             state.pop(name, None)
-        state["starts"] = self.folder.add_start(token)
-        self._tag = new_tag(token)
+        self.draw(state)
         self.folder.write_state(state)
 
     def _is_busy(self, run: AnyRun) -> bool:
@@ -247,9 +257,10 @@ class Ownership:
         return read_holder(run.data.tags.get(START)) or Holder("", 0, "?", "")
 
     def _left(self, run: AnyRun) -> str:
+        sent = "are being sent" if run.info.status == "RUNNING" else "were sent"
         return (
-            f"{self.folder.path} is left alone: its results are being sent as run {run.info.run_id}, by "
-            f"{self._holder(run)}; the same command sends what is missing then"
+            f"{self.folder.path} is left alone: its results {sent} as run {run.info.run_id}, by {self._holder(run)}; "
+            "the same command sends what is missing then"
         )
 
 

@@ -7,10 +7,12 @@ import getpass
 import logging
 import os
 import re
+import sqlite3
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -64,17 +66,28 @@ def resolve_uri(tracking_uri: str = "auto") -> str:
 def writer(tracking_uri: str) -> MlflowClient:
     """Return a client that writes. A new local database is made atomically, so that others never see half of it.
 
-    If several commands make one at once, the first one's stays, and the others use it.
+    If several commands make one at once, the first one's stays, and the others use it. An empty file is a new database.
     """
     from mlflow import MlflowClient
 
     file = database(tracking_uri)
-    if file is not None and not file.exists():
+    if file is not None and not files.has_content(file):
         with files.new(file) as temporary:  # MLflow can't complete half of a database
             client = MlflowClient(sqlite_uri(temporary))
             client.search_experiments(max_results=1)  # makes the tables
             del client
+            _fill_if_empty(file, temporary)
     return MlflowClient(tracking_uri)
+
+
+def _fill_if_empty(file: Path, database: Path) -> None:
+    """Copy a database into an existing empty file. It is not replaced, as another process may have opened it."""
+    if not file.exists():
+        return
+    with files.locked(file.with_name(f"{file.name}.lock")):
+        if not files.has_content(file):
+            with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(file)) as target:
+                source.backup(target)
 
 
 def _be_brief() -> None:

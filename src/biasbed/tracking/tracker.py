@@ -28,7 +28,7 @@ from biasbed.system.processes import Interrupted, ignore_signals
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
-from biasbed.tracking.ownership import Ownership
+from biasbed.tracking.ownership import Ownership, SentElsewhere
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import (
     deleted,
@@ -229,7 +229,10 @@ class Tracker:
     # --- the run's end -----------------------------------------------------------------------------------------------
 
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
-        """Send results and the model, and end the run. Waits for an unreachable server, then raises Failure."""
+        """Send results and the model, and end the run. Waits for an unreachable server, then raises Failure.
+
+        Raises SentElsewhere if a copy of the folder has sent the same results meanwhile.
+        """
         self.folder.mark_done()
         deadline = time.monotonic() + PATIENCE
         with impatient(PATIENCE):
@@ -282,6 +285,7 @@ class Tracker:
         refuse_links(best)
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
+        self.owner.settle(self.folder.read_state(), self.run_id)
 
     def add_model(self, log_model: Callable[[str], None]) -> bool:
         """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""
@@ -340,6 +344,8 @@ class Tracker:
                     self.owner.part(state, run)
                     self._open(state)
                 send()
+        except SentElsewhere:
+            raise
         except Failure as failure:
             gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
             is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
