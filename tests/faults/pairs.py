@@ -24,8 +24,9 @@ from helpers.runs import run_folders
 
 LONGEST = 180.0  # seconds of a command
 NEW, COPIES, IMPORTS, SYNCS = "two first commands", "two copies", "two imports", "two syncs"
+NEW_SYNCS = "two first syncs"
 SERVED = "-served"  # what the name of a scenario ends with that has a real `mlflow server`
-PAIRS = (NEW, COPIES, IMPORTS, SYNCS, *(f"{name}{SERVED}" for name in (COPIES, IMPORTS, SYNCS)))
+PAIRS = (NEW, NEW_SYNCS, COPIES, IMPORTS, SYNCS, *(f"{name}{SERVED}" for name in (COPIES, IMPORTS, SYNCS)))
 USER = ("left", "right")
 
 
@@ -48,7 +49,7 @@ class Pair:
         for user in USER:
             for name in ("tmp", "own"):
                 (self.folder / user / name).mkdir(parents=True)
-        if self.what != NEW and self.tracking is None:
+        if self.what not in (NEW, NEW_SYNCS) and self.tracking is None:
             shutil.copy(self.materials / "store.db", self.store)
 
     def home(self, user: str) -> Path:
@@ -199,6 +200,7 @@ def live(what: str, seed: int, folder: Path, materials: Path, tracking: Tracking
         COPIES: pair.copies,
         IMPORTS: pair.imports,
         SYNCS: pair.syncs,
+        NEW_SYNCS: pair.syncs,
     }
     try:
         acts[kind]()

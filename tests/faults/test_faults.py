@@ -137,7 +137,13 @@ def test_a_disturbed_training_ends_as_an_undisturbed_one(seed: int, scenario: st
     assert not (workshop.folder / f"seed{seed}").exists()
 
 
-SLOW = (pairs.NEW, pairs.IMPORTS, pairs.SYNCS, *(f"{name}{pairs.SERVED}" for name in (pairs.COPIES, pairs.IMPORTS)))
+SLOW = (
+    pairs.NEW,
+    pairs.NEW_SYNCS,
+    pairs.IMPORTS,
+    pairs.SYNCS,
+    *(f"{name}{pairs.SERVED}" for name in (pairs.COPIES, pairs.IMPORTS)),
+)
 
 
 @pytest.mark.parametrize("scenario", [pairs.COPIES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
