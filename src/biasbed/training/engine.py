@@ -198,11 +198,11 @@ class Engine:
         batch = prepare(batch, algorithm.columns(algorithm.hparams), self.group.device)
         terms = stage.update(batch)
         self.step_metrics.add(terms, len(batch), algorithm.take_correct(), algorithm.take_notes())
-        if (step + 1) % self.config.log_every == 0:
-            self._check_finite()
 
     def _after_update(self, stage: Stage, step: int, following: int, total: int) -> None:
         """Add the weights to the average, and reset the optimizers if the schedule begins anew."""
+        if (step + 1) % self.config.log_every == 0:
+            self._check_finite()  # waits for the device, as no update does
         if self.is_last:
             self.average.add(step + 1)
         first, length = stage.schedule_steps(total)
