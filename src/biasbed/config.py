@@ -35,8 +35,8 @@ class Optim:
     beta1: float = setting(0.9, "decay of the mean gradient (adam, adamw)", ge=0, lt=1)
     beta2: float = setting(0.999, "decay of the squared gradient (adam, adamw)", ge=0, lt=1)
     weight_decay: float = setting(1e-4, "weight decay, on every parameter (but see decay_norms)", ge=0)
-    decay_norms: bool = setting(True, "weight decay also on parameters of one dimension: norms, biases", later=True)
-    head_factor: float = setting(1.0, "rate of the networks' classifiers by that of all else", gt=0, later=True)
+    decay_norms: bool = setting(True, "weight decay also on parameters of one dimension: norms, biases", optional=True)
+    head_factor: float = setting(1.0, "rate of the networks' classifiers by that of all else", gt=0, optional=True)
     schedule: Literal["step", "cosine", "constant", "piecewise"] = setting("step", "course of the rate after warm-up")
     milestones: tuple[float, ...] = setting(
         (0.3, 0.6, 0.9), "step: parts of the training (between restarts) after which lr drops"
@@ -45,9 +45,9 @@ class Optim:
     points: tuple[float, ...] = setting(
         (0.0, 0.4, 1.0),
         "piecewise: parts of the training (between restarts) between which it is linear",
-        later=True,
+        optional=True,
     )
-    factors: tuple[float, ...] = setting((0.0, 1.0, 0.0), "piecewise: the rate there, by lr", later=True)
+    factors: tuple[float, ...] = setting((0.0, 1.0, 0.0), "piecewise: the rate there, by lr", optional=True)
     warmup: float = setting(0.0, "epochs in which the rate grows linearly from zero", ge=0)
     restarts: tuple[float, ...] = setting(
         (), "parts of the training after which schedule, warm-up and momenta begin anew, each to last until the next"
@@ -77,13 +77,15 @@ class Optim:
 class NetworkSettings:
     """Settings that every network of a training has, whatever its backbone."""
 
-    dropout: float = setting(0.0, "odds of each feature to be dropped before the classifier", ge=0, lt=1, later=True)
+    dropout: float = setting(0.0, "odds of each feature to be dropped before the classifier", ge=0, lt=1, optional=True)
     freeze_statistics: bool = setting(
-        False, "batch norm keeps the mean and variance that came with the initial weights", later=True
+        False, "batch norm keeps the mean and variance that came with the initial weights", optional=True
     )
-    channels: int = setting(3, "channels of the images", ge=1, le=64, later=True)
+    channels: int = setting(3, "channels of the images", ge=1, le=64, optional=True)
     scale: Literal["auto", "unit", "unit_255"] = setting(
-        "auto", "images as the backbone expects them (auto), in [0,1] (unit), or in [0,1] / 255 (unit_255)", later=True
+        "auto",
+        "images as the backbone expects them (auto), in [0,1] (unit), or in [0,1] / 255 (unit_255)",
+        optional=True,
     )
 
 
@@ -95,12 +97,12 @@ class Swad:
         3,
         "N_s: it starts at the evaluation whose validation loss none of the next N_s - 1 undercuts",
         ge=1,
-        later=True,
+        optional=True,
     )
     overfit_patience: int = setting(
-        6, "N_e: it ends before this many evaluations in a row with a loss above the tolerance", ge=1, later=True
+        6, "N_e: it ends before this many evaluations in a row with a loss above the tolerance", ge=1, optional=True
     )
-    tolerance: float = setting(1.3, "r: that, by the mean loss of the first N_s evaluations", ge=1, later=True)
+    tolerance: float = setting(1.3, "r: that, by the mean loss of the first N_s evaluations", ge=1, optional=True)
 
     def __post_init__(self) -> None:
         if self.overfit_patience < self.optimum_patience:
@@ -122,15 +124,15 @@ class Augment:
         "largest change of brightness, contrast, saturation (as parts) and hue (of the circle)",
         ge=0,
         le=0.5,
-        later=True,
+        optional=True,
     )
-    grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, later=True)
+    grey: float = setting(0.0, "probability of taking all colour away", ge=0, le=1, optional=True)
     padding: int = setting(
         0,
         "without crop: pixels of black around the resized image, of which a part of its size is taken",
         ge=0,
         le=512,
-        later=True,
+        optional=True,
     )
 
     def __post_init__(self) -> None:
@@ -186,7 +188,7 @@ class InCorruptedForm:
     sets: tuple[str, ...] = setting(
         (), "evaluation sets that are also tested under 75 corruptions, each as <set>_c_generated", identity=False
     )
-    seed: int = setting(0, "of what corruptions draw, the same for all trainings", ge=0, le=2**31 - 1, later=True)
+    seed: int = setting(0, "of what corruptions draw, the same for all trainings", ge=0, le=2**31 - 1)
     frost: str | Auto = setting(
         "auto", "folder of the five photographs of frost (auto: frost below data_dir)", identity=False
     )
@@ -213,7 +215,7 @@ class Config:
         "auto", "evaluation sets; auto: those that are there, all: every one or an error", identity=False
     )
     limit: int | None = setting(
-        None, "images of each set at most, to see whether all works (docs/suites.md); none: all", ge=1, later=True
+        None, "images of each set at most, to see whether all works (docs/suites.md); none: all", ge=1
     )
     corrupted: InCorruptedForm = InCorruptedForm()
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
@@ -226,22 +228,21 @@ class Config:
         "of images in [0,1], by channel: the network's input (auto: as its weights expect)",
         ge=-2,
         le=2,
-        later=True,
     )
-    std: tuple[float, ...] | Auto = setting("auto", "likewise: standard deviation", gt=0, le=4, later=True)
+    std: tuple[float, ...] | Auto = setting("auto", "likewise: standard deviation", gt=0, le=4)
     epochs: int | None = setting(100, "passes over the training data", ge=1, le=10**6)
     steps: int | None = setting(None, "training steps, in place of epochs", ge=1, le=10**9)
     evaluate_every: int | Auto = setting("auto", "epochs or steps between evaluations (auto: 1 epoch, 300 steps)")
     test_every: tuple[str, ...] = setting(
-        (), "when sets are tested: <set>:5 at every 5th evaluation, <set>:end on the best and last weights", later=True
+        (), "when sets are tested: <set>:5 at every 5th evaluation, <set>:end on the best and last weights"
     )
     batch_size: int = setting(256, "images per step over all processes", ge=2, le=10**7)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()
     average: Literal["none", "sma", "swad"] = setting(
-        "none", "what is tested: the weights, or their mean over steps (docs/methods.md)", later=True
+        "none", "what is tested: the weights, or their mean over steps (docs/methods.md)", optional=True
     )
-    average_from: int = setting(100, "sma: the step from which on the weights are averaged", ge=1, later=True)
+    average_from: int = setting(100, "sma: the step from which on the weights are averaged", ge=1, optional=True)
     swad: Swad = Swad()
     precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", "arithmetic; fp16 with a dynamic loss scale")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
@@ -318,11 +319,11 @@ class Config:
 
     def identity_settings(self) -> dict[str, Any]:
         """Return the settings that change the numbers, by dotted name."""
-        return flatten(self, record.is_hashed)
+        return flatten(self, lambda field: bool(field.metadata.get("identity", True)))
 
     def variant(self) -> dict[str, Any]:
         """Return the settings that tell the runs of one configuration apart, by dotted name."""
-        return flatten(self, lambda field, value: bool(field.metadata.get("cell")))
+        return flatten(self, lambda field: bool(field.metadata.get("cell")))
 
 
 def _refuse_mean_std(config: Config) -> None:

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 SCHEMA = "1"
@@ -202,29 +202,8 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
-def is_hashed(field: Field[Any], value: Any) -> bool:
-    """Return True if a field of a record or of settings, with this value, enters its hash.
-
-    Not where it says how a run is carried out (`identity`), nor where it came `later` and has its default: runs from
-    before keep their hash.
-    """
-    default = field.default if field.default_factory is MISSING else field.default_factory()
-    return field.metadata.get("identity", True) and not (field.metadata.get("later") and value == default)
-
-
-def _plain(value: Any) -> Any:
-    """Return a record as JSON has it, with those of its fields that are hashed."""
-    if is_dataclass(value):
-        values = [(member, getattr(value, member.name)) for member in fields(value)]
-        return {member.name: _plain(inner) for member, inner in values if is_hashed(member, inner)}
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple) else value
-
-
 # --- protocol ---------------------------------------------------------------------------------------------------------
 
-LATER = {"later": True}  # see `is_hashed`
 SCRATCH = "scratch"  # the start of a training without weights
 SELECTION_RULES = ("best_validation", "last_n", "best_epoch")
 
@@ -243,19 +222,19 @@ class SetRecord:
     groups: Mapping[str, int] = field(default_factory=dict)  # group -> images
     made_by: str | None = None  # the training data set whose maker also made this one (strict setting)
     source_images: str | None = None  # sets with equal source_images are not independent blocks
-    label_map: str = field(default="", metadata=LATER)  # how the model's outputs become decisions
-    preprocessing: str = field(default="", metadata=LATER)  # how images are resized and cropped, in words
-    block: str = field(default="", metadata=LATER)  # the data set that it is a part of (empty: it is one by itself)
-    domain: str = field(default="", metadata=LATER)  # the domain that it shows, which a training may hold out
-    conditions: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # condition -> images
+    label_map: str = ""  # how the model's outputs become decisions
+    preprocessing: str = ""  # how images are resized and cropped, in words
+    block: str = ""  # the data set that it is a part of (empty: it is one by itself)
+    domain: str = ""  # the domain that it shows, which a training may hold out
+    conditions: Mapping[str, int] = field(default_factory=dict)  # condition -> images
     # Of each group what it stands for, by role: {"0-conflicting": {"class": "0", "alignment": "conflicting"}}
-    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LATER)
-    unit: str = field(default="", metadata=LATER)  # of the headline (empty: as its measure or derivation has it)
-    aliases: tuple[str, ...] = field(default=(), metadata=LATER)  # other names of its domain, or if it has none, of it
-    labels: Mapping[str, int] = field(default_factory=dict, metadata=LATER)  # of images with several: label -> images
-    counts: bool = field(default=True, metadata=LATER)  # whether it is a column of tables; else rules alone look at it
-    version_of: str = field(default="", metadata=LATER)  # of several data sets with the same images; no table has two
-    by_cell: bool = field(default=False, metadata=LATER)  # how many images it has is its cell's affair, as a severity's
+    roles: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unit: str = ""  # of the headline (empty: as its measure or derivation has it)
+    aliases: tuple[str, ...] = ()  # other names of its domain, or if it has none, of it
+    labels: Mapping[str, int] = field(default_factory=dict)  # of images with several: label -> images
+    counts: bool = True  # whether it is a column of tables; else rules alone look at it
+    version_of: str = ""  # of several data sets with the same images; no table has two
+    by_cell: bool = False  # how many images it has is its cell's affair, as a severity's
 
 
 @dataclass(frozen=True)
@@ -299,14 +278,14 @@ class Protocol:
     step_unit: str = "epoch"
     selection_rules: tuple[str, ...] = SELECTION_RULES
     default_selection: str = "best_validation"
-    start: str = field(default=SCRATCH, metadata=LATER)  # from which weights training starts (`networks.start`)
-    derived: tuple[Derived, ...] = field(default=(), metadata=LATER)
-    limit: int | None = field(default=None, metadata=LATER)  # of a part of the images: the most of each set
+    start: str = SCRATCH  # from which weights training starts (`networks.start`)
+    derived: tuple[Derived, ...] = ()
+    limit: int | None = None  # of a part of the images: the most of each set
     schema: str = SCHEMA
 
     @property
     def hash(self) -> str:
-        return digest(_plain(self))
+        return digest(asdict(self))
 
     @property
     def tested(self) -> str:
@@ -314,9 +293,9 @@ class Protocol:
 
         How images are brought to the model's size is the model's own affair.
         """
-        sets = [_plain(replace(member, preprocessing="")) for member in self.sets]
-        derived = [_plain(member) for member in self.derived if member.phase == "test"]
-        return digest({"sets": sets, "derived": derived, **({"limit": self.limit} if self.limit else {})})
+        sets = [asdict(replace(member, preprocessing="")) for member in self.sets]
+        derived = [asdict(member) for member in self.derived if member.phase == "test"]
+        return digest({"sets": sets, "derived": derived, "limit": self.limit})
 
     @property
     def columns(self) -> tuple[SetRecord, ...]:
@@ -360,7 +339,7 @@ class Protocol:
         return {**shape, **headlines, **last}
 
     def to_json(self) -> str:
-        return json.dumps(_plain(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Protocol:

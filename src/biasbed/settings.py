@@ -34,20 +34,26 @@ def setting(
     lt: float | None = None,
     le: float | None = None,
     identity: bool = True,
-    later: bool = False,
+    optional: bool = False,
     cell: bool = False,
 ) -> Any:
     """A dataclass field: default, one line of help, and the range.
 
     identity: whether it is hashed; False where it says where or how a run is carried out, and changes no number.
-    later: it was added when runs without it were there already; at its default it is not hashed.
+    optional: a preset may omit it, as most recipes do; at its default a training does without what it is about.
     cell: it tells the runs of one configuration apart: it enters `run_key`, not `config_hash`.
     The range of a list is that of each of its numbers.
     """
     bounds = {name: bound for name, bound in dict(gt=gt, ge=ge, lt=lt, le=le).items() if bound is not None}
     return dataclasses.field(
         default=default,
-        metadata={"help": help, "bounds": bounds, "identity": identity and not cell, "later": later, "cell": cell},
+        metadata={
+            "help": help,
+            "bounds": bounds,
+            "identity": identity and not cell,
+            "optional": optional,
+            "cell": cell,
+        },
     )
 
 
@@ -61,7 +67,7 @@ class Spec:
     help: str
     bounds: Mapping[str, float]
     identity: bool
-    later: bool
+    optional: bool
     cell: bool
 
     @property
@@ -93,7 +99,7 @@ def _specs(cls: Any) -> Mapping[str, Spec]:
                 members[name] = dataclasses.replace(spec, name=name)
         elif field.metadata:
             meta = field.metadata
-            facts = {name: meta[name] for name in ("help", "bounds", "identity", "later", "cell")}
+            facts = {name: meta[name] for name in ("help", "bounds", "identity", "optional", "cell")}
             members[field.name] = Spec(field.name, kind, field.default, **facts)
     return members
 
@@ -157,14 +163,14 @@ def _bounded(kind: Any, bounds: Mapping[str, Any]) -> Any:
     return tuple[parts] if origin is tuple else functools.reduce(operator.or_, parts)
 
 
-def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any], Any], bool] | None = None) -> dict[str, Any]:
+def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any]], bool] | None = None) -> dict[str, Any]:
     """Return dotted names and values of a settings object, as `build` takes them; only those that `keep` accepts."""
     result: dict[str, Any] = {}
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if dataclasses.is_dataclass(value):
             result |= {f"{field.name}.{name}": v for name, v in flatten(value, keep).items()}
-        elif keep is None or keep(field, value):
+        elif keep is None or keep(field):
             result[field.name] = value
     return result
 

@@ -16,7 +16,7 @@ from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import CHOSEN, LATER, Recipe
+from preset_sources.lines import CHOSEN, OPTIONAL, Recipe
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():
-        assert fixed_settings(preset, known, name) == {**tables[name].later, **tables[name].fixed}, name
+        assert fixed_settings(preset, known, name) == {**tables[name].omitted, **tables[name].fixed}, name
         parts = [part for part in (TRAINING, TESTING) if any(is_within(n, part) for n in preset)]
         said = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
         assert said - set(fixed_settings(preset, known, name)) == tables[name].left_open, name
@@ -117,8 +117,8 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
     for recipe in RECIPES:
         for method in set(recipe.owners) & set(METHODS):
             found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
-            moved = set(LATER) - {line.setting for line in recipe.lines}
-            assert not set(found) & moved, "a recipe from before has them at their defaults, which are not hashed"
+            moved = set(OPTIONAL) - {line.setting for line in recipe.lines}
+            assert {name: found[name] for name in moved} == {name: OPTIONAL[name] for name in moved}
             for line in recipe.lines:
                 if not line.setting.startswith("hparams."):
                     below = {**otherwise, **CHOSEN.get(method, {})}

@@ -26,7 +26,7 @@ from preset_sources.debiasing_coupled import DEBIASING_COUPLED
 from preset_sources.debiasing_difficulty import DEBIASING_DIFFICULTY
 from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
-from preset_sources.lines import CHOSEN, LATER, METHODS, SUITES, Recipe, later_own
+from preset_sources.lines import CHOSEN, METHODS, OPTIONAL, SUITES, Recipe, optional_own
 from preset_sources.robustness import ROBUSTNESS
 
 RECIPES: tuple[Recipe, ...] = (
@@ -57,15 +57,17 @@ def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
 
 def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
     """Every setting of a training that counts, by its source or by what lies below."""
-    values = {**SUITES[suite], **{f"hparams.{name}": value for name, value in METHODS[method].items()}}
+    values = {
+        **OPTIONAL,
+        **optional_own(method),
+        **SUITES[suite],
+        **{f"hparams.{name}": value for name, value in METHODS[method].items()},
+    }
     values |= {"suite": suite, "algorithm": method, **CHOSEN.get(method, {}), **CHOSEN.get(f"{method} on {suite}", {})}
     for preset in presets:
         for recipe in recipes(suite, method, preset):
-            for name in recipe.later:  # at its default it is not hashed
-                values.pop(name, None)
-            values |= recipe.fixed
-    at_default = later_own(method).items()
-    return {name: value for name, value in values.items() if (name, value) not in at_default}
+            values |= {**recipe.omitted, **recipe.fixed}
+    return values
 
 
 # --- docs/presets.md --------------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (355
 LfF (e66796e), DisEnt (7626f36), BiasEnsemble (13c01f4), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6);
 and google-research/augmix (9b9824c).
 
-{later}
+{optional}
 """
 
 
@@ -102,8 +104,8 @@ def below(setting: str, owners: Sequence[str]) -> str:
     """What an open setting is, by suite where suites differ."""
     if setting.startswith("hparams."):
         own = {f"hparams.{name}": value for name, value in METHODS[owners[0]].items()}
-        return word({**own, **later_own(owners[0])}[setting])
-    given = {suite: word({**LATER, **values}[setting]) for suite, values in SUITES.items()}
+        return word({**own, **optional_own(owners[0])}[setting])
+    given = {suite: word({**OPTIONAL, **values}[setting]) for suite, values in SUITES.items()}
     if len(set(given.values())) == 1:
         return given["biasbed"]
     return ", ".join(f"{suite} {value}" for suite, value in given.items())
@@ -134,7 +136,7 @@ def _extends(recipe: Recipe, other: Recipe) -> bool:
 
 def document() -> str:
     tables = [table(recipe, RECIPES[:number]) for number, recipe in enumerate(RECIPES)]
-    names = ", ".join(f"`{name}`" for name in LATER)
-    later = f"These came later: {names}. A preset that says nothing about them leaves training as it is without them."
-    head = HEAD.format(later=textwrap.fill(later, 120))
+    names = ", ".join(f"`{name}`" for name in OPTIONAL)
+    optional = f"A preset may omit {names}. Training then does without what they are about."
+    head = HEAD.format(optional=textwrap.fill(optional, 120))
     return "\n".join([head, *(f"{each}\n" for each in tables)])

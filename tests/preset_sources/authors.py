@@ -5,7 +5,7 @@ from __future__ import annotations
 from preset_sources.lines import (
     AUGMENTATIONS,
     EXACT,
-    LATER_OTHERS,
+    OPTIONAL_OTHERS,
     UNREAD_BY_COSINE,
     UNREAD_BY_SGD,
     Lines,
@@ -70,7 +70,7 @@ FEW_SHOT = Recipe(
         *leaves("training in episodes", "optim.name", "optim.lr", "optim.lr_batch", "optim.momentum", "optim.nesterov"),
         *leaves("training in episodes", "optim.beta1", "optim.beta2", "optim.weight_decay", "optim.schedule"),
         *leaves("training in episodes", "optim.milestones", "optim.gamma", "optim.warmup", "optim.restarts"),
-        *leaves("training in episodes", "precision", *LATER_OTHERS),
+        *leaves("training in episodes", "precision", *OPTIONAL_OTHERS),
         *says("few_shot/backbone.py: drop_rate, temperature", hparams__drop_rate=0.1, hparams__temperature=0.5),
         *says(
             "few_shot/backbone.py: band_width, radius, patch_sampling_num",

@@ -11,8 +11,8 @@ from preset_sources.lines import (
     UNREAD_BY_SGD,
     Lines,
     Recipe,
-    later_own,
     leaves,
+    optional_own,
     own,
     says,
 )
@@ -43,7 +43,7 @@ PAPER: Lines = (
 
 def paper(methods: Iterable[str]) -> Recipe:
     methods = tuple(methods)
-    names = [*(f"hparams.{name}" for name in METHODS[methods[0]]), *later_own(methods[0])]
+    names = [*(f"hparams.{name}" for name in METHODS[methods[0]]), *optional_own(methods[0])]
     whose = f" (`{'`, `'.join(methods)}`)"
     return Recipe("paper", methods, f"BiasBed's text{whose}", (*PAPER, *leaves("not in the text", *names)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preset_sources.lines import AUGMENTATIONS, LATER_OTHERS, METHODS, Lines, Recipe, leaves, says
+from preset_sources.lines import AUGMENTATIONS, METHODS, OPTIONAL_OTHERS, Lines, Recipe, leaves, says
 
 ALGORITHMS = "domainbed/algorithms.py"
 WHY = "the protocol's, or drawn by its search"
@@ -11,7 +11,7 @@ OPEN = leaves(
     *("backbone", "init", "image_size", *AUGMENTATIONS, "epochs", "steps", "batch_size", "precision"),
     *("optim.name", "optim.lr", "optim.lr_batch", "optim.momentum", "optim.nesterov", "optim.beta1", "optim.beta2"),
     *("optim.weight_decay", "optim.schedule", "optim.milestones", "optim.gamma", "optim.warmup", "optim.restarts"),
-    *LATER_OTHERS,
+    *OPTIONAL_OTHERS,
 )
 
 

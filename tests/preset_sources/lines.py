@@ -41,9 +41,14 @@ BELOW: Mapping[str, Any] = {
     "device": "auto",
     "nproc": "auto",
     "corrupt": "stop",
+    "limit": None,
+    "mean": "auto",
+    "std": "auto",
+    "test_every": (),
+    "corrupted.seed": 0,
 }
-# Settings of training that came after the recipes: of each its default, with which training is as it was without it.
-LATER: Mapping[str, Any] = {
+# Settings of training that a recipe may omit: of each its default, with which a training does without what it is about.
+OPTIONAL: Mapping[str, Any] = {
     "augment.jitter": 0.0,
     "augment.grey": 0.0,
     "augment.padding": 0,
@@ -134,6 +139,7 @@ SUITES: Mapping[str, Mapping[str, Any]] = {
     "debiasing": {
         **BELOW,
         "data.seed": 0,
+        "data.halve_validation": False,
         "backbone": "resnet10",
         "image_size": 40,
         "epochs": 20,
@@ -257,7 +263,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "fast_adversarial": {"eps": 4 / 255, "step": 1.25, "phases": ()},
 }
 # The same of methods' own settings.
-LATER_OWN: Mapping[str, Mapping[str, Any]] = {
+OPTIONAL_OWN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"balance": "none"} for name in ("erm", "stylized_erm", "deepaug_cae", "deepaug_edsr", "deepaug")},
     "style_transfer": {"balance": "none"},
     "group_dro": {"groups": "domain", "adjustment": 0.0},
@@ -284,9 +290,9 @@ class Line:
 Lines = tuple[Line, ...]
 
 
-def later_own(method: str) -> dict[str, Any]:
-    """A method's own settings that came later, by dotted name, with their defaults."""
-    return {f"hparams.{name}": value for name, value in LATER_OWN.get(method, {}).items()}
+def optional_own(method: str) -> dict[str, Any]:
+    """A method's own settings that a recipe may omit, by dotted name, with their defaults."""
+    return {f"hparams.{name}": value for name, value in OPTIONAL_OWN.get(method, {}).items()}
 
 
 @dataclass(frozen=True)
@@ -308,10 +314,10 @@ class Recipe:
         return {line.setting for line in self.lines if line.open}
 
     @property
-    def later(self) -> dict[str, Any]:
-        """Settings that came after it, at their defaults: of a recipe of training that does not leave them open."""
+    def omitted(self) -> dict[str, Any]:
+        """Optional settings at their defaults, if it is a recipe of training that does not leave them open."""
         is_of_training = any(is_within(line.setting, TRAINING) for line in self.lines)
-        every = {**LATER, **later_own(self.owners[0])}
+        every = {**OPTIONAL, **optional_own(self.owners[0])}
         return {n: value for n, value in every.items() if n not in self.left_open} if is_of_training else {}
 
 
@@ -329,7 +335,7 @@ def own(method: str, *stated: tuple[str, Mapping[str, Any]]) -> Lines:
     """A method's own settings, all of them: each place of a source with the values that it states."""
     lines = tuple(Line(f"hparams.{name}", value, source) for source, values in stated for name, value in values.items())
     names = [line.setting.removeprefix("hparams.") for line in lines]
-    known = [*METHODS[method], *LATER_OWN.get(method, {})]
+    known = [*METHODS[method], *OPTIONAL_OWN.get(method, {})]
     if sorted(names) != sorted(known):
         raise ValueError(f"{method}: lines for {names}, settings {known}")
     return lines
@@ -344,7 +350,7 @@ AUGMENTATIONS = (
     *("augment.crop", "augment.crop_scale", "augment.crop_ratio", "augment.flip", "augment.jitter", "augment.grey"),
     "augment.padding",
 )
-LATER_OTHERS = tuple(name for name in LATER if name not in AUGMENTATIONS)
+OPTIONAL_OTHERS = tuple(name for name in OPTIONAL if name not in AUGMENTATIONS)
 
 
 def crops(source: str, size: int = 224, scale: float = 0.08) -> Lines:

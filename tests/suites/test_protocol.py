@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -30,36 +29,6 @@ def test_it_is_read_as_it_was_written() -> None:
     assert again == WHOLE
     assert (again.hash, again.tested, again.to_json()) == (WHOLE.hash, WHOLE.tested, WHOLE.to_json())
     assert again.columns == WHOLE.columns
-
-
-OLD = """{
-  "suite": "toy",
-  "sets": [
-    {
-      "name": "a", "headline": "accuracy", "images": 10, "classes": 2, "chance": 0.5,
-      "measures": ["accuracy", "loss"], "higher_is_better": true,
-      "groups": {"x": 4, "y": 6}, "made_by": null, "source_images": null
-    },
-    {
-      "name": "b", "headline": "loss", "images": 10, "classes": 2, "chance": 0.7,
-      "measures": ["loss"], "higher_is_better": false,
-      "groups": {}, "made_by": null, "source_images": null, "label_map": "m", "preprocessing": "p"
-    }
-  ],
-  "training_sets": ["a"], "validation_sets": [], "monitor": "val/loss/a", "monitor_higher_is_better": true,
-  "step_unit": "epoch", "selection_rules": ["best_validation", "last_n", "best_epoch"],
-  "default_selection": "best_validation", "start": "named", "schema": "1"
-}"""
-FROZEN = Path(__file__).parents[1] / "training" / "frozen_hashes.json"
-
-
-def test_a_protocol_from_before_keeps_its_hash() -> None:
-    """As it was written when sets had neither blocks, domains, conditions nor roles, and nothing was derived."""
-    protocol = Protocol.from_json(OLD)
-    assert protocol.hash == json.loads(FROZEN.read_text())["protocol"]["full"]
-    assert json.loads(protocol.to_json()) == json.loads(OLD)
-    assert protocol.columns == protocol.sets
-    assert protocol.judged(()) == protocol.sets
 
 
 @pytest.mark.parametrize("field", ["roles", "conditions", "derived"])

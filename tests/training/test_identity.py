@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, record, suites
+from biasbed import algorithms, config, record, suites
 from biasbed.settings import flatten, setting
 from biasbed.training.resolve import config_hash, resolve
 
@@ -17,6 +17,7 @@ from biasbed.training.resolve import config_hash, resolve
 # unfinished ones begin anew: it belongs into the changelog, as the reason why it had to.
 FROZEN = json.loads((Path(__file__).parent / "frozen_hashes.json").read_text())
 TOY = record.Protocol("toy", (), ("train",), ("val",), "val/accuracy/val")
+MEAN = record.Derived("test", "accuracy", "mean", "mean", ("test/accuracy/a",))
 
 
 def methods() -> Iterator[tuple[str, str]]:
@@ -49,34 +50,24 @@ def test_the_protocol_s_hash_is_what_it_was() -> None:
 @dataclass(frozen=True)
 class Inner:
     rate: float = setting(0.1, "x")
-
-
-@dataclass(frozen=True)
-class Before:
-    size: int = setting(8, "x")
-    inner: Inner = Inner()
-
-
-@dataclass(frozen=True)
-class After(Before):
-    mode: str = setting("plain", "x", later=True)
     folder: str = setting("here", "x", identity=False)
 
 
-def test_a_later_setting_moves_no_hash_at_its_default() -> None:
-    def hashed(instance: object) -> str:
-        return record.digest(flatten(instance, record.is_hashed))
-
-    assert hashed(After()) == hashed(After(folder="there")) == hashed(Before())
-    assert hashed(After(mode="other")) != hashed(Before())
-    assert hashed(After(size=9)) != hashed(Before())
+@dataclass(frozen=True)
+class Outer(config.Config):
+    inner: Inner = Inner()
 
 
-def test_a_later_field_of_a_record_moves_no_hash_at_its_default() -> None:
-    @dataclass(frozen=True)
-    class Later(record.Protocol):
-        budget: int = field(default=0, metadata=record.LATER)
+def test_every_setting_that_changes_a_number_is_hashed_and_no_other() -> None:
+    identity = Outer().identity_settings()
+    assert identity["inner.rate"] == 0.1
+    assert not {"inner.folder", "seed", "data_dir"} & set(identity)
+    assert Outer(inner=Inner(folder="there")).identity_settings() == identity
+    assert Outer(inner=Inner(rate=0.2)).identity_settings() != identity
 
-    values = ("toy", (), ("train",), ("val",), "val/accuracy/val")
-    assert Later(*values).hash == TOY.hash
-    assert Later(*values, budget=1).hash != TOY.hash
+
+@pytest.mark.parametrize("name", [member.name for member in fields(record.Protocol)])
+def test_every_field_of_a_protocol_is_hashed(name: str) -> None:
+    changed = {"sets": (record.SetRecord("a", "accuracy", 1, 2, 0.5),), "derived": (MEAN,)}
+    other = {"monitor_higher_is_better": False, "limit": 1, **changed}.get(name, ("other",))
+    assert replace(TOY, **{name: other}).hash != TOY.hash

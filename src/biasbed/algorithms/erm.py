@@ -24,7 +24,7 @@ class ERM(Algorithm):
     @dataclass(frozen=True)
     class HParams:
         balance: Literal["none", "class", "group"] = setting(
-            "none", "draws each class, or each group of one class and one bias, equally often", later=True
+            "none", "draws each class, or each group of one class and one bias, equally often", optional=True
         )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": BIASBED_PAPER, "biasbed_code": BIASBED_CODE}

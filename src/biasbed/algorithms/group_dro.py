@@ -35,9 +35,9 @@ class GroupDRO(DomainERM):
         mean_over_domains: bool = setting(
             False, "divide the loss by the number of domains, as DomainBed did until January 2021"
         )
-        groups: Literal["domain", "group"] = setting(DOMAINS, "groups: domains, or class x bias", later=True)
+        groups: Literal["domain", "group"] = setting(DOMAINS, "groups: domains, or class x bias", optional=True)
         adjustment: float = setting(
-            0.0, "C of C / sqrt(images), added to each group's risk for its weight (authors)", ge=0, later=True
+            0.0, "C of C / sqrt(images), added to each group's risk for its weight (authors)", ge=0, optional=True
         )
 
         def __post_init__(self) -> None:

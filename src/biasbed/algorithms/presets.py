@@ -3,8 +3,8 @@
 A preset covers one part of the settings, training or testing, or both. It names *every* setting of the parts that it
 covers: the value that its source gives, or `OPEN` if the source leaves the choice to the reader. An open setting keeps
 the value from suite or defaults. A preset that omits a setting is refused, so that no default of a suite slips into a
-published recipe unnoticed. A setting marked `later` may be omitted and gets its default, with which training works as
-before that setting existed.
+published recipe unnoticed. A setting marked `optional` may be omitted: it gets its default, with which a training does
+without what the setting is about.
 
     {"optim.lr": 0.1, "optim.warmup": 0.0, "augment": OPEN, ...}        a group's name stands for all its settings
 
@@ -52,19 +52,19 @@ def fixed_settings(preset: Preset, valid: Mapping[str, Spec], description: str) 
 
     valid: all existing settings. description: the preset's name in messages.
     """
-    later: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     for part in (TRAINING, TESTING):
         if any(is_within(name, part) for name in preset):
             names = [name for name in valid if is_within(name, part)]
             omitted = [name for name in names if name not in preset and _group(name) not in preset]
-            later |= {name: valid[name].default for name in omitted if valid[name].later}
-            missing = [name for name in omitted if name not in later]
+            defaults |= {name: valid[name].default for name in omitted if valid[name].optional}
+            missing = [name for name in omitted if name not in defaults]
             if missing:
                 raise UsageError(
                     f"{description} says nothing about {', '.join(missing)}: a recipe names every setting of its part, "
                     "with a value or as biasbed.algorithms.presets.OPEN"
                 )
-    return later | {name: value for name, value in preset.items() if value is not OPEN}
+    return defaults | {name: value for name, value in preset.items() if value is not OPEN}
 
 
 def load_presets(

@@ -86,12 +86,11 @@ class DebiasingData:
         COLOUR_NOISE, "colored_mnist_10: deviation of its colours (authors: to 0.002)", ge=0, le=1, cell=True
     )
     corruption_severity: int = setting(
-        CORRUPTION, "corrupted_cifar10: of its corruptions (authors: 2 to 5)", ge=1, le=5, cell=True, later=True
+        CORRUPTION, "corrupted_cifar10: of its corruptions (authors: 2 to 5)", ge=1, le=5, cell=True
     )
     halve_validation: bool = setting(
         False,
         "half of each group's validation images selects; the other is there to train on, as 'validation_half'",
-        later=True,
     )
 
     def __post_init__(self) -> None:
