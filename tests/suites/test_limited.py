@@ -93,7 +93,7 @@ def test_a_limited_training_is_never_taken_for_a_whole_one() -> None:
     assert "biasbed.limit" not in whole.tags()
     assert Protocol.from_json(part.protocol.to_json()) == part.protocol
     assert limits.note(30) in part.suite.remarks
-    assert '"limit"' not in whole.protocol.to_json()  # protocols from before keep their hash
+    assert whole.protocol.limit is None
 
 
 def test_training_validation_and_tests_are_limited() -> None:
