@@ -88,12 +88,14 @@ def losses(card: Card, precision: str, group: Group | None = None) -> list[float
     engine, batch = engine_of(card, precision, group=group), card.images()
     if group is not None:
         engine.algorithm._runtime.ddp = group.wrap(engine.algorithm, find_unused_parameters=False)
-    found = []
-    for number in range(5):
-        engine._update(engine.phases[-1], number, 10**6, batch)  # type: ignore[arg-type]
+    found: list[float] = []
+    while len(found) < 5:
+        scale = engine.precision.state_dict()["scale"]
+        engine._update(engine.phases[-1], len(found), 10**6, batch)  # type: ignore[arg-type]
         metrics = engine.step_metrics.metrics(Group(0, 1, card.device), 1.0)
         engine.step_metrics = type(engine.step_metrics)()
-        found.append(next(value for name, value in metrics.items() if name.startswith("train/loss")))
+        if engine.precision.state_dict()["scale"] >= scale:  # else fp16's step was skipped, and comes again
+            found.append(next(value for name, value in metrics.items() if name.startswith("train/loss")))
     return found
 
 
