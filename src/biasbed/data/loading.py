@@ -255,6 +255,8 @@ def _start_worker(_: int) -> None:
     torch.set_num_threads(1)
 
 
-def auto_workers(processes: int, per_process: int = 8) -> int:
-    """Return the default number of loader processes per training process."""
-    return min(per_process, max(0, (os.cpu_count() or 1) // processes - 1))
+def number_of_workers(setting: int | str, processes: int) -> int:
+    """Return the number of loader processes per training process; for `auto` one per free core, at most 8."""
+    if setting != "auto":
+        return int(setting)
+    return min(8, max(0, (os.cpu_count() or 1) // processes - 1))

@@ -5,7 +5,6 @@ Answers: How is a trained model evaluated?
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +15,7 @@ from biasbed import record, suites
 from biasbed.algorithms import presets
 from biasbed.algorithms.make import mean_std
 from biasbed.compute.distributed import Group, convert_errors, process_group
-from biasbed.compute.precision import Precision
 from biasbed.config import Aggregation, Config, preset_names
-from biasbed.data.loading import auto_workers
 from biasbed.data.transforms import make_example
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
@@ -27,7 +24,7 @@ from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
-from biasbed.evaluation.evaluator import Evaluator, measure_sets
+from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
@@ -313,25 +310,16 @@ def _hash_file(file: str) -> str:
 
 def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
     """Decide on every set that the folder has no decisions on; return all decisions on rank 0."""
-    config, model = evaluation.job.config, evaluation.model
-    skip = config.corrupt == "skip"
-    workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    make_evaluator = functools.partial(
-        Evaluator,
-        group=group,
-        precision=Precision(config.precision, group.device),
-        batch_size=config.eval_batch_size,
-        workers=workers,
-        skip_corrupt=skip,
-    )
+    model, sets = evaluation.model, evaluation.suite.testing
+    evaluator = Evaluator.from_config(sets, evaluation.job.config, group)
     group.send_module(model.module).eval()
-    store = PredictionStore(folder.path, evaluation.suite.testing, model.algorithm, skip)
-    return decide(store, model.predict, group, make_evaluator)
+    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt)
+    return decide(store, model.predict, evaluator)
 
 
 def _measure(evaluation: Evaluation, stored: StoredDecisions, pairs: Sequence[ObserverPair]) -> dict[str, float]:
     suite = evaluation.suite
-    metrics = measure_sets(suite.testing, stored.decisions, "test")
+    metrics = stored.measure()
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
     for pair in pairs:
         metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa

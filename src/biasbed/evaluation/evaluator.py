@@ -19,8 +19,9 @@ from biasbed import record
 from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
+from biasbed.config import Config
 from biasbed.data.loader_queues import received
-from biasbed.data.loading import as_it_is, loader_options
+from biasbed.data.loading import as_it_is, loader_options, number_of_workers
 from biasbed.data.transforms import is_identity, is_random, keyed_randomness
 from biasbed.errors import CorruptImage, Failure, NotFinite, UnfitImage
 from biasbed.evaluation.decisions import (
@@ -50,14 +51,6 @@ def measure(evaluation_set: EvaluationSet, decisions: Decisions, phase: str) -> 
     for label, value in zip(evaluation_set.labels, average_precisions(decisions), strict=True):
         if not math.isnan(value):
             yield str(record.MetricName(phase, record.BY_LABEL, evaluation_set.name, label)), value
-
-
-def measure_sets(sets: Sequence[EvaluationSet], decisions: Sequence[Decisions], phase: str) -> dict[str, float]:
-    """Return the metrics of several sets, each with the decisions on it."""
-    metrics: dict[str, float] = {}
-    for evaluation_set, decided in zip(sets, decisions, strict=True):
-        metrics |= measure(evaluation_set, decided, phase)
-    return metrics
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
@@ -93,6 +86,12 @@ class Evaluator:
             **loader_options(workers, group.device.type == "cuda"),
         )
         self.skipped: set[str] = set()
+
+    @classmethod
+    def from_config(cls, sets: Sequence[EvaluationSet], config: Config, group: Group) -> Evaluator:
+        """Return the evaluator that a run's settings ask for."""
+        precision, workers = Precision(config.precision, group.device), number_of_workers(config.workers, group.world)
+        return cls(sets, group, precision, config.eval_batch_size, workers, config.corrupt == "skip")
 
     def __len__(self) -> int:
         return len(self.loader)

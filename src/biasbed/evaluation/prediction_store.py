@@ -15,11 +15,10 @@ import numpy as np
 from torch import Tensor
 
 from biasbed import record
-from biasbed.compute.distributed import Group
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.evaluation.decisions import Decisions, write_predictions
-from biasbed.evaluation.evaluator import Evaluator
+from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import Columns, Piece, cut_pieces
 from biasbed.suites.sets import EvaluationSet
 from biasbed.system.files import atomic_file
@@ -35,10 +34,18 @@ DAMAGED = (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile
 class StoredDecisions:
     """Decisions of a model on each set, and what making them took."""
 
-    decisions: list[Decisions]
+    sets: Sequence[EvaluationSet]
+    decisions: list[Decisions]  # on each of them
     skipped: set[str]  # images that can't be read
     images: int  # decided in this attempt
     seconds: float  # of this attempt
+
+    def measure(self) -> dict[str, float]:
+        """Return the metrics of all sets."""
+        metrics: dict[str, float] = {}
+        for evaluation_set, decided in zip(self.sets, self.decisions, strict=True):
+            metrics |= measure(evaluation_set, decided, "test")
+        return metrics
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,22 +142,18 @@ class PredictionStore:
         return path.with_name(f"{self.which}-{piece}.npz")
 
 
-def decide(
-    store: PredictionStore,
-    predict: Callable[[Tensor], Tensor],
-    group: Group,
-    make_evaluator: Callable[..., Evaluator],
-) -> StoredDecisions | None:
+def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: Evaluator) -> StoredDecisions | None:
     """Decide on all images of the store's sets that it has no decisions on, and store them; return them on rank 0.
 
-    make_evaluator: makes the evaluator of some sets; `done` has the pieces of each that are decided already.
+    usual: evaluator like which this is done.
     """
+    group = usual.group
     decisions = store.read_finished() if group.is_main else {}
     finished = group.share_object(list(decisions))
     coming = [evaluation_set for evaluation_set in store.sets if evaluation_set.name not in finished]
     parts = store.read_pieces(coming) if group.is_main else {}
     done = group.share_object({name: list(columns) for name, columns in parts.items()})
-    evaluator = make_evaluator(coming, done=done)
+    evaluator = usual.for_sets(coming, done)
     images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
     last_pieces = {piece.set: piece.number for piece in evaluator.coming}
     with ProgressBar(images, "image", silent=not group.is_main) as bar:
@@ -175,7 +178,7 @@ def decide(
         missing = _missing_images(evaluation_set, decisions[evaluation_set.name])
         skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
     in_order_of_sets = [decisions[evaluation_set.name] for evaluation_set in store.sets]
-    return StoredDecisions(in_order_of_sets, skipped, images, seconds)
+    return StoredDecisions(store.sets, in_order_of_sets, skipped, images, seconds)
 
 
 def _missing_images(evaluation_set: EvaluationSet, decisions: Decisions) -> set[str]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import UsageError
-from biasbed.evaluation.evaluator import measure_sets
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import evaluations
@@ -52,7 +51,7 @@ def evaluate_at_end(engine: Engine) -> None:
             continue
         began = time.perf_counter()
         stored = _decide(engine, sets, weights)
-        metrics = {} if stored is None else _measure(engine, sets, stored, weights.number)
+        metrics = {} if stored is None else _measure(engine, stored, weights.number)
         metrics["time/late_seconds"] = time.perf_counter() - began
         engine.note({"step": weights.number, "timestamp": int(time.time() * 1000), "metrics": metrics, "late": True})
 
@@ -80,15 +79,15 @@ def _decide(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) ->
     with engine.weights_of(weights.which):
         engine.group.share_buffers(engine.algorithm)
         engine.algorithm.eval()
-        return decide(store, engine.algorithm.predict, engine.group, engine.evaluator.for_sets)
+        return decide(store, engine.algorithm.predict, engine.evaluator)
 
 
-def _measure(engine: Engine, sets: Sequence[EvaluationSet], stored: StoredDecisions, number: int) -> dict[str, float]:
+def _measure(engine: Engine, stored: StoredDecisions, number: int) -> dict[str, float]:
     """Return the measured metrics, and those that are derived from them and from the evaluation of this number."""
     earlier: Mapping[str, float] = {}
     for result in evaluations(engine.state.history):
         if result["step"] == number and not earlier:
             earlier = result["metrics"]
-    measured = measure_sets(sets, stored.decisions, "test")
+    measured = stored.measure()
     derived = engine.scoring.derive({**earlier, **measured})
     return measured | {name: value for name, value in derived.items() if name not in earlier}

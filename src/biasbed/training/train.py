@@ -23,7 +23,7 @@ from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
 from biasbed.config import Config
 from biasbed.data.contact_sheet import save_examples
-from biasbed.data.loading import auto_workers
+from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.networks import frozen
@@ -172,11 +172,10 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     config, suite = job.config, job.suite
     settle_arithmetic(group.device)
     precision = Precision(config.precision, group.device)
-    workers = auto_workers(group.world) if config.workers == "auto" else int(config.workers)
-    reader = Reader(job, group, workers)
+    reader = Reader(job, group, number_of_workers(config.workers, group.world))
     algorithm = _algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
-    evaluator = Evaluator(suite.tested, group, precision, config.eval_batch_size, workers, config.corrupt == "skip")
+    evaluator = Evaluator.from_config(suite.tested, config, group)
     average = averaged.make_average(job, algorithm, evaluator)
     description = _describe_weights(job, reader.train_data)
     engine = Engine(
