@@ -27,6 +27,7 @@ from biasbed.analysis.report import (
     wording,
 )
 from biasbed.analysis.report.figures.style import DPI
+from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -36,16 +37,7 @@ REPORT = "report.html"
 FIRST_WORDS = 95  # before the first figure; what is left over stands below it
 # What is read before anything unfolds, 300 words in all: whole sentences of so many words in each section.
 WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
-CONTENTS = (
-    ("scores", "Scores"),
-    ("concluded", "What can be concluded"),
-    ("sure", "How sure"),
-    ("flip", "What could flip it"),
-    ("unseen", "What could not have been seen"),
-    ("details", "Details"),
-    ("provenance", "Provenance"),
-    ("terms", "Terms"),
-)
+CONTENTS = ("scores", "concluded", "sure", "flip", "unseen", "details", "provenance", "terms")  # anchors
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
@@ -54,6 +46,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write the report; the figures are expected in `folder/figures`."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals["say"] = say
     environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
     text = environment.get_template(REPORT).render(content(analysis, folder))
     (folder / REPORT).write_text(text, encoding="utf-8")
@@ -79,7 +72,7 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
-        "contents": CONTENTS,
+        "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
         "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),
         "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha),
         "on_single_sets": findings.on_single_sets(analysis),

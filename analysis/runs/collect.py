@@ -24,6 +24,7 @@ from biasbed.analysis.runs.comparable import (
     split_evidence,
     with_protocols,
 )
+from biasbed.analysis.runs.duplicates import duplicate_notes, first_of_each_key
 from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
@@ -164,9 +165,9 @@ def collect(store: RunStore, options: AnalyzeOptions) -> tuple[Collection, list[
     if scope.kind == "published":
         by_rule = published_by_rule(runs, options.n)
         runs = select_published_rule(runs, options.selection, options.n, protocols[scope.protocol])
-    counted, duplicates = consistency.first_of_each_key(runs, options.duplicates)
+    counted, duplicates = first_of_each_key(runs, options.duplicates)
     notes += consistency.irregularities(counted, () if options.allow == "none" else options.allow)
-    notes += consistency.duplicate_notes(counted, duplicates, options.duplicates)
+    notes += duplicate_notes(counted, duplicates, options.duplicates)
     not_finished = _count_unfinished(every, scope, counted)
     counted, evidence = split_evidence(counted)
     cells = cells_of(counted, protocols)
@@ -346,7 +347,7 @@ def published_by_rule(runs: Sequence[Run], n: int) -> dict[str, tuple[Run, ...]]
         if rule == "last_n":
             same = [run for run in same if run.selection_n == n]
         if same:
-            by_rule[rule] = tuple(consistency.first_of_each_key(same)[0])
+            by_rule[rule] = tuple(first_of_each_key(same)[0])
     return by_rule
 
 

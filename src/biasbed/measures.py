@@ -1,6 +1,7 @@
 """Measures: a row for each, and those that are functions of counts. Standard library only.
 
 `evaluation/decisions.py` takes every measure of a set's images from decisions; analysis reads logged values.
+The Align-Conflict score is derived from several sets, in `suites/debiasing.py`.
 
 Answers: What does a measure mean, and which unit and direction has it?
 """

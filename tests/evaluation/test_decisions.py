@@ -20,9 +20,9 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import SHORTCUT, Decisions, calibration, identified, image_keys, pooled
+from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.pieces import with_first_labels
 from biasbed.evaluation.recorded import read
-from biasbed.evaluation.report import ratio_interval
 from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv

@@ -271,10 +271,10 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{ANALYSIS}/runs/consistency.py",
+        f"{ANALYSIS}/runs/duplicates.py",
         "analysis/runs/test_collect.py",
         (
-            "consistency: the last of equal keys counts",
+            "duplicates: the last of equal keys counts",
             'index = 0 if which == "first" else -1',
             'index = -1 if which == "first" else 0',
             "a bad seed could be rolled again",

@@ -22,7 +22,8 @@ from PIL import Image
 from biasbed import cli, config
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, setting, word
-from biasbed.training.resolve import config_hash, resolve, run_key
+from biasbed.training.identity import config_hash, run_key
+from biasbed.training.resolve import resolve
 from helpers import children
 from helpers.children import Command
 from helpers.commands import command_environment

@@ -11,7 +11,8 @@ import pytest
 
 from biasbed import algorithms, config, record, suites
 from biasbed.settings import flatten, setting
-from biasbed.training.resolve import config_hash, resolve
+from biasbed.training.identity import config_hash
+from biasbed.training.resolve import resolve
 
 # suite -> method -> hash of its default settings. A hash that moves makes finished runs incomparable with new ones, and
 # unfinished ones begin anew: it belongs into the changelog, as the reason why it had to.

@@ -1,4 +1,7 @@
-"""Random order of the images in one part of a stream: a function of keys alone, so that training can start anywhere."""
+"""Random order of the images in one part of a stream: a function of keys alone, so that training can start anywhere.
+
+Which images a batch is made of, also equally many of each domain, is in `data/streams.py`.
+"""
 
 from __future__ import annotations
 

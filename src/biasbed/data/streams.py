@@ -1,6 +1,6 @@
 """Order in which training reads examples: a function of seed and step, the same for any number of processes.
 
-Answers: In which order are examples read?
+Answers: Which examples is a batch made of, also equally many of each domain, and in which order?
 """
 
 from __future__ import annotations

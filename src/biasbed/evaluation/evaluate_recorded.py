@@ -21,6 +21,7 @@ from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
+from biasbed.evaluation.intervals import count_distinct
 from biasbed.evaluation.tracked_job import tracking, working_in
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
@@ -150,7 +151,7 @@ def _protocol(answers_by_set: Mapping[str, Sequence[Decisions]]) -> record.Proto
             record.SetRecord(
                 name=name,
                 headline="accuracy",
-                images=report.count_distinct(np.concatenate([observer.image_of_trial for observer in answers])),
+                images=count_distinct(np.concatenate([observer.image_of_trial for observer in answers])),
                 classes=len(classes),
                 chance=1 / len(classes),
                 measures=tuple(measures),

@@ -11,61 +11,19 @@ import numpy as np
 
 from biasbed import measures, record
 from biasbed.evaluation.consistency import ObserverPair
-from biasbed.evaluation.decisions import CUES, MEASURES, NAN, Decisions
+from biasbed.evaluation.decisions import CUES, MEASURES, Decisions
+from biasbed.evaluation.intervals import (
+    FEWEST_OBSERVERS,
+    LEVEL,
+    accuracy_interval,
+    count_distinct,
+    observers_interval,
+    ratio_interval,
+)
 from biasbed.system.tables import write_rows
 from biasbed.system.terminal import aligned
 
-RESAMPLES = 1000
-FEWEST_OBSERVERS = 5  # for an interval over observers: resamples of fewer hardly differ
-LEVEL = 0.95
 _PERCENT = f"{100 * LEVEL:.0f} %"
-Interval = tuple[float, float]
-
-
-# --- intervals --------------------------------------------------------------------------------------------------------
-
-
-def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, seed: int = 0) -> Interval:
-    """Compute a percentile bootstrap interval over clusters of a ratio: hits among the trials that are counted.
-
-    hit, counted: [N] bool per trial. cluster: [N] integers; the trials of one cluster, an image or an observer, are
-    drawn together, so that ten answers to one image are one draw. NaN if nothing is counted.
-
-    Source: Efron 1979; Field and Welsh 2007. A cluster enters by its two sums alone, so that drawing clusters is the
-    same as drawing how many clusters have which sums.
-    """
-    number = np.unique(cluster, return_inverse=True)[1]
-    sums = np.stack([np.bincount(number, hit), np.bincount(number, counted)], axis=1).astype(np.int64)
-    kinds, counts = np.unique(sums, axis=0, return_counts=True)
-    kinds, counts = kinds[::-1], counts[::-1]
-    total = int(counts.sum())
-    drawn = np.random.default_rng(seed).multinomial(total, counts / total, size=RESAMPLES) @ kinds
-    usable = drawn[drawn[:, 1] > 0]
-    if not len(usable):
-        return NAN, NAN
-    low, high = np.quantile(usable[:, 0] / usable[:, 1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return low, high
-
-
-def _observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
-    """Return the interval over observers, on the trials in `rows`; NaN if there are too few observers."""
-    if decisions.member is None or decisions.member.max() + 1 < FEWEST_OBSERVERS:
-        return NAN, NAN
-    return ratio_interval(hit, counted, decisions.member[rows])
-
-
-def _accuracy_interval(decisions: Decisions, images: int) -> Interval:
-    """Return the interval of the accuracy over images.
-
-    It is Wilson's if each image is answered once, or if all answers are right, or none is; else a bootstrap interval.
-    Views of one photograph under several conditions are drawn together, as several answers to one image are.
-    """
-    correct, trials = int(decisions.right.sum()), len(decisions.label)
-    cluster = decisions.photograph_of_trial
-    images = min(images, count_distinct(cluster))
-    if trials == images or correct in (0, trials):
-        return measures.wilson(correct * images // trials, images, LEVEL)
-    return ratio_interval(decisions.right, np.ones(trials, bool), cluster)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -75,8 +33,8 @@ def set_row(decisions: Decisions) -> dict[str, Any]:
     """Return one line of `evaluation.csv`."""
     correct, trials = int(decisions.right.sum()), len(decisions.label)
     images, everything = decisions.num_images, np.ones(trials, bool)
-    low, high = _accuracy_interval(decisions, images)
-    observers_low, observers_high = _observers_interval(decisions, decisions.right, everything, everything)
+    low, high = accuracy_interval(decisions, images)
+    observers_low, observers_high = observers_interval(decisions, decisions.right, everything, everything)
     row = {
         "observer": decisions.observer,
         "kind": decisions.kind,
@@ -98,11 +56,6 @@ def set_row(decisions: Decisions) -> dict[str, Any]:
     if decisions.scores is not None:
         row["map"] = MEASURES["map"](decisions)
     return row
-
-
-def count_distinct(images: np.ndarray) -> int:
-    """Return how many different images there are among [N] numbers of images."""
-    return len(np.unique(images))
 
 
 def cue_rows(decisions: Decisions) -> list[dict[str, Any]]:
@@ -127,7 +80,7 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
     either = shape | (decisions.decision == decisions.bias)[rows]
     images = decisions.image_of_trial[rows]
     low, high = ratio_interval(shape, either, images)
-    observers_low, observers_high = _observers_interval(decisions, shape, either, rows)
+    observers_low, observers_high = observers_interval(decisions, shape, either, rows)
     return {
         "observer": decisions.observer,
         "kind": decisions.kind,

@@ -1,4 +1,7 @@
-"""Shape bias: counts of decisions for shape and for texture on cue-conflict images. Standard library only."""
+"""Shape bias: counts of decisions for shape and for texture on cue-conflict images. Standard library only.
+
+Its interval is in `evaluation/intervals.py`.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from biasbed.studies.launchers import Launcher
 from biasbed.studies.table import Overrides, StudyTable
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
-from biasbed.training.resolve import resolve, run_key
+from biasbed.training.identity import run_key
+from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
     from biasbed.evaluation.models import TestedModel

@@ -3,6 +3,8 @@
 `train=<data set>` is one of `datasets/biased.py`, or a folder of your own with a `metadata.csv`; `data.severity` is the
 percentage of bias-conflicting training images. Data set and severity make the cell. The block is the data set, because
 its severities are not independent data. Images are drawn by `data.seed`, whatever the training's seed.
+
+Answers: How is the Align-Conflict score (AC) computed, and of which images?
 """
 
 from __future__ import annotations

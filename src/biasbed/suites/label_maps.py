@@ -1,6 +1,7 @@
 """Label maps: from a model's logits to scores over an evaluation set's classes. The decision is the best score.
 
 A data set names its label map as an object: guessing one by the number of classes can't tell two sets of 200 apart.
+Which of ImageNet's classes are in which category is in `datasets/classes.py`.
 
 Answers: How do 1000 classes become the categories of a set?
 """

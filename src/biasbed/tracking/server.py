@@ -1,4 +1,7 @@
-"""Tracking server: its address, client, failures, experiments, runs and artifacts. mlflow is imported on demand."""
+"""Tracking server: its address, client, failures, experiments, runs and artifacts. mlflow is imported on demand.
+
+What a training does while the server is away is in `tracking/tracker.py`.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import recovery
-from biasbed.training.resolve import config_hash, run_key
+from biasbed.training.identity import config_hash, run_key
 
 
 @dataclass(frozen=True, kw_only=True)

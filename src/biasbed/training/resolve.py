@@ -1,4 +1,4 @@
-"""Config of one training from suite, method, presets and command line, and its identity.
+"""Config of one training from suite, method, presets and command line.
 
 Answers: Which settings win: suite, method, preset or command line?
 """
@@ -6,16 +6,13 @@ Answers: Which settings win: suite, method, preset or command line?
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from biasbed import record, registry
+from biasbed import registry
 from biasbed.algorithms.presets import load_presets
-from biasbed.config import Config, as_json, config_class, layered, preset_names
+from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
-
-if TYPE_CHECKING:
-    from biasbed.networks import Normalisation
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
@@ -72,27 +69,3 @@ def _refuse_unknown(chosen: Mapping[str, Any], settings: type[Config]) -> None:
     for name in chosen:
         if name not in available and not name.startswith("hparams."):
             raise UsageError(f"unknown setting '{name}'{nearest(name, available)}")
-
-
-def config_hash(
-    config: Config, protocol: record.Protocol, data_fingerprint: str, normalisation: Normalisation | None = None
-) -> str:
-    """Return the hash of what is computed, seed aside: settings, protocol, data and the normalisation of images.
-
-    normalisation: counts if the weights have brought it, since it does not follow from the settings then.
-    """
-    from biasbed import algorithms, networks, suites
-
-    computed = as_json(config.identity_settings())
-    computed["suite"] = suites.identifier(config.suite)  # independent of the path of a user's file
-    computed["algorithm"] = algorithms.identifier(config.algorithm)
-    computed["init"] = protocol.start  # the weights' content counts, not their path
-    usual = networks.usual_mean_std(config.backbone)
-    if normalisation is not None and normalisation.kind in ("tag", "checkpoint") and normalisation.values != usual:
-        computed["normalisation"] = [list(values) for values in normalisation.values]
-    return record.digest({"config": computed, "protocol": protocol.hash, "data": data_fingerprint})
-
-
-def run_key(config: Config, config_hash: str) -> str:
-    """Return the hash of what is computed, seed included, and of whatever else tells runs of one config apart."""
-    return record.digest({"config": config_hash, "cell": as_json(config.variant())})

@@ -9,7 +9,8 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.runs.comparable import cells_of, columns_of, select_comparable
-from biasbed.analysis.runs.consistency import first_of_each_key, irregularities
+from biasbed.analysis.runs.consistency import irregularities
+from biasbed.analysis.runs.duplicates import first_of_each_key
 from biasbed.analysis.runs.run import Run, TrainedOn
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure

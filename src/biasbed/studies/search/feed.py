@@ -1,6 +1,8 @@
 """Feed of trials: each is asked of Optuna, trained as a run of the study, and told to Optuna evaluation by evaluation.
 
-A trial's run on the server and its folder say how the trial ended.
+A trial's run on the server and its folder say how the trial ended. Its pruner (`samplers.make_pruner`) may stop it.
+
+Answers: When does a sweep stop a trial early?
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ class TrialItem(Item):
     ending: Ending | None = None
 
     def report(self) -> None:
-        """Report evaluation by evaluation, so that pruning does not depend on when we look."""
+        """Report each new evaluation to Optuna, and stop the trial if its pruner says so.
+
+        One by one, so that pruning does not depend on when we look.
+        """
         for evaluation in evaluations(self.run.folder().read_journal()):
             step, value = int(evaluation["step"]), evaluation["metrics"].get(self.search.metric)
             if step <= self.seen:

@@ -1,0 +1,64 @@
+"""Confidence intervals of an evaluation: of shape bias, of accuracy, over images or observers.
+
+Answers: How is the interval of the shape bias or of an accuracy computed?
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from biasbed import measures
+from biasbed.evaluation.decisions import NAN, Decisions
+
+RESAMPLES = 1000
+FEWEST_OBSERVERS = 5  # for an interval over observers: resamples of fewer hardly differ
+LEVEL = 0.95
+Interval = tuple[float, float]
+
+
+def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, seed: int = 0) -> Interval:
+    """Compute a percentile bootstrap interval over clusters of a ratio: hits among the trials that are counted.
+
+    hit, counted: [N] bool per trial. cluster: [N] integers; the trials of one cluster, an image or an observer, are
+    drawn together, so that ten answers to one image are one draw. NaN if nothing is counted.
+
+    Source: Efron 1979; Field and Welsh 2007. A cluster enters by its two sums alone, so that drawing clusters is the
+    same as drawing how many clusters have which sums.
+    """
+    number = np.unique(cluster, return_inverse=True)[1]
+    sums = np.stack([np.bincount(number, hit), np.bincount(number, counted)], axis=1).astype(np.int64)
+    kinds, counts = np.unique(sums, axis=0, return_counts=True)
+    kinds, counts = kinds[::-1], counts[::-1]
+    total = int(counts.sum())
+    drawn = np.random.default_rng(seed).multinomial(total, counts / total, size=RESAMPLES) @ kinds
+    usable = drawn[drawn[:, 1] > 0]
+    if not len(usable):
+        return NAN, NAN
+    low, high = np.quantile(usable[:, 0] / usable[:, 1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high
+
+
+def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
+    """Return the interval over observers, on the trials in `rows`; NaN if there are too few observers."""
+    if decisions.member is None or decisions.member.max() + 1 < FEWEST_OBSERVERS:
+        return NAN, NAN
+    return ratio_interval(hit, counted, decisions.member[rows])
+
+
+def accuracy_interval(decisions: Decisions, images: int) -> Interval:
+    """Return the interval of the accuracy over images.
+
+    It is Wilson's if each image is answered once, or if all answers are right, or none is; else a bootstrap interval.
+    Views of one photograph under several conditions are drawn together, as several answers to one image are.
+    """
+    correct, trials = int(decisions.right.sum()), len(decisions.label)
+    cluster = decisions.photograph_of_trial
+    images = min(images, count_distinct(cluster))
+    if trials == images or correct in (0, trials):
+        return measures.wilson(correct * images // trials, images, LEVEL)
+    return ratio_interval(decisions.right, np.ones(trials, bool), cluster)
+
+
+def count_distinct(images: np.ndarray) -> int:
+    """Return how many different images there are among [N] numbers of images."""
+    return len(np.unique(images))
