@@ -236,13 +236,13 @@ def placed(m: re.Match[str], at: Place) -> Place:
     return Place(at.facts, "all" if m[1] is None else "strict")
 
 
-@sentence(r"There is no conclusion here that was asked to hold otherwise too\.")
+@sentence(r"There is no conclusion to check under other choices\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert not at.facts.conclusions("all") or not at.facts.one_unit
 
 
-@sentence(r"There is no test here to be sure of\.")
-@sentence(r"There is no test here that could have missed anything\.")
+@sentence(r"There is no test whose certainty could be stated\.")
+@sentence(r"There is no test, so none could have missed a difference\.")
 def _(m: re.Match[str], at: Place) -> None:
     assert not at.facts.conclusions("all")
 
