@@ -157,7 +157,10 @@ def read_protocol(store: RunStore, digest: str, runs: Sequence[Run]) -> record.P
             continue
         if protocol.hash == digest:
             return protocol
-        problem = f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {digest}: it was changed, or another version wrote it"
+        problem = (
+            f"{record.PROTOCOL_FILE} of run {run.id} has the hash {protocol.hash}, its tag says {digest}: "
+            "it was changed, or another version of biasbed wrote it"
+        )
     raise kind(problem)
 
 
