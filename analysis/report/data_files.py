@@ -20,7 +20,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.friedman import STRICT, RankTests
 from biasbed.analysis.statistics.pairwise import limits_fields
-from biasbed.system.tables import harmless
+from biasbed.system.csv_tables import harmless
 
 SCORE_DIGITS = 6  # of what is written; the tests use all digits
 FLOAT_FORMAT = "%.10g"

@@ -85,7 +85,7 @@ def _rules() -> Lines:
 def _tables() -> Lines:
     """Yield the tables of studies, then the layouts of published tables."""
     from biasbed.analysis.comparisons import layout_file
-    from biasbed.studies.table import TABLES
+    from biasbed.studies.study_table import TABLES
 
     for path in sorted(TABLES.glob("*.yaml")):
         comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))

@@ -16,7 +16,7 @@ from biasbed import cli, record
 from biasbed.analysis.comparisons import paper_layout
 from biasbed.errors import UsageError
 from biasbed.published import import_runs
-from biasbed.system.tables import original
+from biasbed.system.csv_tables import original
 from helpers.toy_runs import Recorder
 
 pytestmark = pytest.mark.usefixtures("without_evidence")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from biasbed import cli, suites
 from biasbed.data.source import Source
-from biasbed.datasets import biased, tables, textures
+from biasbed.datasets import biased, metadata_csv, textures
 from biasbed.datasets.biased import Division, DivisionRequest
 from biasbed.datasets.colored_mnist import MEANS, ColoredMNIST10, _divided, colored
 from biasbed.datasets.figures import Figures
@@ -299,7 +299,7 @@ def test_waterbirds_as_released(tmp_path: Path) -> None:
         [0, 1, 0, 1],
     )
     assert suite.sets[0].source.roles["waterbird-conflicting"]["alignment"] == "conflicting"
-    (difference,) = tables.Waterbirds().contents(tmp_path).differences
+    (difference,) = metadata_csv.Waterbirds().contents(tmp_path).differences
     assert difference == "12 images; the release has 11,788"
 
 

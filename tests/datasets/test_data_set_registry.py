@@ -10,7 +10,7 @@ import pytest
 from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSetRegistry
 from biasbed.datasets.domains import OwnDomains
-from biasbed.datasets.tables import OwnTable
+from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.errors import MissingData
 
 BOTH = pytest.mark.parametrize("registry", [biased.DATA_SETS, domains.DATA_SETS], ids=["biased", "domains"])

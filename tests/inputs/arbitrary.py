@@ -23,11 +23,11 @@ from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DivisionRequest
 from biasbed.datasets.deepfashion import _read_garments
 from biasbed.datasets.imagenet import ImageNetReaL
-from biasbed.datasets.tables import OwnTable
+from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.evaluation import recorded
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
-from biasbed.studies.table import read_table
+from biasbed.studies.study_table import read_table
 from biasbed.suites.label_maps import read_own
 from biasbed.tracking.archive import Archive
 from helpers.decision_files import HEADER

@@ -17,7 +17,7 @@ from biasbed.networks import backbones
 from biasbed.settings import Spec, check, specs
 from biasbed.studies.cells import expand
 from biasbed.studies.search.storage import storage_url
-from biasbed.studies.table import parse_seeds
+from biasbed.studies.study_table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
 

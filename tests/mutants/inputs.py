@@ -36,7 +36,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        "src/biasbed/datasets/tables.py",
+        "src/biasbed/datasets/metadata_csv.py",
         "datasets/test_biased.py::test_an_image_under_two_spellings_is_one_image",
         (
             "tables: paths are compared as they are spelt",

@@ -16,7 +16,7 @@ from PIL import Image
 
 from biasbed import cli
 from biasbed.data.decoding import open_file
-from biasbed.datasets.tables import Waterbirds
+from biasbed.datasets.metadata_csv import Waterbirds
 from biasbed.datasets.waterbirds import ComposedWaterbirds
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare import images

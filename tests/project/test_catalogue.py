@@ -7,7 +7,7 @@ import pytest
 from biasbed import algorithms, catalogue, cli, suites
 from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.selection.rules import RULES
-from biasbed.studies.table import TABLES
+from biasbed.studies.study_table import TABLES
 from helpers.commands import ROOT
 
 

@@ -18,7 +18,7 @@ from biasbed.analysis.selection.select import make_rule
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.studies import study, winners
-from biasbed.studies.table import StudyTable, require_named_code
+from biasbed.studies.study_table import StudyTable, require_named_code
 from helpers.children import Command
 from helpers.runs import all_runs, run_folders
 

@@ -17,7 +17,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import build, specs
 from biasbed.studies import benchmark, plan
 from biasbed.studies.study import StudyRun, refuse_mixture
-from biasbed.studies.table import StudyTable, read_table
+from biasbed.studies.study_table import StudyTable, read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers import children

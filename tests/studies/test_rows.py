@@ -22,7 +22,7 @@ from biasbed.studies.plan import PlannedRun, StudyPlan, make_plan
 from biasbed.studies.runner import Item
 from biasbed.studies.status import estimate, read_status
 from biasbed.studies.study import find_finished_runs, refuse_mixture
-from biasbed.studies.table import read_table
+from biasbed.studies.study_table import read_table
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT

@@ -16,7 +16,7 @@ from biasbed.cli import main
 from biasbed.errors import UsageError
 from biasbed.evaluation import command
 from biasbed.networks import library
-from biasbed.studies.table import parse_seeds, read_table
+from biasbed.studies.study_table import parse_seeds, read_table
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 

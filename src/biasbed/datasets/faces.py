@@ -28,9 +28,9 @@ from biasbed.datasets.biased import (
     number_of_conflicting,
     refuse_too_few,
 )
-from biasbed.datasets.tables import TableSource, check_files
+from biasbed.datasets.metadata_csv import TableSource, check_files
 from biasbed.errors import UsageError
-from biasbed.system.tables import read_rows
+from biasbed.system.csv_tables import read_rows
 
 CLASSES = ("young", "old")
 AGES: Mapping[str, tuple[int, int]] = {"young": (10, 29), "old": (40, 59)}  # in years; other ages are in no class

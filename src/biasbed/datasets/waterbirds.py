@@ -16,7 +16,7 @@ from biasbed.data.listing import reading, scan
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
 from biasbed.datasets.biased import Division, DivisionRequest, counted
-from biasbed.datasets.tables import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
+from biasbed.datasets.metadata_csv import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
 from biasbed.errors import UsageError
 
 SEVERITY = 5.0  # default in percent, as in the authors' composition

@@ -20,8 +20,8 @@ from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
+from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float, parse_json, read_parquet
-from biasbed.system.tables import read_lines
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file

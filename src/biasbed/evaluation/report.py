@@ -20,7 +20,7 @@ from biasbed.evaluation.intervals import (
     observers_interval,
     ratio_interval,
 )
-from biasbed.system.tables import write_rows
+from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
 _PERCENT = f"{100 * LEVEL:.0f} %"

@@ -20,7 +20,7 @@ from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DATA_SETS
-from biasbed.datasets.tables import refuse_missing
+from biasbed.datasets.metadata_csv import refuse_missing
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, assign, find_originals

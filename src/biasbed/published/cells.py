@@ -21,7 +21,7 @@ from biasbed.published import description
 from biasbed.published.description import Description
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
-from biasbed.system.tables import parse_lines
+from biasbed.system.csv_tables import parse_lines
 
 FOLDER: Traversable = importlib.resources.files(__package__)
 DESCRIPTION, NUMBERS = ".yaml", ".csv"

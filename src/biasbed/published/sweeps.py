@@ -18,8 +18,8 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
+from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import LARGEST, parse_float, parse_int, parse_json
-from biasbed.system.tables import read_lines
 
 RESULTS, DONE = "results.jsonl", "done"
 COLUMNS = ["dataset", "algorithm", "trial_seed", "hparams_seed", "test_envs", "step", "env", "split", "accuracy"]

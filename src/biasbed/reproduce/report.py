@@ -10,7 +10,7 @@ from biasbed import record
 from biasbed.reproduce.differences import Difference
 from biasbed.reproduce.original import Original
 from biasbed.reproduce.verdict import BIT_EQUAL, DIFFERENT, LEAST_SEEDS, NO_SPREAD, WITHIN, Agreement, Compared, overall
-from biasbed.system.tables import write_rows
+from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
 TableRows = Sequence[Sequence[str]]

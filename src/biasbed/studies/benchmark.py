@@ -32,7 +32,7 @@ from biasbed.studies.study import (
     refuse_mixture,
     write_lacking,
 )
-from biasbed.studies.table import (
+from biasbed.studies.study_table import (
     Overrides,
     StudyTable,
     parse_seeds,

@@ -11,7 +11,7 @@ from biasbed import record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, specs
-from biasbed.studies.table import Overrides, refuse_duplicates
+from biasbed.studies.study_table import Overrides, refuse_duplicates
 from biasbed.training.resolve import resolve
 
 HELD_OUT = "test_domains"  # the setting of suites that have domains

@@ -11,7 +11,7 @@ from biasbed.errors import Failure, MissingData
 from biasbed.studies.cells import HELD_OUT, StudyCell, expand
 from biasbed.studies.plan import PlannedRun, merge_settings
 from biasbed.studies.status import Estimate, RunStatus, StudyRunStatus
-from biasbed.studies.table import Overrides, StudyTable
+from biasbed.studies.study_table import Overrides, StudyTable
 from biasbed.system.terminal import clock
 from biasbed.training.resolve import resolve
 

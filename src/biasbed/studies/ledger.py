@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.studies.plan import PlannedRun, Records
+from biasbed.system.csv_tables import original, read_rows, write_rows
 from biasbed.system.files import append_line, write_whole
 from biasbed.system.strict import parse_json
-from biasbed.system.tables import original, read_rows, write_rows
 from biasbed.tracking.folder import RunFolder
 
 ATTEMPTS, LOG = "attempts.jsonl", "train.log"  # in a run's folder

@@ -19,7 +19,7 @@ from biasbed.errors import NotApplicable, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
-from biasbed.studies.table import Overrides, StudyTable
+from biasbed.studies.study_table import Overrides, StudyTable
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.identity import run_key

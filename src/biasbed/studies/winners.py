@@ -11,7 +11,7 @@ from biasbed import algorithms, record, suites
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.studies.study import WINNERS
-from biasbed.studies.table import Overrides, StudyTable, read_table
+from biasbed.studies.study_table import Overrides, StudyTable, read_table
 from biasbed.system import places
 from biasbed.tracking import notes
 from biasbed.tracking.run_reader import find_runs

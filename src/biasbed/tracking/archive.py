@@ -32,9 +32,9 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
+from biasbed.system.csv_tables import BoundedLines
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
-from biasbed.system.tables import BoundedLines
 from biasbed.tracking import notes
 
 T = TypeVar("T")

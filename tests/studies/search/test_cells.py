@@ -12,7 +12,7 @@ import pytest
 
 from biasbed import cli, record
 from biasbed.studies.plan import make_plan
-from biasbed.studies.table import read_table
+from biasbed.studies.study_table import read_table
 from biasbed.system.processes import Interrupted
 from helpers.domain_tree import make_domains
 from helpers.fake_trials import Bed, FakeTrials

@@ -16,7 +16,7 @@ from biasbed.studies.search import stage_schedule
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.stages import read_fixed
-from biasbed.studies.table import read_table
+from biasbed.studies.study_table import read_table
 from biasbed.system.processes import Interrupted
 from helpers.commands import command_environment
 from helpers.fake_trials import Bed, FakeTrials, finish

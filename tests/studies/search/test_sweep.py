@@ -25,7 +25,7 @@ from biasbed.studies.launchers.local import LocalLauncher
 from biasbed.studies.search import feed, samplers, storage
 from biasbed.studies.search.search import choose_objective
 from biasbed.studies.study import find_finished_runs
-from biasbed.studies.table import read_table, refuse_seen
+from biasbed.studies.study_table import read_table, refuse_seen
 from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.commands import ROOT, command_environment

@@ -29,7 +29,7 @@ from biasbed.studies.search.results import SearchState, find_trainings
 from biasbed.studies.search.search import Search, Sweep
 from biasbed.studies.search.stages import NOTHING
 from biasbed.studies.status import read_status
-from biasbed.studies.table import Overrides
+from biasbed.studies.study_table import Overrides
 from biasbed.system.signature import signature
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.notes import NOTE

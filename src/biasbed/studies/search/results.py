@@ -15,9 +15,9 @@ from biasbed.studies import ledger
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
-from biasbed.studies.table import Overrides
+from biasbed.studies.study_table import Overrides
+from biasbed.system.csv_tables import write_rows
 from biasbed.system.files import write_whole
-from biasbed.system.tables import write_rows
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

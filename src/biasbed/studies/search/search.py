@@ -20,7 +20,7 @@ from biasbed.studies.launchers import Launcher
 from biasbed.studies.plan import Lacking, PlannedRun, name_cells, plan_cells, plan_trainings
 from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
-from biasbed.studies.table import Overrides, check_methods
+from biasbed.studies.study_table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
 
 if TYPE_CHECKING:

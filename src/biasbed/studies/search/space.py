@@ -27,7 +27,7 @@ from biasbed.config import Config
 from biasbed.datasets import domains as domain_data
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
-from biasbed.studies.table import Overrides
+from biasbed.studies.study_table import Overrides
 from biasbed.system import strict_yaml
 from biasbed.training.resolve import resolve
 

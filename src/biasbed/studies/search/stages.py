@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from biasbed.errors import UsageError
 from biasbed.studies.search import trials
 from biasbed.studies.search.space import Default, Dimension, Parameters, Space, Value, is_active
-from biasbed.studies.table import Overrides
+from biasbed.studies.study_table import Overrides
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -26,7 +26,7 @@ from biasbed.datasets.base import Contents, OnDisk, count_differences, some
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.system.tables import read_rows
+from biasbed.system.csv_tables import read_rows
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS: Mapping[str, str] = {

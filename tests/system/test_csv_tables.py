@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biasbed.errors import UsageError
-from biasbed.system.tables import LINE, harmless, original, read_rows, write_rows
+from biasbed.system.csv_tables import LINE, harmless, original, read_rows, write_rows
 
 PLAIN = "image,class\na.png,cat\nb.png,dog\n"
 AS_SAVED = {
