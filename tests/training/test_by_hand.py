@@ -1,0 +1,440 @@
+"""Whole trainings against loops written out in plain torch: steps, averages, passes, evaluations and resuming."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pyarrow import parquet
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from biasbed.algorithms.base import Algorithm, Progress, TrainData
+from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.make import make_algorithm
+from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
+from biasbed.batch import MAIN, Batch
+from biasbed.compute import checkpoint
+from biasbed.compute.distributed import Group
+from biasbed.compute.precision import Precision
+from biasbed.data.loading import TrainLoader
+from biasbed.data.streams import BatchPlan
+from biasbed.errors import Failure, UsageError
+from biasbed.suites.sets import EvaluationSet
+from biasbed.tracking.folder import RunFolder
+from biasbed.training import averaged, final_evaluation, job, train
+from biasbed.training.engine import Engine
+from biasbed.training.resolve import resolve
+from helpers import toys
+from helpers.commands import ROOT
+
+SUITE = f"{ROOT}/tests/helpers/toy_suite.py:Fogs"  # 48 training images: three steps of 16
+PER_EPOCH = 3
+
+
+@pytest.fixture(autouse=True)
+def _draws_apart() -> Iterator[None]:
+    """Trainings seed the global generator; other tests keep theirs."""
+    with torch.random.fork_rng():
+        yield
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., job.Job]:
+    """Plan a training on the toy suite; a class is found under the name of a toy."""
+
+    def make_plan(algorithm: str | type[Algorithm], **flags: Any) -> job.Job:
+        if not isinstance(algorithm, str):
+            monkeypatch.setattr(toys, "Wrong", algorithm, raising=False)
+            algorithm = "helpers.toys:Wrong"
+        settings = {name.replace("__", "."): str(value) for name, value in flags.items()}
+        common = {"suite": SUITE, "algorithm": algorithm, "tracking": "offline", "device": "cpu", "nproc": "1"}
+        return job.plan(resolve({**common, "output_dir": str(tmp_path), **settings}))
+
+    return make_plan
+
+
+def open_engine(planned: job.Job, folder: Path) -> Engine:
+    folder.mkdir(exist_ok=True)
+    return train._engine(planned, RunFolder(folder), Group())
+
+
+def evaluations(engine: Engine) -> list[Mapping[str, Any]]:
+    """The records of the last stage."""
+    return [result for result in engine.state.history if "stage" not in result]
+
+
+def find_set(planned: job.Job, name: str) -> EvaluationSet:
+    return next(member for member in planned.suite.tested if member.name == name)
+
+
+def decide_by_hand(network: Callable[[Tensor], Tensor], tested: EvaluationSet) -> tuple[float, float]:
+    """Accuracy and mean loss on a set whose images need no transform."""
+    images = torch.from_numpy(tested.source.images).float() / 255  # type: ignore[attr-defined]
+    labels = torch.from_numpy(tested.source.y)
+    with torch.no_grad():
+        logits = network(images)
+    return (logits.argmax(1) == labels).float().mean().item(), cross_entropy(logits, labels).item()
+
+
+def batches_by_hand(planned: job.Job, steps: int) -> Iterator[Batch]:
+    """Batches of images in [0,1]; the order is the data's own, which tests/data holds."""
+    stream = planned.suite.stream(StreamRequest(), planned.training_data, planned.config.batch_size)
+    for _, _, batch, _ in TrainLoader(BatchPlan({MAIN: stream}, planned.config.seed), 0, False).from_step(0, steps):
+        yield Batch(batch.x.float() / 255, batch.y)
+
+
+def make_by_hand(planned: job.Job) -> Algorithm:
+    """The method at its initial weights, and generators as a training's first step finds them."""
+    torch.manual_seed(planned.config.seed)
+    group = Group()
+    algorithm = make_algorithm(planned.config, planned.suite.task, group, Precision(), TrainData(48, 3, 1))
+    group.seed(planned.config.seed)
+    return algorithm.train()
+
+
+# --- a training -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [None, 3])
+def test_a_training_is_its_loop_written_out(plan: Any, tmp_path: Path, first: int | None) -> None:
+    """Batch norm, dropout, warm-up, cosine and momentum; `first`: the step from which on the weights are averaged."""
+    flags = dict(network__dropout=0.3, optim__schedule="cosine", optim__warmup=0.7, optim__momentum=0.8)
+    averaging = {} if first is None else dict(average="sma", average_from=first)
+    planned = plan("erm", seed=3, epochs=2, optim__weight_decay=0.01, **flags, **averaging)
+    engine = open_engine(planned, tmp_path / "run")
+    engine.run()
+
+    algorithm = make_by_hand(planned)
+    network, tested = algorithm.network, copy.deepcopy(algorithm.network)
+    optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.8, weight_decay=0.01)
+    total, warm, losses, right, iterates = 2 * PER_EPOCH, 2, [], [], []  # 0.7 of three steps are two
+    for step, batch in enumerate(batches_by_hand(planned, total)):
+        cosine = 0.5 * (1 + math.cos(math.pi * (step - warm) / (total - warm)))
+        optimizer.param_groups[0]["lr"] = 0.05 * ((step + 1) / warm if step < warm else cosine)
+        logits = network(batch.x)
+        loss = cross_entropy(logits, batch.y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        right.append((logits.argmax(1) == batch.y).float().mean().item())
+        iterates.append({name: value.clone() for name, value in network.state_dict().items()})
+        if (step + 1) % PER_EPOCH:
+            continue
+        chosen = iterates[-1:] if first is None else iterates[first - 1 :]
+        means = {}
+        for name, value in iterates[-1].items():
+            stacked = torch.stack([weights[name] for weights in chosen])
+            means[name] = stacked.double().mean(0).to(value.dtype) if value.is_floating_point() else value
+        tested.load_state_dict(means)
+        result = evaluations(engine)[step // PER_EPOCH]
+        assert result["step"] == (step + 1) // PER_EPOCH
+        metrics = result["metrics"]
+        assert metrics["train/loss"] == pytest.approx(sum(losses) / PER_EPOCH, rel=1e-5)
+        assert metrics["train/accuracy"] == pytest.approx(sum(right) / PER_EPOCH)
+        assert metrics["train/lr"] == pytest.approx(optimizer.param_groups[0]["lr"])
+        for phase, name in (("val", "val"), ("test", "clear"), ("test", "fogged")):
+            accuracy, mean_loss = decide_by_hand(tested.eval(), find_set(planned, name))
+            assert metrics[f"{phase}/accuracy/{name}"] == pytest.approx(accuracy, abs=1e-6)
+            assert metrics[f"{phase}/loss/{name}"] == pytest.approx(mean_loss, rel=1e-4)
+        losses, right = [], []
+    for name, value in engine.algorithm.network.state_dict().items():
+        torch.testing.assert_close(value, iterates[-1][name], rtol=1e-5, atol=1e-6, msg=name)
+    saved = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["algorithm"]
+    for name, value in means.items():
+        torch.testing.assert_close(saved[f"network.{name}"], value, rtol=1e-5, atol=1e-6, msg=name)
+
+
+class Noting(toys.Plain):
+    """Notes its progress and its rate at every step, and how the images of each batch were drawn."""
+
+    uses = frozenset({"index"})
+
+    def __init__(self, hparams: Any, setup: Any) -> None:
+        super().__init__(hparams, setup)
+        self.seen: list[tuple[Progress, float]] = []
+        self.drawn: dict[str, list[int]] = {}
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        self.seen.append((self.progress, self.optimizer("main").param_groups[0]["lr"]))
+        assert batch.index is not None
+        self.drawn.setdefault(self.progress.stage, []).extend(batch.index.tolist())
+        return super().update(batch)
+
+
+class Shared(Noting):
+    """Two stages that share one course of the rate, the first of which takes a third of the training."""
+
+    def stages(self) -> tuple[Phase, ...]:
+        return (
+            Stage("first", self.update, share=1 / 3, course=(0.0, 1 / 3)),
+            Stage(MAIN, self.update, course=(1 / 3, 1.0)),
+        )
+
+
+def test_stages_of_one_course_have_the_rates_of_one_training(plan: Any, tmp_path: Path) -> None:
+    """Twelve steps: four and eight."""
+    schedule = dict(epochs=4, optim__schedule="cosine", optim__warmup=0.0)
+    engine = open_engine(plan(Shared, **schedule), tmp_path / "run")
+    engine.run()
+    seen = engine.algorithm.seen
+    rates = [0.05 * 0.5 * (1 + math.cos(math.pi * step / 12)) for step in range(12)]
+    assert [rate for _, rate in seen] == pytest.approx(rates)
+    assert [progress.stage for progress, _ in seen] == ["first"] * 4 + [MAIN] * 8
+    assert {progress.epochs for progress, _ in seen[:4]} == {2}, "the second of them is cut short"
+    assert [(progress.epoch, progress.step) for progress, _ in seen[4:]] == [divmod(step, 3) for step in range(8)]
+    # The last evaluation is within the third epoch, and of the first stage within the second.
+    assert [(r.get("stage"), r["step"]) for r in engine.state.history] == [
+        *(("first", 1), ("first", 2)),
+        *((None, 1), (None, 2), (None, 3)),
+    ]
+
+
+def test_stages_draw_apart(plan: Any, tmp_path: Path) -> None:
+    """The first steps of both are passes over all images, in other orders."""
+
+    class Twice(Noting):
+        def stages(self) -> tuple[Phase, ...]:
+            return Stage("first", self.update, epochs=1), Stage(MAIN, self.update)
+
+    engine = open_engine(plan(Twice, epochs=1), tmp_path / "run")
+    engine.run()
+    first, last = engine.algorithm.drawn["first"], engine.algorithm.drawn[MAIN]
+    assert sorted(first) == sorted(last) == list(range(48))
+    assert first != last
+    batches = batches_by_hand(plan("erm", epochs=1), 3)
+    images = torch.from_numpy(engine.reader.sources[0].images).float() / 255  # type: ignore[attr-defined]
+    assert torch.equal(torch.cat([batch.x for batch in batches]), images[last]), "the last: as if it were alone"
+
+
+class Counting(toys.Plain):
+    """Two stages of three steps and more, whose steps set a bias to 100 in the first and to 1, 2, 3 ... in the last."""
+
+    def stages(self) -> tuple[Phase, ...]:
+        return Stage("first", self.update, epochs=1), Stage(MAIN, self.update)
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        step = self.progress.epoch * PER_EPOCH + self.progress.step
+        with torch.no_grad():
+            self.head.bias.fill_(100.0 if self.progress.stage == "first" else 1.0 + step)
+        return {"nothing": torch.zeros(())}
+
+
+@pytest.mark.parametrize(("first", "mean"), [(1, 3.5), (4, 5.0), (5, 5.5)])
+def test_the_average_is_of_steps_of_the_last_stage(plan: Any, tmp_path: Path, first: int, mean: float) -> None:
+    engine = open_engine(plan(Counting, epochs=2, average="sma", average_from=first), tmp_path / "run")
+    engine.run()
+    saved = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
+    assert saved["algorithm"]["head.bias"].tolist() == [mean] * 3
+    assert saved["average"]["live"]["head.bias"].tolist() == [6.0] * 3
+
+
+# --- passes and evaluations -------------------------------------------------------------------------------------------
+
+
+class Looking(ERM):
+    """Asks, before it trains, what its network says of each training image."""
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.register_buffer("outputs", torch.zeros(data.num_examples, 3))
+
+    def stages(self) -> tuple[Phase, ...]:
+        first = Stage("first", self.update, epochs=1)
+        return first, Pass("look", lambda batch: {"outputs": self.network(batch.x)}, self.keep), Stage(MAIN, self.update)
+
+    def keep(self, values: Mapping[str, Tensor]) -> None:
+        self.outputs.copy_(values["outputs"])
+        self.expected = copy.deepcopy(self.network)
+
+
+def test_a_pass_sees_every_image_as_a_test_would(plan: Any, tmp_path: Path) -> None:
+    """In evaluation mode, without crops and flips; training goes on in training mode."""
+    flags = dict(augment__crop="true", augment__flip="true", network__dropout=0.5, eval_batch_size=10)
+    engine = open_engine(plan(Looking, epochs=1, **flags), tmp_path / "run")
+    engine.run()
+    algorithm = engine.algorithm
+    images = torch.from_numpy(engine.reader.sources[0].images).float() / 255  # type: ignore[attr-defined]
+    with torch.no_grad():
+        expected = algorithm.expected.eval()(images)
+    torch.testing.assert_close(algorithm.outputs, expected, rtol=1e-4, atol=1e-5)
+    before, after = algorithm.expected.state_dict(), algorithm.network.state_dict()
+    name = next(name for name in before if name.endswith("num_batches_tracked"))
+    assert int(after[name] - before[name]) == PER_EPOCH, "running statistics move at steps, and only there"
+
+
+def test_at_the_end_both_weights_decide_as_they_are_tested(plan: Any, tmp_path: Path) -> None:
+    """By hand from the files: batch norm in evaluation mode, the best weights under the best evaluation's number."""
+    planned = plan("erm", epochs=3, test_every="fogged:end", optim__lr=0.4)
+    engine = open_engine(planned, tmp_path / "run")
+    engine.run()
+    live = {name: value.clone() for name, value in engine.algorithm.state_dict().items()}
+    final_evaluation.evaluate_at_end(engine)
+    network = copy.deepcopy(engine.algorithm.network).eval()
+    late = {result["step"]: result["metrics"] for result in engine.state.history if "late" in result}
+    best = int(engine.state.best["number"])  # type: ignore[index]
+    assert set(late) == {best, 3}
+    for which, number in (("best", best), ("last", 3)):
+        weights = torch.load(tmp_path / "run" / f"{which}.ckpt", weights_only=True)["algorithm"]
+        network.load_state_dict({name.removeprefix("network."): value for name, value in weights.items()})
+        accuracy, loss = decide_by_hand(network, find_set(planned, "fogged"))
+        assert late[number]["test/accuracy/fogged"] == pytest.approx(accuracy, abs=1e-6)
+        assert late[number]["test/loss/fogged"] == pytest.approx(loss, rel=1e-4)
+        table = parquet.read_table(tmp_path / "run" / "predictions" / "fogged" / f"{which}.parquet")
+        right = [a == b for a, b in zip(table["label"].to_pylist(), table["decision"].to_pylist(), strict=True)]
+        assert sum(right) / len(right) == pytest.approx(accuracy, abs=1e-6)
+    assert all(torch.equal(live[name], value) for name, value in engine.algorithm.state_dict().items())
+
+
+def test_live_loss_is_the_mean_of_sets_in_evaluation_mode(plan: Any, tmp_path: Path) -> None:
+    """Every set counts alike, however many images it has; training goes on as it was."""
+    planned = plan("erm", network__dropout=0.5)
+    engine = open_engine(planned, tmp_path / "run")
+    algorithm = engine.algorithm.train()
+    before = {name: value.clone() for name, value in algorithm.state_dict().items()}
+    sets = [find_set(planned, name) for name in ("val", "fogged")]
+    loss = averaged.LiveLoss(algorithm, engine.evaluator, sets).loss()
+    network = copy.deepcopy(algorithm.network).eval()
+    by_hand = [decide_by_hand(network, tested)[1] for tested in sets]
+    assert by_hand[0] != pytest.approx(by_hand[1], rel=1e-3)
+    assert loss == pytest.approx(sum(by_hand) / 2, rel=1e-5)
+    assert algorithm.training
+    assert all(torch.equal(before[name], value) for name, value in algorithm.state_dict().items())
+
+
+@pytest.mark.parametrize(("steps", "refused"), [(5, True), (6, False)])
+def test_an_average_of_two_steps_is_the_shortest(plan: Any, tmp_path: Path, steps: int, refused: bool) -> None:
+    planned = plan("helpers.toys:Plain", epochs="none", steps=steps, average="sma", average_from=5)
+    if not refused:
+        assert open_engine(planned, tmp_path / "run").count_evaluations().steps == steps
+        return
+    with pytest.raises(UsageError, match="average_from=5: the training has 5 steps"):
+        open_engine(planned, tmp_path / "run")
+
+
+@pytest.mark.parametrize(("steps", "every", "count"), [(10, 4, 3), (8, 4, 2), (3, 4, 1)])
+def test_evaluations_are_counted_as_they_come(plan: Any, tmp_path: Path, steps: int, every: int, count: int) -> None:
+    planned = plan("helpers.toys:Plain", epochs="none", steps=steps, evaluate_every=every)
+    engine = open_engine(planned, tmp_path / "run")
+    assert engine.count_evaluations() == (count, steps)
+    engine.run()
+    assert [result["step"] for result in evaluations(engine)] == [*range(every, steps, every), steps]
+
+
+# --- what is not finite -----------------------------------------------------------------------------------------------
+
+
+class Failing(toys.Plain):
+    """The loss, or the weights, are not finite at the second step; losses before and after it are."""
+
+    spoils = "loss"
+
+    def __init__(self, hparams: Any, setup: Any) -> None:
+        super().__init__(hparams, setup)
+        self.steps = 0
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        self.steps += 1
+        terms = super().update(batch)
+        if self.steps == 2 and self.spoils == "weights":
+            with torch.no_grad():
+                self.head.bias[0] = math.nan
+        return {**terms, "more": torch.tensor(math.inf if self.steps == 2 and self.spoils == "loss" else 0.0)}
+
+
+def test_a_loss_that_was_not_finite_stops_at_the_next_check(plan: Any, tmp_path: Path) -> None:
+    """After the fourth step, though those after the second had finite losses."""
+    engine = open_engine(plan(Failing, epochs="none", steps=9, log_every=4), tmp_path / "run")
+    with pytest.raises(Failure, match=r"not finite \(more\)"):
+        engine.run()
+    assert engine.algorithm.steps == 4
+
+
+def test_weights_that_are_not_finite_are_never_saved(plan: Any, tmp_path: Path) -> None:
+    failing = type("Spoilt", (Failing,), {"spoils": "weights"})
+    engine = open_engine(plan(failing, epochs="none", steps=2), tmp_path / "run")
+    with pytest.raises(Failure, match="the loss is not finite"):
+        engine.run()
+    assert not (tmp_path / "run" / "last.ckpt").exists()
+
+
+# --- cut and resumed --------------------------------------------------------------------------------------------------
+
+
+class Whole(toys.Plain):
+    """Has something in every part of a checkpoint: a stage with a best module, a table, three generators, a momentum."""
+
+    uses = frozenset({"index"})
+
+    @classmethod
+    def streams(cls, hparams: Any) -> dict[str, StreamRequest]:
+        return {MAIN: StreamRequest(weights="often", replacement=True)}
+
+    def on_train_data(self, data: TrainData) -> None:
+        self.register_buffer("often", torch.ones(data.num_examples))
+
+    def stages(self) -> tuple[Phase, ...]:
+        first = Stage("first", self.update, epochs=2, validate=True, best="head", streams={MAIN: StreamRequest()})
+        return first, Stage(MAIN, self.update)
+
+    def update(self, batch: Batch) -> Mapping[str, Tensor]:
+        terms = super().update(batch)
+        noise = torch.rand((), generator=self.group.generator) + torch.rand((), generator=self.group.shared_generator)
+        assert batch.index is not None
+        with torch.no_grad():
+            self.often[batch.index] += noise + torch.rand(())
+            self.head.bias += 0.01 * noise * torch.rand(())
+        self.note("noise", noise)
+        return terms
+
+
+class Cut(Exception):
+    """Nothing of a training is done after it."""
+
+
+def same(left: Any, right: Any, where: str = "") -> list[str]:
+    """Return the parts in which two states differ."""
+    if isinstance(left, Tensor):
+        return [] if torch.equal(left, right) else [where]
+    if isinstance(left, Mapping):
+        assert left.keys() == right.keys(), where
+        return [path for name in left for path in same(left[name], right[name], f"{where}/{name}")]
+    if isinstance(left, (list, tuple)):
+        assert len(left) == len(right), where
+        return [path for number, pair in enumerate(zip(left, right)) for path in same(*pair, f"{where}/{number}")]
+    clocked = any(word in where for word in ("second", "timestamp", "waited", "earlier", "/memory/", "_mb"))
+    return [] if clocked or left == right or (left != left and right != right) else [where]
+
+
+@pytest.mark.parametrize(("stage", "step"), [(0, 4), (0, 5), (1, 2), (1, 4), (1, 8)])
+def test_a_restored_training_saves_what_it_was_restored_from(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int, step: int
+) -> None:
+    """Part for part; and gone on with, it ends as a training that was never cut."""
+    averaging = dict(average="swad", swad__optimum_patience=1, swad__overfit_patience=2)
+    planned = plan(Whole, epochs=3, checkpoint_every=1, precision="bf16", seed=5, **averaging)
+    straight, cut = open_engine(planned, tmp_path / "straight"), None
+    states: list[dict[str, Any]] = []
+    monkeypatch.setattr(checkpoint, "save", lambda folder, state: states.append(copy.deepcopy(state)))
+    straight.run()
+    final, at = states[-1], [(state["position"]["stage"], state["position"]["step"]) for state in states]
+    cut = states[at.index((stage, step))]
+    if stage:
+        assert cut["tables"]["often"].unique().numel() > 1
+        assert cut["tallies"][0]["images"] == 16 * (step % PER_EPOCH)
+        assert bool(cut["best"]) == (step > PER_EPOCH)
+    else:
+        assert cut["kept"]["weights"]
+        assert cut["position"]["begun"]
+    resumed = open_engine(planned, tmp_path / "resumed")
+    resumed.restore(copy.deepcopy(cut))
+    states.clear()
+    resumed.save()
+    assert not same({**cut, "evaluated": None}, states[0])
+    resumed.run()
+    assert not same(final, states[-1])
