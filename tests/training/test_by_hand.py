@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pyarrow import parquet
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
@@ -65,7 +65,7 @@ def open_engine(planned: job.Job, folder: Path) -> Engine:
 
 
 def evaluations(engine: Engine) -> list[Mapping[str, Any]]:
-    """The records of the last stage."""
+    """Return the records of the last stage."""
     return [result for result in engine.state.history if "stage" not in result]
 
 
@@ -74,7 +74,7 @@ def find_set(planned: job.Job, name: str) -> EvaluationSet:
 
 
 def decide_by_hand(network: Callable[[Tensor], Tensor], tested: EvaluationSet) -> tuple[float, float]:
-    """Accuracy and mean loss on a set whose images need no transform."""
+    """Return accuracy and mean loss on a set whose images need no transform."""
     images = torch.from_numpy(tested.source.images).float() / 255  # type: ignore[attr-defined]
     labels = torch.from_numpy(tested.source.y)
     with torch.no_grad():
@@ -83,14 +83,14 @@ def decide_by_hand(network: Callable[[Tensor], Tensor], tested: EvaluationSet) -
 
 
 def batches_by_hand(planned: job.Job, steps: int) -> Iterator[Batch]:
-    """Batches of images in [0,1]; the order is the data's own, which tests/data holds."""
+    """Yield batches of images in [0,1]; their order comes from the data room, which tests/data derives."""
     stream = planned.suite.stream(StreamRequest(), planned.training_data, planned.config.batch_size)
     for _, _, batch, _ in TrainLoader(BatchPlan({MAIN: stream}, planned.config.seed), 0, False).from_step(0, steps):
         yield Batch(batch.x.float() / 255, batch.y)
 
 
 def make_by_hand(planned: job.Job) -> Algorithm:
-    """The method at its initial weights, and generators as a training's first step finds them."""
+    """Return the method at its initial weights, and seed the generators as for the first step of a training."""
     torch.manual_seed(planned.config.seed)
     group = Group()
     algorithm = make_algorithm(planned.config, planned.suite.task, group, Precision(), TrainData(48, 3, 1))
@@ -152,7 +152,7 @@ def test_a_training_is_its_loop_written_out(plan: Any, tmp_path: Path, first: in
 
 
 class Noting(toys.Plain):
-    """Notes its progress and its rate at every step, and how the images of each batch were drawn."""
+    """Method that notes its progress and rate at every step, and the index of every image drawn."""
 
     uses = frozenset({"index"})
 
@@ -169,7 +169,7 @@ class Noting(toys.Plain):
 
 
 class Shared(Noting):
-    """Two stages that share one course of the rate, the first of which takes a third of the training."""
+    """Method of two stages that share one schedule; the first takes a third of the training."""
 
     def stages(self) -> tuple[Phase, ...]:
         return (
@@ -213,8 +213,18 @@ def test_stages_draw_apart(plan: Any, tmp_path: Path) -> None:
     assert torch.equal(torch.cat([batch.x for batch in batches]), images[last]), "the last: as if it were alone"
 
 
+def test_a_step_whose_parts_are_too_small_is_left_out(plan: Any, tmp_path: Path) -> None:
+    """Batches of 20, 20 and 8 in five parts: three of the last would have two images and two would have one."""
+    engine = open_engine(plan(Noting, epochs=2, batch_size=20, accumulate=5), tmp_path / "run")
+    engine.run()
+    steps = [(progress.epoch, progress.step) for progress, _ in engine.algorithm.seen]
+    assert steps == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(engine.algorithm.drawn[MAIN]) == 80
+    assert [result["step"] for result in evaluations(engine)] == [1, 2]
+
+
 class Counting(toys.Plain):
-    """Two stages of three steps and more, whose steps set a bias to 100 in the first and to 1, 2, 3 ... in the last."""
+    """Method whose steps set a bias to 100 in the first stage, and to 1, 2, 3 ... in the last."""
 
     def stages(self) -> tuple[Phase, ...]:
         return Stage("first", self.update, epochs=1), Stage(MAIN, self.update)
@@ -239,14 +249,18 @@ def test_the_average_is_of_steps_of_the_last_stage(plan: Any, tmp_path: Path, fi
 
 
 class Looking(ERM):
-    """Asks, before it trains, what its network says of each training image."""
+    """ERM that stores, after a first stage, the logits of every training image."""
 
     def on_train_data(self, data: TrainData) -> None:
         self.register_buffer("outputs", torch.zeros(data.num_examples, 3))
 
     def stages(self) -> tuple[Phase, ...]:
         first = Stage("first", self.update, epochs=1)
-        return first, Pass("look", lambda batch: {"outputs": self.network(batch.x)}, self.keep), Stage(MAIN, self.update)
+        return (
+            first,
+            Pass("look", lambda batch: {"outputs": self.network(batch.x)}, self.keep),
+            Stage(MAIN, self.update),
+        )
 
     def keep(self, values: Mapping[str, Tensor]) -> None:
         self.outputs.copy_(values["outputs"])
@@ -330,7 +344,7 @@ def test_evaluations_are_counted_as_they_come(plan: Any, tmp_path: Path, steps: 
 
 
 class Failing(toys.Plain):
-    """The loss, or the weights, are not finite at the second step; losses before and after it are."""
+    """Method whose loss, or weights, are not finite at the second step; its other losses are finite."""
 
     spoils = "loss"
 
@@ -367,7 +381,7 @@ def test_weights_that_are_not_finite_are_never_saved(plan: Any, tmp_path: Path) 
 
 
 class Whole(toys.Plain):
-    """Has something in every part of a checkpoint: a stage with a best module, a table, three generators, a momentum."""
+    """Method with something in every part of a checkpoint: a best module, a table, draws of three generators."""
 
     uses = frozenset({"index"})
 
@@ -393,37 +407,40 @@ class Whole(toys.Plain):
         return terms
 
 
-class Cut(Exception):
-    """Nothing of a training is done after it."""
+CLOCKED = ("second", "timestamp", "waited", "earlier", "/memory/", "_mb")  # parts of a state that a clock decides
 
 
-def same(left: Any, right: Any, where: str = "") -> list[str]:
-    """Return the parts in which two states differ."""
+def list_differences(left: Any, right: Any, where: str = "") -> list[str]:
+    """Return the paths of the parts in which two states differ, leaving out what depends on clock and machine."""
     if isinstance(left, Tensor):
         return [] if torch.equal(left, right) else [where]
     if isinstance(left, Mapping):
         assert left.keys() == right.keys(), where
-        return [path for name in left for path in same(left[name], right[name], f"{where}/{name}")]
-    if isinstance(left, (list, tuple)):
-        assert len(left) == len(right), where
-        return [path for number, pair in enumerate(zip(left, right)) for path in same(*pair, f"{where}/{number}")]
-    clocked = any(word in where for word in ("second", "timestamp", "waited", "earlier", "/memory/", "_mb"))
-    return [] if clocked or left == right or (left != left and right != right) else [where]
+        pairs = {name: (left[name], right[name]) for name in left}
+    elif isinstance(left, (list, tuple)):
+        pairs = {str(number): pair for number, pair in enumerate(zip(left, right, strict=True))}
+    else:
+        is_clocked = any(word in where for word in CLOCKED)
+        return [] if is_clocked or left == right else [where]
+    differences = []
+    for name, pair in pairs.items():
+        differences += list_differences(*pair, f"{where}/{name}")
+    return differences
 
 
 @pytest.mark.parametrize(("stage", "step"), [(0, 4), (0, 5), (1, 2), (1, 4), (1, 8)])
 def test_a_restored_training_saves_what_it_was_restored_from(
     plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: int, step: int
 ) -> None:
-    """Part for part; and gone on with, it ends as a training that was never cut."""
+    """Every part is equal, and training on from it ends like a training that was never interrupted."""
     averaging = dict(average="swad", swad__optimum_patience=1, swad__overfit_patience=2)
     planned = plan(Whole, epochs=3, checkpoint_every=1, precision="fp16", seed=5, **averaging)
-    straight, cut = open_engine(planned, tmp_path / "straight"), None
+    straight = open_engine(planned, tmp_path / "straight")
     states: list[dict[str, Any]] = []
     monkeypatch.setattr(checkpoint, "save", lambda folder, state: states.append(copy.deepcopy(state)))
     straight.run()
-    final, at = states[-1], [(state["position"]["stage"], state["position"]["step"]) for state in states]
-    cut = states[at.index((stage, step))]
+    positions = [(state["position"]["stage"], state["position"]["step"]) for state in states]
+    final, cut = states[-1], states[positions.index((stage, step))]
     if stage:
         assert cut["tables"]["often"].unique().numel() > 1
         assert cut["tallies"][0]["images"] == 16 * (step % PER_EPOCH)
@@ -435,6 +452,6 @@ def test_a_restored_training_saves_what_it_was_restored_from(
     resumed.restore(copy.deepcopy(cut))
     states.clear()
     resumed.save()
-    assert not same({**cut, "evaluated": None}, states[0])
+    assert not list_differences({**cut, "evaluated": None}, states[0])
     resumed.run()
-    assert not same(final, states[-1])
+    assert not list_differences(final, states[-1])
