@@ -43,6 +43,27 @@ MUTANTS = [
             PASS,
         ),
         (
+            "engine: every process tests its own buffers",
+            "        self.group.share_buffers(self.algorithm)\n        self.algorithm.eval()\n        self.decisions",
+            "        self.algorithm.eval()\n        self.decisions",
+            "with two processes, the numbers would be of two models, by the images' order",
+            "::test_every_process_decides_with_the_buffers_of_the_first[evaluate_sets]",
+        ),
+        (
+            "engine: every process looks with its own buffers",
+            "        self.group.share_buffers(self.algorithm)\n        self.algorithm.eval()\n        request.keep",
+            "        self.algorithm.eval()\n        request.keep",
+            "with two processes, values of images would be of two models",
+            "::test_every_process_looks_and_saves_with_the_buffers_of_the_first",
+        ),
+        (
+            "engine: buffers of other processes go on as they were after a save",
+            "        self._check_finite()\n        self.group.share_buffers(self.algorithm)",
+            "        self._check_finite()",
+            "a training of two processes would resume with other buffers than it was cut with",
+            "::test_every_process_looks_and_saves_with_the_buffers_of_the_first",
+        ),
+        (
             "engine: the average begins a step late",
             "self.average.add(step + 1)",
             "self.average.add(step)",
@@ -201,6 +222,13 @@ MUTANTS = [
             AT_END,
         ),
         (
+            "late tests: every process tests its own buffers",
+            "        engine.group.share_buffers(engine.algorithm)\n",
+            "",
+            "with two processes, the numbers would be of two models, by the images' order",
+            "::test_every_process_decides_with_the_buffers_of_the_first[evaluate_late]",
+        ),
+        (
             "late tests: the best are tested as the last",
             "with engine.weights_of(weights.which):",
             "with engine.weights_of(LAST):",
@@ -235,6 +263,13 @@ MUTANTS = [
             "",
             "the valley would be of another loss, and validation images would move running statistics",
             "::test_live_loss_is_the_mean_of_sets_in_evaluation_mode",
+        ),
+        (
+            "swad: every process watches its own buffers",
+            "        self.group.share_buffers(self.algorithm)\n",
+            "",
+            "with two processes, the loss would be of two models",
+            "::test_every_process_decides_with_the_buffers_of_the_first[evaluate_live]",
         ),
         (
             "swad: watches in evaluation mode and stays there",
@@ -473,6 +508,17 @@ MUTANTS = [
             '"cell": ""}',
             "a second seed would be taken for the first, and continue it",
             "::test_a_hash_is_of_all_that_is_computed_and_a_key_of_the_seed_as_well",
+        ),
+    ),
+    *of(
+        f"{COMPUTE}/average.py",
+        BY_HAND,
+        (
+            "average: every process goes on with its own buffers",
+            "        self.group.share_buffers(self.module)  # as",
+            "        # as",
+            "with two processes, an averaged training would resume otherwise than it went on",
+            "::test_the_live_weights_of_an_average_have_the_buffers_of_the_first_process",
         ),
     ),
     *of(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pyarrow import parquet
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
@@ -20,11 +20,13 @@ from biasbed.algorithms.make import make_algorithm
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute import checkpoint
+from biasbed.compute.average import SMA
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure, UsageError
+from biasbed.evaluation.evaluator import measure_sets
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import averaged, final_evaluation, job, train
@@ -35,6 +37,7 @@ from helpers.commands import ROOT
 
 SUITE = f"{ROOT}/tests/helpers/toy_suite.py:Fogs"  # 48 training images: three steps of 16
 PER_EPOCH = 3
+SMALL = "timm:test_resnet"  # has batch norm
 
 
 @pytest.fixture(autouse=True)
@@ -53,15 +56,15 @@ def plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., job.J
             monkeypatch.setattr(toys, "Wrong", algorithm, raising=False)
             algorithm = "helpers.toys:Wrong"
         settings = {name.replace("__", "."): str(value) for name, value in flags.items()}
-        common = {"suite": SUITE, "algorithm": algorithm, "tracking": "offline", "device": "cpu", "nproc": "1"}
-        return job.plan(resolve({**common, "output_dir": str(tmp_path), **settings}))
+        common = {"suite": SUITE, "algorithm": algorithm, "backbone": SMALL, "tracking": "offline", "device": "cpu"}
+        return job.plan(resolve({**common, "nproc": "1", "output_dir": str(tmp_path), **settings}))
 
     return make_plan
 
 
-def open_engine(planned: job.Job, folder: Path) -> Engine:
+def open_engine(planned: job.Job, folder: Path, group: Group | None = None) -> Engine:
     folder.mkdir(exist_ok=True)
-    return train._engine(planned, RunFolder(folder), Group())
+    return train._engine(planned, RunFolder(folder), group or Group())
 
 
 def evaluations(engine: Engine) -> list[Mapping[str, Any]]:
@@ -307,7 +310,7 @@ def test_at_the_end_both_weights_decide_as_they_are_tested(plan: Any, tmp_path: 
 
 def test_live_loss_is_the_mean_of_sets_in_evaluation_mode(plan: Any, tmp_path: Path) -> None:
     """Every set counts alike, however many images it has; training goes on as it was."""
-    planned = plan("erm", network__dropout=0.5)
+    planned = plan("erm", backbone="resnet10", network__dropout=0.5)
     engine = open_engine(planned, tmp_path / "run")
     algorithm = engine.algorithm.train()
     before = {name: value.clone() for name, value in algorithm.state_dict().items()}
@@ -319,6 +322,81 @@ def test_live_loss_is_the_mean_of_sets_in_evaluation_mode(plan: Any, tmp_path: P
     assert loss == pytest.approx(sum(by_hand) / 2, rel=1e-5)
     assert algorithm.training
     assert all(torch.equal(before[name], value) for name, value in algorithm.state_dict().items())
+
+
+class SecondRank(Group):
+    """Process that receives running means from -3 to 3 whenever the first one shares its buffers."""
+
+    def share_buffers(self, module: nn.Module) -> None:
+        set_means(module)
+
+
+def set_means(module: nn.Module) -> None:
+    for name, buffer in module.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.copy_(torch.linspace(-3, 3, len(buffer)))
+
+
+def evaluate_sets(engine: Engine) -> float:
+    return engine.evaluate()["val/loss/val"]
+
+
+def evaluate_live(engine: Engine) -> float:
+    sets = [tested for tested in engine.evaluator.sets if tested.name == "val"]
+    return averaged.LiveLoss(engine.algorithm, engine.evaluator, sets).loss()
+
+
+def evaluate_late(engine: Engine) -> float:
+    weights = final_evaluation._Weights("last", 1)
+    sets = [tested for tested in engine.evaluator.sets if tested.name == "val"]
+    stored = final_evaluation._decide(engine, sets, weights)
+    assert stored is not None
+    return measure_sets(sets, stored.decisions, "test")["test/loss/val"]
+
+
+@pytest.mark.parametrize("evaluate", [evaluate_sets, evaluate_live, evaluate_late])
+def test_every_process_decides_with_the_buffers_of_the_first(
+    plan: Any, tmp_path: Path, evaluate: Callable[[Engine], float]
+) -> None:
+    """Else the processes would decide on their parts of the images with different models."""
+    planned = plan("erm", backbone="resnet10")
+    engine = open_engine(planned, tmp_path / "run", SecondRank())
+    network = copy.deepcopy(engine.algorithm.network).eval()
+    apart = decide_by_hand(network, find_set(planned, "val"))[1]
+    set_means(network)
+    expected = decide_by_hand(network, find_set(planned, "val"))[1]
+    assert expected != pytest.approx(apart, rel=1e-3)
+    assert evaluate(engine) == pytest.approx(expected, rel=1e-5)
+
+
+def test_every_process_looks_and_saves_with_the_buffers_of_the_first(plan: Any, tmp_path: Path) -> None:
+    engine = open_engine(plan(Looking, epochs=1), tmp_path / "run", SecondRank())
+    (_, look, _) = engine.phases
+    assert isinstance(look, Pass)
+    engine._run_pass(look)
+    expected = copy.deepcopy(engine.algorithm.expected).eval()
+    set_means(expected)
+    images = torch.from_numpy(engine.reader.sources[0].images).float() / 255  # type: ignore[attr-defined]
+    with torch.no_grad():
+        torch.testing.assert_close(engine.algorithm.outputs, expected(images), rtol=1e-4, atol=1e-5)
+    engine.algorithm.train()
+    engine.algorithm.network(images)
+    engine.save()
+    saved = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["algorithm"]
+    means = [value for name, value in saved.items() if name.endswith("running_mean")]
+    assert means
+    assert all(torch.equal(value, torch.linspace(-3, 3, len(value))) for value in means)
+
+
+def test_the_live_weights_of_an_average_have_the_buffers_of_the_first_process() -> None:
+    module = nn.BatchNorm1d(2)
+    average = SMA(module, SecondRank(), 1)
+    average.add(1)
+    with average.in_place() as live:
+        assert module.running_mean is not None
+        assert module.running_mean.tolist() == [0.0, 0.0]
+        assert live[".running_mean"].tolist() == [-3.0, 3.0]
+    assert module.running_mean.tolist() == [-3.0, 3.0]
 
 
 @pytest.mark.parametrize(("steps", "refused"), [(5, True), (6, False)])
