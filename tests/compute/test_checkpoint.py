@@ -72,6 +72,36 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:3000])
 
 
+# --- whole ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
+    """The one before it stays beside it, and is read if a byte of the newest is another one."""
+    kinds = {**checkpoint.DESCRIPTION, **checkpoint.PROGRESS}
+    empty = {name: None if name in ("evaluated", "best") else kind() for name, kind in kinds.items()}  # type: ignore[operator]
+    for number in (1, 2, 3):
+        checkpoint.save(tmp_path, {**empty, "algorithm": {"weight": torch.full((1000,), float(number))}})
+    newest, problems = checkpoint.load_newest(tmp_path)
+    assert newest is not None
+    assert newest["algorithm"]["weight"].unique().tolist() == [3.0]
+    assert not problems
+    content = bytearray((tmp_path / "last.ckpt").read_bytes())
+    at = content.index(torch.full((8,), 3.0).numpy().tobytes())
+    content[at] ^= 0xFF
+    (tmp_path / "last.ckpt").write_bytes(content)
+    before, problems = checkpoint.load_newest(tmp_path)
+    assert before is not None
+    assert before["algorithm"]["weight"].unique().tolist() == [2.0]
+    assert [str(tmp_path / "last.ckpt") in problem for problem in problems] == [True]
+
+
+def test_a_description_has_all_that_rebuilds_a_model_and_no_more() -> None:
+    parts = ("config", "classes", "train_data", "algorithm", "task", "marks", "normalisation")
+    state = dict.fromkeys((*parts, *checkpoint.PROGRESS, "tables", "kept", "average"), 0)
+    assert set(checkpoint.described(state)) == set(parts)
+    assert set(checkpoint.described({"config": 0})) == {"config"}
+
+
 # --- lost while it was interrupted ------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,29 @@ def test_processes_draw_apart_and_what_they_share_alike() -> None:
     assert len({*first, *second[:2], *other}) == 8
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_draws_go_on_where_a_process_s_state_was_taken(rank: int) -> None:
+    """Of all three generators, each process by its own part of the checkpoint."""
+
+    def draw(group: Group) -> list[float]:
+        generators = (group.generator, group.shared_generator, None)
+        return [float(torch.rand((), generator=generator)) for generator in generators]
+
+    states, expected = [], []
+    with torch.random.fork_rng():
+        for number in range(2):
+            group = Group(number)
+            group.seed(5)
+            draw(group)
+            states += group.random_states() or []
+            expected.append(draw(group))
+        resumed = Group(rank)
+        resumed.seed(6)
+        resumed.load_random_states(states)
+        assert draw(resumed) == expected[rank]
+    assert expected[0][0] != expected[1][0]
+
+
 def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:
     """42 training images in batches of 12: the last batch has six; with two classes odd, five or seven."""
     return [

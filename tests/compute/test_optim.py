@@ -12,7 +12,7 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import has_restart, list_parameters, make_optimizer, rate_factor
+from biasbed.compute.optim import has_restart, list_parameters, make_optimizer, rate_factor, restart_steps
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.errors import UsageError
@@ -154,6 +154,22 @@ def test_rates_after_a_warm_up_of_two_epochs(schedule: Any, expected: dict[float
     optim = Optim(schedule=schedule, warmup=2.0, milestones=(0.5, 0.75), gamma=0.1)
     for step, factor in expected.items():
         assert rate_factor(optim, step, 110, 5) == pytest.approx(factor), step
+
+
+@pytest.mark.parametrize(("part", "total", "step"), [(0.29, 100, 29), (0.57, 100, 57), (0.3, 18, 5), (0.26, 18, 5)])
+def test_parts_of_a_training_begin_at_the_nearest_step(part: float, total: int, step: int) -> None:
+    """0.29 * 100 is a little less than 29 in floating point."""
+    assert restart_steps(Optim(restarts=(part,)), total) == [step]
+    drops = [rate_factor(Optim(milestones=(part,), gamma=0.5), number, total, 9) for number in range(total)]
+    assert drops == [1.0] * step + [0.5] * (total - step)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(0.7, 4), (0.3, 2), (1.5, 8)])
+def test_a_warm_up_of_a_part_of_an_epoch_takes_the_nearest_number_of_steps(epochs: float, steps: int) -> None:
+    """Epochs have five steps: 3.5, 1.5 and 7.5, which Python rounds to the even number."""
+    optim = Optim(schedule="constant", warmup=epochs)
+    factors = [rate_factor(optim, step, 100, 5) for step in range(10)]
+    assert factors == pytest.approx([min(1.0, (step + 1) / steps) for step in range(10)])
 
 
 def test_a_schedule_begins_anew_after_the_step_before_a_restart() -> None:

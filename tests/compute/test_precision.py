@@ -52,3 +52,12 @@ def test_the_count_goes_on_after_a_checkpoint() -> None:
     second.load_state_dict(first.state_dict())
     second.approve(GOOD)
     assert second.state_dict() == {"scale": 2.0**17, "accepted": 0}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_products_are_of_the_precision_s_type(name: str, kind: torch.dtype) -> None:
+    """And weights stay what they are."""
+    layer = torch.nn.Linear(2, 2)
+    with Precision(name).autocast():
+        assert layer(torch.ones(1, 2)).dtype == kind
+    assert layer.weight.dtype == torch.float32

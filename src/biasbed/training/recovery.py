@@ -230,8 +230,8 @@ def decided_sets(records: Iterable[Mapping[str, Any]], number: int) -> set[str]:
         if result["step"] != number or "stage" in result:
             continue
         for metric in map(record.parse_metric, result["metrics"]):
-            if metric is not None:
-                sets.add(str(metric.set))
+            if metric is not None and metric.set is not None:
+                sets.add(metric.set)
     return sets
 
 

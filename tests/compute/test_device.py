@@ -1,0 +1,56 @@
+"""Devices and numbers of processes, as they follow from settings and GPUs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from biasbed.compute.device import settle, settle_arithmetic, settle_device
+from biasbed.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("device", "nproc", "gpus", "expected"),
+    [
+        ("auto", "auto", 0, ("cpu", 1)),
+        ("auto", "auto", 4, ("cuda", 4)),
+        ("auto", 2, 4, ("cuda", 2)),
+        ("cuda", 4, 4, ("cuda", 4)),
+        ("cuda", "auto", 1, ("cuda", 1)),
+        ("cpu", "auto", 4, ("cpu", 1)),  # one process has all cores
+        ("cpu", 8, 4, ("cpu", 8)),
+        ("auto", "3", 0, ("cpu", 3)),
+    ],
+)
+def test_a_process_for_each_gpu_and_one_without(
+    device: str, nproc: int | str, gpus: int, expected: tuple[str, int]
+) -> None:
+    assert settle(device, nproc, gpus) == expected
+
+
+@pytest.mark.parametrize(
+    ("nproc", "gpus", "message"), [(1, 0, "there is no GPU here"), (5, 4, "nproc=5: there are 4 GPUs here")]
+)
+def test_gpus_that_are_not_there_are_refused(nproc: int, gpus: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settle("cuda", nproc, gpus)
+
+
+def test_torchrun_says_how_many_processes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one of them, whatever the setting: all GPUs are another's business."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert settle_device("cpu", 7) == ("cpu", 3)
+
+
+def test_kernels_are_deterministic() -> None:
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        torch.use_deterministic_algorithms(False)
+        settle_arithmetic(torch.device("cpu"))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled(), "a method may use what has no such kernel"
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
