@@ -51,15 +51,15 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "tested alike: preprocessing counts",
-            '_plain(replace(member, preprocessing=""))',
+            'asdict(replace(member, preprocessing=""))',
             "_plain(member)",
             "two backbones with images of two sizes could not stand in one table",
             "::test_however_a_model_came_about_it_is_tested_alike[preprocessing]",
         ),
         (
             "tested alike: validation counts",
-            'derived = [_plain(member) for member in self.derived if member.phase == "test"]',
-            "derived = [_plain(member) for member in self.derived]",
+            'derived = [asdict(member) for member in self.derived if member.phase == "test"]',
+            "derived = [asdict(member) for member in self.derived]",
             "what is derived for validation says nothing of the test",
             "::test_however_a_model_came_about_it_is_tested_alike[what is derived of validation]",
         ),

@@ -479,7 +479,7 @@ MUTANTS = [
         ),
     ),
     *of(
-        f"{TRAINING}/resolve.py",
+        f"{TRAINING}/identity.py",
         PARTS,
         (
             "hash: data don't count",

@@ -26,7 +26,6 @@ from biasbed.compute.precision import Precision
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure, UsageError
-from biasbed.evaluation.evaluator import measure_sets
 from biasbed.networks.network import head_parameters
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import RunFolder
@@ -363,7 +362,7 @@ def evaluate_late(engine: Engine) -> float:
     sets = [tested for tested in engine.evaluator.sets if tested.name == "val"]
     stored = final_evaluation._decide(engine, sets, weights)
     assert stored is not None
-    return measure_sets(sets, stored.decisions, "test")["test/loss/val"]
+    return stored.measure()["test/loss/val"]
 
 
 @pytest.mark.parametrize("evaluate", [evaluate_sets, evaluate_live, evaluate_late])

@@ -18,10 +18,11 @@ from biasbed.compute.distributed import Group
 from biasbed.data.streams import InOrder, Part, Stream
 from biasbed.errors import UsageError
 from biasbed.training import averaged, job
+from biasbed.training.identity import config_hash
 from biasbed.training.per_example import gather_by_index, score_conflicting
 from biasbed.training.reading import Reader
 from biasbed.training.recovery import decided_sets
-from biasbed.training.resolve import config_hash, resolve
+from biasbed.training.resolve import resolve
 from biasbed.training.state import TrainingState, replaced_weights
 from helpers import toys
 from helpers.commands import ROOT
