@@ -26,9 +26,8 @@ class AnalyzeOptions:
     protocol: str = setting("auto", "hash, or its first digits, of the protocol (auto: the only one of the study)")
     selection: str = setting(
         "auto",
-        "which epoch's scores count: best_validation, last_n, last, best_epoch, best_epoch_per_run; where domains are "
-        "held out training_domain_validation, leave_one_domain_out, test_domain_oracle; or a rule of your own as "
-        "<file>.py:<Class> (auto: the protocol's own rule)",
+        "which epoch's scores count: the name of a rule, such as best_validation, last_n, last, best_epoch (`biasbed "
+        "list --what rules` has all), or a rule of your own as <file>.py:<Class> (auto: the protocol's own rule)",
     )
     n: int = setting(30, "how many epochs last_n averages", ge=1, le=10**9)
     alpha: float = setting(0.05, "significance level", gt=0, lt=1)

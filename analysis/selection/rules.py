@@ -43,10 +43,13 @@ class Rule:
     alike_on_sets: ClassVar[bool] = False  # True if a run's steps and value are the same for all sets
     error: ClassVar[str] = "standard_deviation"  # default meaning of ± in its tables (`AnalyzeOptions.error`)
 
+    def __init__(self, protocol: record.Protocol, n: int) -> None:
+        """Keep neither: for a rule that reads nothing but the history."""
+
     @classmethod
     def made(cls, protocol: record.Protocol, n: int) -> Rule:
         """Make the rule for a protocol whose `sets` are those that count. n: value of the option `n=`."""
-        return cls(protocol, n)  # type: ignore[call-arg]
+        return cls(protocol, n)
 
     @property
     def labels(self) -> str:

@@ -1,8 +1,8 @@
 """The corruptions on pictures that a formula makes: what they give, what they depend on, what they refuse.
 
-`corruptions.json` beside this file holds, of all 95 at 224 and at 32 pixels, means and some pixels, and a checksum
-where nothing but single operations that round alike on every processor lies between draws and pixels. `pytest --renew`
-writes it.
+`corruptions.json` beside this file holds, of every corruption and severity at 224 and at 32 pixels, means and some
+pixels, and a checksum where nothing but single operations that round alike on every processor lies between draws and
+pixels. `pytest --renew` writes it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def summary(name: str, severity: int, side: int) -> dict[str, Any]:
     return found | ({"sha256": hashlib.sha256(np.ascontiguousarray(image)).hexdigest()} if name in ALIKE else {})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CORRUPTIONS)
 def test_golden(name: str, renew: bool) -> None:
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
     ours = {f"{name}-{severity}{end}": summary(name, severity, side) for severity in SEVERITIES for side, end in SIDES}

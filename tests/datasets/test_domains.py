@@ -55,13 +55,14 @@ def test_counts_are_those_of_the_papers() -> None:
         cls.name: [sum(release.images) for release in cls.releases]
         for cls in domainbed.PublishedDomains.__subclasses__()
     }
-    assert counts == {
+    published = {
         "vlcs": [10_729],
         "pacs": [9_991],
         "office_home": [15_588],
         "terra_incognita": [24_788, 24_330],
         "domainnet": [586_575, 596_010],
     }
+    assert {name: counts[name] for name in published} == published
     for cls in domainbed.PublishedDomains.__subclasses__():
         assert all(len(release.images) == len(cls.official_domains) for release in cls.releases)
 
