@@ -352,6 +352,7 @@ class AsPublished(Rule):
         return last_step(history, eval_set)
 
 
+@dataclass(frozen=True)
 class AsTested(Rule):
     """Models that are only tested: there is one value per set."""
 
