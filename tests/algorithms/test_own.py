@@ -10,7 +10,8 @@ from biasbed import algorithms, record, suites
 from biasbed.algorithms.base import Algorithm
 from biasbed.errors import UsageError
 from biasbed.system.code_hash import code_hash
-from biasbed.training.resolve import config_hash, resolve
+from biasbed.training.identity import config_hash
+from biasbed.training.resolve import resolve
 
 SOURCE = """
 from biasbed.algorithms.erm import ERM

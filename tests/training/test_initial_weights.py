@@ -159,13 +159,6 @@ def test_an_alias_of_timm_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 SCRATCH = record.Protocol("folders", (), ("photo",), ("val",), "val/accuracy/val")
 
 
-def test_protocols_from_scratch_are_those_of_before() -> None:
-    """The hash and the file that this protocol had when there was no other start."""
-    assert SCRATCH.hash == "aea9c93c28a6efa2"
-    assert "start" not in json.loads(SCRATCH.to_json())
-    assert record.Protocol.from_json(SCRATCH.to_json()) == SCRATCH
-
-
 def test_protocols_differ_by_their_start() -> None:
     from dataclasses import replace
 
