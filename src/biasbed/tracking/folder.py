@@ -101,8 +101,7 @@ class RunFolder:
             self.end_command()
             raise
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk: the note says as much once this process is gone
-                write_whole(self.path / COMMAND, "ended by a signal")
+            write_whole(self.path / COMMAND, "ended by a signal")
             raise
         self.end_command()
 
