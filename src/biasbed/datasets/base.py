@@ -133,6 +133,21 @@ class OnDisk:
         return [folder / name for name in self.archives if (folder / name).is_file()]
 
 
+class OwnFolder(OnDisk):
+    """Data set in a user's own folder; there is no release to compare with."""
+
+    images = 0
+    licence = "yours"
+    source = "your own"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.name, self.places = record.slug(folder.name), (folder.name,)
+
+    def find(self, data_dir: Path) -> Path | None:
+        return self._folder
+
+
 class DataSet(OnDisk):
     """Data set in class folders, or in another layout that its `listing` reads."""
 

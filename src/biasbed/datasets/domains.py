@@ -19,7 +19,7 @@ from biasbed import record
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, some
+from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder, some
 from biasbed.errors import UsageError, listed, other_form
 
 # In the order of DomainBed's tables (Gulrajani and Lopez-Paz 2021, table 4).
@@ -145,20 +145,10 @@ class FolderDomains(DomainDataSet):
         return tuple(classes)
 
 
-class OwnDomains(FolderDomains):
+class OwnDomains(OwnFolder, FolderDomains):
     """Data set in a user's own folder: every sub-folder is a domain, and there is no release to compare with."""
 
-    images = 0
     num_classes = 0
-    licence = "yours"
-    source = "your own"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.name, self.places = record.slug(folder.name), (folder.name,)
-
-    def find(self, data_dir: Path) -> Path | None:
-        return self._folder
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(self.folders(self._folder, data_dir), ())

@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed import record
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import Contents, OnDisk, count_differences, some
+from biasbed.datasets.base import Contents, OnDisk, OwnFolder, count_differences, some
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -209,17 +208,10 @@ def _status(path: Path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-class OwnTable(TableData):
+class OwnTable(OwnFolder, TableData):
     """Data set in a user's own folder with a `metadata.csv`; there is no release to compare with."""
 
     bias_type = "as the table says"
-    images = 0
-    licence = "yours"
-    source = "your own"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.name, self.places = record.slug(folder.name), (folder.name,)
 
     def find(self, data_dir: Path) -> Path | None:
         return self._folder if self._is_in(self._folder) else None

@@ -311,7 +311,7 @@ def _hash_file(file: str) -> str:
 def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDecisions | None:
     """Decide on every set that the folder has no decisions on; return all decisions on rank 0."""
     model, sets = evaluation.model, evaluation.suite.testing
-    evaluator = Evaluator.from_config(sets, evaluation.job.config, group)
+    evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left
     group.send_module(model.module).eval()
     store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt)
     return decide(store, model.predict, evaluator)

@@ -17,7 +17,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
-from biasbed.datasets.base import DataSet, some
+from biasbed.datasets.base import DataSet, OwnFolder, some
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.suites.files import FileSettings, FileSuite
@@ -25,22 +25,16 @@ from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 
 
-class ImageFolder(DataSet):
+class ImageFolder(OwnFolder, DataSet):
     """User's own folder of class folders. Nothing is known of what it should hold."""
 
-    images = 0
-    licence = "yours"
-    source = "your own"
-
     def __init__(self, folder: Path) -> None:
-        self.name, self.places, self._folder = folder.name, (folder.name,), folder
+        super().__init__(folder)
+        self.name = folder.name
 
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(folders.class_folders(self._folder))
-
-    def find(self, data_dir: Path) -> Path | None:
-        return self._folder
 
 
 class Folders(FileSuite[FileSettings]):
