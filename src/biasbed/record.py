@@ -39,7 +39,6 @@ PARAMETERS = "biasbed.parameters"  # number of the model's parameters
 CONFIG_HASH = "biasbed.config_hash"
 RUN_KEY = "biasbed.run_key"
 FOLDER_ID = "biasbed.folder"  # of the run's folder, drawn once: by it the folder's run is found on any server
-OPENING = "biasbed.opening"  # of one request for a run; where its answer was lost and it was repeated, two runs have it
 DATA_FINGERPRINT = "biasbed.data_fingerprint"
 CODE_HASH = "biasbed.code_hash"
 GIT_COMMIT = "biasbed.git_commit"

@@ -20,7 +20,7 @@ from helpers.runs import run_folders, timeless
 CHECKPOINTS = ("last.ckpt", "best.ckpt")
 CLOCKED = ("seconds", "waited")  # parts of a checkpoint that a clock filled
 STALE = (record.ENDED_BY, record.ERROR)
-OWN_TAGS = (record.ATTEMPTS, record.FOLDER_ID, record.OPENING, *STALE)  # of one run; and what must be gone at the end
+OWN_TAGS = (record.ATTEMPTS, record.FOLDER_ID, *STALE)  # of one run; and what must be gone at the end
 # Of the folder: what is there of an undisturbed training too, and may come and go.
 UPLOADING = ".artifact.uploading."  # MLflow's own: a kill while it copies a file to a folder of artifacts leaves one
 MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json", "attempts.jsonl")

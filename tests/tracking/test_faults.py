@@ -26,6 +26,7 @@ from biasbed.system import files
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.ownership import START, new_tag
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import engine, train
 from helpers.children import Command, one_line
@@ -165,15 +166,15 @@ def test_a_run_whose_creation_was_not_answered_is_removed(tracking: str, tmp_pat
 
 
 def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, tmp_path: Path) -> None:
-    """Only what was asked for in the same breath: an empty run may be of a copy of the folder that trains elsewhere."""
+    """Only what this very folder has begun: an empty run may be of a copy of it that trains elsewhere."""
     from mlflow import MlflowClient
 
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
     run_folder.make_folder(folder.path)
     tracker = start(folder)
     of_folder = {record.FOLDER_ID: folder.identify()}
-    same = {**of_folder, record.OPENING: folder.read_state()["opening"]}
-    others = (of_folder, {**of_folder, record.OPENING: "another"}, {**same, record.ORIGIN_RUN: "x"})
+    same = tracker.owner.tags
+    others = (of_folder, {**of_folder, START: new_tag("another")}, {**same, record.ORIGIN_RUN: "x"})
     twin, *kept = (client.create_run("0", tags=tags).info.run_id for tags in (same, *others))
     again = start(folder)
     assert again.run_id == tracker.run_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,29 @@ def test_every_import_that_was_cut_short_is_deleted(tracking: str) -> None:
     client.set_terminated(whole)
     assert transfer._find_origin(tracking, "a" * 32) == whole
     assert [run.info.run_id for run in all_runs(tracking)] == [whole] != [cut]
+
+
+@pytest.mark.parametrize(("end", "is_cut_off"), [("os.kill(os.getpid(), 9)", True), ("leave(0)", False)])
+def test_a_process_that_is_killed_after_its_last_line_was_cut_off(end: str, is_cut_off: bool, tmp_path: Path) -> None:
+    """Who repeats a killed command wants no second training of a finished one."""
+    script = f"""
+import os, sys
+import subprocess
+import sys
+from pathlib import Path
+from biasbed.system.processes import leave
+from biasbed.tracking.folder import RunFolder
+
+folder = RunFolder(Path(sys.argv[1]))
+with folder.commanded():
+    pass
+assert not folder.was_cut_off
+print("the last line", flush=True)
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout == "the last line\n", done.stderr
+    folder = RunFolder(tmp_path)
+    assert folder.was_cut_off == is_cut_off
+    folder.end_command()  # the repeated command has reported
+    assert not folder.was_cut_off

@@ -128,6 +128,25 @@ def test_the_original_goes_on_after_a_kill_whatever_it_has_lost(lost: str, folde
     assert len(all_runs(tracking)) == 1
 
 
+def test_a_superseded_run_goes_also_if_the_state_that_named_it_was_lost(
+    folder: RunFolder, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(folder)
+    first.log(row(1, 100))
+    end(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(ownership.Ownership, "delete", lambda self, run_id: None)  # the server is away by then
+        second = Tracker(folder)
+        second.restore([])
+        second.start("erm", "experiment", {record.KIND: "train"}, {"epochs": 2})
+        end(second)
+    assert len(all_runs(tracking)) == 2
+    (folder.path / "run.json").write_text("")
+    last = start(folder)
+    last.finish()
+    assert [run.info.run_id for run in all_runs(tracking)] == [last.run_id]
+
+
 def test_a_copy_that_lacks_records_deletes_no_run(folder: RunFolder, tracking: str) -> None:
     first = start(folder)
     first.log(row(1, 100))

@@ -5,6 +5,7 @@ Answers: What lies in a run's folder, and who may write there?
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places, strict_yaml
 from biasbed.system.files import append_line, has_lock, open_in_place, refuse_links, write_whole
+from biasbed.system.signature import is_alive, signature
 from biasbed.system.strict import parse_json
 from biasbed.tracking.server import resolve_uri
 
@@ -52,7 +54,6 @@ class RunState(TypedDict, total=False):
     noted: list[str]  # earlier notes by biasbed; any other note is a user's
     superseded: list[str]
     experiment: str
-    opening: str
     starts: list[str]
     run_id: str
     tracking_uri: str
@@ -92,22 +93,33 @@ class RunFolder:
 
     @contextlib.contextmanager
     def commanded(self) -> Iterator[None]:
-        """Note that a command works here until the block ends; if a signal ends it, the note stays."""
-        write_whole(self.path / COMMAND, f"process {os.getpid()} on {socket.gethostname()}\n")
+        """Note that this process works here. It stays if a signal ends the block, or the process before its end."""
+        write_whole(self.path / COMMAND, signature())
         try:
             yield
         except Exception:
             self.end_command()
             raise
+        except BaseException:
+            write_whole(self.path / COMMAND, "ended by a signal")
+            raise
         self.end_command()
 
     def end_command(self) -> None:
-        (self.path / COMMAND).unlink(missing_ok=True)
+        """Have the note, also a killed command's, removed at the end of this process: only then has it said all."""
+        if (self.path / COMMAND).exists():
+            write_whole(self.path / COMMAND, signature())
+            atexit.register(self._remove_note)
+
+    def _remove_note(self) -> None:
+        if _read_text(self.path / COMMAND) == signature():
+            (self.path / COMMAND).unlink(missing_ok=True)
 
     @property
     def was_cut_off(self) -> bool:
         """True if the last command here was killed, even if only before it could report that everything is done."""
-        return (self.path / COMMAND).exists()
+        path = self.path / COMMAND
+        return path.exists() and not is_alive(_read_text(path))
 
     # --- journal -----------------------------------------------------------------------------------------------------
 

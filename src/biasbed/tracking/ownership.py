@@ -111,6 +111,11 @@ class Ownership:
         superseded = set(state.get("superseded", ()))
         return [run for run in self._all_runs(state) if run.info.run_id not in superseded]
 
+    def started_here(self, state: dict[str, Any]) -> list[str]:
+        """Return the ids of the folder's runs whose last start was in this very folder, and in no copy of it."""
+        runs = [run for run in self.runs(state) if read_holder(run.data.tags.get(START)) is not None]
+        return [run.info.run_id for run in runs if not self._is_copied(run)]
+
     def _all_runs(self, state: dict[str, Any]) -> list[StoredRun]:
         folder_id = state["tags"].get(record.FOLDER_ID)
         runs = find_runs(self.uri, folder=folder_id) if folder_id else []
@@ -243,8 +248,7 @@ class Ownership:
         self.folder.become_another(folder_id)
         state["tags"] = {**state["tags"], record.FOLDER_ID: folder_id}
         state["superseded"] = []
-        for name in ("run_id", "opening"):
-            state.pop(name, None)
+        state.pop("run_id", None)
         self.draw(state)
         self.folder.write_state(state)
 

@@ -15,7 +15,6 @@ import json
 import os
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +125,9 @@ class Tracker:
         superseded = state.setdefault("superseded", [])
         if previous is not None and previous.info.run_id != self.run_id:
             superseded.append(previous.info.run_id)
-        opening = state.get("opening")
-        for run in self.owner.runs(state) if opening else ():
-            # The server made several when its answer was lost and the client asked again.
-            if run.data.tags.get(record.OPENING) == opening and run.info.run_id != self.run_id:
-                superseded.append(run.info.run_id)
+        # Others of this folder: the server made several when its answer was lost and the client asked again, or the
+        # folder has lost the state that named a superseded one.
+        superseded += [run_id for run_id in self.owner.started_here(state) if run_id != self.run_id]
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
@@ -166,10 +163,9 @@ class Tracker:
         return str(run.info.run_id)
 
     def _created(self, state: Record) -> str:
-        state["opening"] = uuid.uuid4().hex
         self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
         tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # the note contains the run's id
-        tags |= {record.OPENING: state["opening"], **self.owner.tags}
+        tags |= self.owner.tags
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
         if parent:
