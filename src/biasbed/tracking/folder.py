@@ -101,7 +101,8 @@ class RunFolder:
             self.end_command()
             raise
         except BaseException:
-            write_whole(self.path / COMMAND, "ended by a signal")
+            with contextlib.suppress(OSError):  # a full disk: the note says as much once this process is gone
+                write_whole(self.path / COMMAND, "ended by a signal")
             raise
         self.end_command()
 
