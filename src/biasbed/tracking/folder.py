@@ -5,7 +5,6 @@ Answers: What lies in a run's folder, and who may write there?
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -15,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
 
@@ -107,10 +107,13 @@ class RunFolder:
         self.end_command()
 
     def end_command(self) -> None:
-        """Have the note, also a killed command's, removed at the end of this process: only then has it said all."""
+        """Have the note, also a killed command's, removed at the end of this process: only then has it said all.
+
+        A `multiprocessing` finalizer, because children of `multiprocessing` do not call what `atexit` registers.
+        """
         if (self.path / COMMAND).exists():
             write_whole(self.path / COMMAND, signature())
-            atexit.register(self._remove_note)
+            Finalize(None, self._remove_note, exitpriority=0)
 
     def _remove_note(self) -> None:
         if _read_text(self.path / COMMAND) == signature():

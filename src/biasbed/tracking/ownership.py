@@ -112,9 +112,17 @@ class Ownership:
         return [run for run in self._all_runs(state) if run.info.run_id not in superseded]
 
     def started_here(self, state: dict[str, Any]) -> list[str]:
-        """Return the ids of the folder's runs whose last start was in this very folder, and in no copy of it."""
-        runs = [run for run in self.runs(state) if read_holder(run.data.tags.get(START)) is not None]
-        return [run.info.run_id for run in runs if not self._is_copied(run)]
+        """Return the ids of the folder's runs whose last start was in this very folder, and in no copy of it.
+
+        Copies with equal final results draw the same token: with ours, only a run of this process is the folder's own.
+        """
+        run_ids = []
+        for run in self.runs(state):
+            holder = self._holder(run)
+            is_equal_copy = holder.hash == self._tag.split(" ")[0] and run.data.tags[START] != self._tag
+            if holder.hash and not is_equal_copy and not self._is_copied(run):
+                run_ids.append(run.info.run_id)
+        return run_ids
 
     def _all_runs(self, state: dict[str, Any]) -> list[StoredRun]:
         folder_id = state["tags"].get(record.FOLDER_ID)
