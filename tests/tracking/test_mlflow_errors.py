@@ -103,6 +103,8 @@ def test_what_was_deleted_is_said_at_once(
     assert capsys.readouterr().err == f"warning: {said}; training goes on, the journal keeps everything\n"
     with pytest.raises(Failure, match=f"the training is done but {said}; all is kept in .*biasbed sync"):
         own.finish()
+    own.abort("FAILED", {}, "as a command does then")
+    assert capsys.readouterr().err == ""
     if what == "run":
         client.restore_run(own.run_id)
         own.folder.write_journal(own.folder.read_journal())

@@ -155,6 +155,16 @@ def test_a_study_s_row_has_what_its_runs_reached(store: Store, tracking: str, tm
     assert line.startswith("Study **main**, shape bias: mine 50.00 ± 14.14, erm 25.00 ± 7.07. [Compare as a table](#/")
 
 
+def test_a_study_s_row_gets_rows_only_when_a_run_has_changed_something(store: Store, tracking: str) -> None:
+    place, own = study_with(store)
+    for _ in range(3):
+        study_row.refresh(tracking, "main")
+    assert len(store.client.get_metric_history(own, "progress/finished")) == 1
+    store.run(place, "mine")
+    study_row.refresh(tracking, "main")
+    assert [row.value for row in store.client.get_metric_history(own, "progress/finished")] == [4, 5]
+
+
 def test_a_study_s_note_of_somebody_s_own_is_left_alone(store: Store, tracking: str) -> None:
     _, own = study_with(store)
     study_row.refresh(tracking, "main")

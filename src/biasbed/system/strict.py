@@ -42,6 +42,8 @@ def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
     brackets = text.count("[") + text.count("{")
     if text.count(",") + brackets > parts:  # a list in a list needs no comma, and as much memory
         raise ValueError(f"it has more than {parts:,} values")
+    if "\\u0000" in text:
+        raise ValueError("it has a NUL character, which no database takes")
     try:
         value = json.loads(text)
     except RecursionError:

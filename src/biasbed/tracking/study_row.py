@@ -92,7 +92,10 @@ def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pi
         for path in filter(Path.exists, map(pictures.joinpath, SHOWN)):
             client.log_artifact(run_id, str(path), FIGURES)
     now = int(time.time() * 1000)
-    metrics = [Metric(name, value, now, study.finished) for name, value in _numbers(study).items()]
+    numbers = _numbers(study)
+    if numbers.items() <= study_run.data.metrics.items():  # nothing has happened since: no further rows
+        numbers = {}
+    metrics = [Metric(name, value, now, study.finished) for name, value in numbers.items()]
     links = _links(uri, study_run.data.tags[record.STUDY])
     tags = {HEADLINE: headline or study_run.data.tags.get(HEADLINE, "")}
     note = study_run.data.tags.get(notes.NOTE)

@@ -344,7 +344,7 @@ class Tracker:
             raise
         except Failure as failure:
             gone = deleted(self.uri, self.run_id) if is_refusal(failure.__cause__) else ""
-            is_news = self._away_since is None or not self._behind or bool(gone) != self._is_deleted
+            is_news = not self._behind or bool(gone) != self._is_deleted
             self._problem, self._is_deleted = gone or str(failure), bool(gone)
             if is_news:
                 print(f"warning: {self._problem}; training goes on, the journal keeps everything", file=sys.stderr)
