@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,31 @@ def test_a_file_that_is_cut_off_is_told_whatever_rows_are_needed(photo: Image.Im
     path.write_bytes(within[: len(within) - len(content) // 4])
     with pytest.raises(CorruptImage, match=r"a\.jpg"):
         open_file(path).pixels(1, 48)
+
+
+@pytest.mark.parametrize("before", [b"\xff\xd0", b"\xff\x01", b"\xff\xff", b"\xff\xfe\x00\x00", b"\xff\xfe\x00\x01"])
+def test_odd_markers_before_the_frame_change_no_pixel(before: bytes, photo: Image.Image, tmp_path: Path) -> None:
+    """RST and TEM have no segment; a segment shorter than its own length has no next marker."""
+    path = saved(photo, tmp_path / "a.jpg")
+    content = path.read_bytes()
+    with Image.open(path) as image:
+        expected = np.array(image.convert("RGB"))
+    path.write_bytes(content[:2] + before + content[2:])
+    rows = open_file(path).pixels(1, 48)[:, :48].permute(1, 2, 0).numpy()
+    assert np.abs(rows.astype(int) - expected[:48]).max() < 8  # two decoders
+
+
+def test_a_header_of_more_pixels_than_pillow_takes_is_refused_undecoded(photo: Image.Image, tmp_path: Path) -> None:
+    path = saved(photo, tmp_path / "a.jpg")
+    content = path.read_bytes()
+    size = photo.height.to_bytes(2, "big") + photo.width.to_bytes(2, "big")
+    path.write_bytes(content.replace(size, (30_000).to_bytes(2, "big") * 2, 1))
+    tracemalloc.start()
+    with pytest.raises(CorruptImage, match="decompression bomb"):
+        open_file(path).pixels()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * 2**20
 
 
 def test_an_odd_size_is_shrunk_too(photo: Image.Image, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
+from biasbed.training import recovery
 from biasbed.training.sync import model_logger, send_unless_sent
 from helpers.runs import all_runs
 
@@ -100,3 +101,22 @@ def test_a_model_that_is_owed_is_logged_alone_and_once(
     assert logged == ([(tracker.run_id, "own.py:Mine")] if owes else [])
     (after,) = all_runs(tracking)
     assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
+
+
+@pytest.mark.parametrize("register", ["none", "another", "prod"])
+def test_a_model_is_registered_only_under_a_name_that_the_user_gives(
+    register: str, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder's settings may be a stranger's: they must not give a registered model a new version."""
+    registered = []
+    monkeypatch.setattr(models, "log_model", lambda *_, register, **__: registered.append(register))
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    folder = tracker.folder
+    state = folder.read_state()
+    params = {**state["params"], "config/register": "prod", "config/log_model": "true"}
+    tracker.log({"step": 1, "timestamp": 1, "metrics": {"train/loss": 1.0}})
+    tracker.finish()
+    folder.write_state({**folder.read_state(), "params": params, "sent": False})
+    assert send_unless_sent(folder, register=register)
+    assert registered == ["prod" if register == "prod" else "none"]
+    assert ("`sync register=prod` does" in capsys.readouterr().err) == (register != "prod")

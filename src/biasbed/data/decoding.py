@@ -48,6 +48,8 @@ TOO_DEEP = "it has more than 8 bits per channel; convert it to 8 bits"
 # sampling and at an eighth of the size, and few compared with a photograph.
 BELOW = 16
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
+ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment: TEM, RST and SOI
+PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # above it Pillow refuses an image: a small file could fill the memory
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces that convert to RGB without a profile
 
 
@@ -75,7 +77,7 @@ def open_file(path: Path) -> Picture:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
         except ValueError:
             return _with_pillow(path, content)
-        if colours in COLOURS:
+        if colours in COLOURS and height * width <= PIXELS and _frame(content) is not None:
             return JpegFile(path, content, height, width)
     return _with_pillow(path, content)
 
@@ -117,26 +119,35 @@ class JpegFile:
         return torch.from_numpy(decoded).permute(2, 0, 1)
 
 
-def _frame(content: bytes) -> int:
-    """Return the offset of a JPEG file's frame header (ITU T.81, B.2.2), which simplejpeg has found valid."""
+def _frame(content: bytes) -> int | None:
+    """Return the offset of a JPEG file's frame header (ITU T.81, B.2.2); None if its segments do not lead to one."""
     offset = 2
-    while True:
+    while content[offset : offset + 1] == b"\xff" and offset + 9 <= len(content):
         kind = content[offset + 1]
         if kind in FRAMES:
             return offset
-        # Any number of fill bytes 0xff may precede a marker.
-        offset += 1 if kind == 0xFF else 2 + int.from_bytes(content[offset + 2 : offset + 4], "big")
-
-
-def _lowered(content: bytes, height: int) -> bytes:
-    """Replace the height in the frame header."""
-    offset = _frame(content) + 5
-    return b"".join((content[:offset], height.to_bytes(2, "big"), content[offset + 2 :]))
+        length = int.from_bytes(content[offset + 2 : offset + 4], "big")
+        if kind == 0xFF:  # any number of fill bytes may precede a marker
+            offset += 1
+        elif kind in ALONE:
+            offset += 2
+        elif length < 2:
+            return None
+        else:
+            offset += 2 + length
+    return None
 
 
 def is_whole(content: bytes) -> bool:
     """Return True if a JPEG file has its end marker after its frame header; a thumbnail's end marker comes before."""
-    return content.rfind(b"\xff\xd9") > _frame(content)
+    frame = _frame(content)
+    return frame is not None and content.rfind(b"\xff\xd9") > frame
+
+
+def _lowered(content: bytes, height: int) -> bytes:
+    """Replace the height in the frame header, which the file has."""
+    offset = (_frame(content) or 0) + 5
+    return b"".join((content[:offset], height.to_bytes(2, "big"), content[offset + 2 :]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,7 +43,7 @@ def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
     if text.count(",") + brackets > parts:  # a list in a list needs no comma, and as much memory
         raise ValueError(f"it has more than {parts:,} values")
     if "\\u0000" in text:
-        raise ValueError("it has a NUL character, which no database takes")
+        raise ValueError("it has characters that no database keeps")
     try:
         value = json.loads(text)
     except RecursionError:

@@ -30,6 +30,7 @@ from biasbed.tracking.server import guarded, writer
 
 # Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.
 START, IMPORTING = "biasbed.start", "biasbed.importing"
+OWNING = (START, IMPORTING, record.ORIGIN_RUN, record.FOLDER_ID)  # tags that no folder's state decides
 STALE = 3600.0  # seconds after which a claim from another machine is taken for one whose command was killed
 AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `StoredRun`
 

@@ -27,7 +27,7 @@ from biasbed.system.processes import Interrupted, ignore_signals
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
-from biasbed.tracking.ownership import Ownership, SentElsewhere
+from biasbed.tracking.ownership import OWNING, Ownership, SentElsewhere
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import (
     deleted,
@@ -164,8 +164,8 @@ class Tracker:
 
     def _created(self, state: Record) -> str:
         self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
-        tags = {name: value for name, value in state["tags"].items() if name != NOTE}  # the note contains the run's id
-        tags |= self.owner.tags
+        tags = _describing(state) | self.owner.tags
+        tags.pop(NOTE, None)  # it contains the run's id
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
         if parent:
@@ -178,7 +178,7 @@ class Tracker:
 
         present = self._client.get_run(self.run_id).data
         params = [Param(key, value) for key, value in state["params"].items() if key not in present.params]
-        tags = dict(state["tags"])
+        tags = _describing(state)
         if NOTE in tags:
             tags[NOTE] = tags[NOTE].replace(RUN_ID, self.run_id)
         our_notes = {tags.get(NOTE), *(text.replace(RUN_ID, self.run_id) for text in state.get("noted", ()))}
@@ -377,6 +377,14 @@ class Tracker:
                 self._client.log_artifacts(self.run_id, str(path), name)
             elif path.exists():
                 self._client.log_artifact(self.run_id, str(path))
+
+
+def _describing(state: Record) -> dict[str, str]:
+    """Return the tags of a folder's state that describe its run.
+
+    Whose the run is comes from `Ownership` alone: the folder may be a stranger's.
+    """
+    return {name: text for name, text in state["tags"].items() if name not in OWNING}
 
 
 def _noted(state: Record, outcome: str = "") -> Record:

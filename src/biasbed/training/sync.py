@@ -14,8 +14,11 @@ from biasbed.tracking.server import resolve_uri
 from biasbed.tracking.tracker import Tracker, is_at
 
 
-def send_finished(folder: RunFolder, named: str) -> bool:
-    """Send a run if it is finished and complete and the server lacks it; return True if it was sent."""
+def send_finished(folder: RunFolder, named: str, register: str) -> bool:
+    """Send a run if it is finished and complete and the server lacks it; return True if it was sent.
+
+    named, register: see `send_unless_sent`.
+    """
     state = folder.read_state()
     if state.get("tags", {}).get(record.TRIAL_STATE) in ("pruned", "superseded"):
         return False  # it will never be finished, or another one counts, and that is no news
@@ -24,13 +27,15 @@ def send_finished(folder: RunFolder, named: str) -> bool:
     if not folder.is_done:
         print(f"{folder.path}: not finished; the command that made it continues it", file=sys.stderr)
         return False
-    return send_unless_sent(folder, named=named)
+    return send_unless_sent(folder, named=named, register=register)
 
 
-def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto") -> bool:
+def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = "auto", register: str = "none") -> bool:
     """Send a finished run if this server lacks any of it; return True if it was sent.
 
     run_id: the run that `mlflow run` opened for it. named: a method of the user's own, which may be the run's.
+    register: name under which the user wants models registered. What the folder's settings say is not enough: somebody
+    else may have written them.
     """
     from biasbed import algorithms
     from biasbed.training import recovery
@@ -43,7 +48,12 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         return False
     with folder.locked():
         tracker = Tracker(folder, None if is_sent else run_id)
-        log_model = model_logger(folder, tracker, named if is_meant else "auto")
+        wanted = params.get("register", "none")
+        if wanted not in ("none", register):
+            print(f"{folder.path}: registers no model; `sync register={wanted}` does", file=sys.stderr)
+        log_model = model_logger(
+            folder, tracker, named if is_meant else "auto", register if wanted == register else "none"
+        )
         if is_sent:
             return tracker.add_model(log_model)
         recovery.mend_description(folder)
@@ -60,13 +70,12 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
     return True
 
 
-def model_logger(folder: RunFolder, tracker: Tracker, named: str) -> Callable[[str], None]:
+def model_logger(folder: RunFolder, tracker: Tracker, named: str, register: str = "none") -> Callable[[str], None]:
     """Return a function that logs the folder's best weights as an MLflow model to the run of an id.
 
-    named: a method of the user's own.
+    named: a method of the user's own. register: name under which the model is registered.
     """
     from biasbed.evaluation import models
 
-    best, name = folder.path / record.BEST_CHECKPOINT, f"{record.CONFIG_PARAMETER}register"
-    register = folder.read_state().get("params", {}).get(name, "none")
+    best = folder.path / record.BEST_CHECKPOINT
     return functools.partial(models.log_model, best, uri=tracker.uri, named=named, register=register)

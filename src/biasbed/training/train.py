@@ -69,7 +69,7 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
     recovery.trim(folder, job.config.keep)
     print(f"{folder.path.name} is finished already; resume=never trains it anew")
     if not job.is_offline:
-        send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm)
+        send_unless_sent(folder, take_run_id(folder.marks), job.config.algorithm, job.config.register)
     folder.end_command()
 
 
@@ -117,7 +117,7 @@ def _resumed(engine: Engine, evaluated: int | None) -> recovery.Resumed:
 def _finish(job: Job, engine: Engine, folder: RunFolder, tracker: Tracker) -> None:
     folder.mark_done()  # before anything goes that an unfinished training would go on from
     recovery.trim(folder, job.config.keep)
-    log_model = model_logger(folder, tracker, job.config.algorithm)
+    log_model = model_logger(folder, tracker, job.config.algorithm, job.config.register)
     tracker.finish(log_model if job.config.log_model else None)
     if not tracker.offline:
         study_row.refresh(tracker.uri, job.config.study)
