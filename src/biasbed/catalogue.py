@@ -91,7 +91,7 @@ def _tables() -> Lines:
         comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))
         yield path.stem, f"benchmark table=: {sentence(comment)}"
     for name in layout_file.names():
-        yield name, f"analyze report=: {layout_file.read(name).settings.title}"
+        yield name, f"analyze report=: {layout_file.read(name).title}"
 
 
 def _registered(registry: Registry) -> Lines:

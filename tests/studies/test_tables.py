@@ -45,7 +45,7 @@ def test_every_table_can_be_planned(path: Path) -> None:
 def test_every_row_of_a_layout_is_in_its_study_or_it_is_said_why_not() -> None:
     for name in layout_file.names():
         one = layout_file.read(name)
-        rows = read_table(one.settings.study).rows if one.settings.study else {}
+        rows = read_table(one.study).rows if one.study else {}
         assert set(one.needed) - set(rows) == set(one.lacking), name
 
 
