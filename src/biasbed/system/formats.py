@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
 
@@ -98,7 +98,7 @@ def parse(kind: type[T], content: object, where: str) -> T:
 def check(kind: type[T], content: object) -> T:
     """Return what was read as this format. Raises ValueError of one line, which names the place inside it."""
     try:
-        return _adapter(kind).validate_python(content)
+        return _adapter(cast(Any, kind)).validate_python(content)
     except ValidationError as error:
         raise ValueError(_explain(error.errors(include_url=False)[0], content)) from None
 
@@ -126,8 +126,8 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     if isinstance(cause, ValueError):  # of a validator of ours; a message that begins with the entry's name has it once
         is_named = bool(place) and re.match(rf"'?{re.escape(name)}\b", str(cause)) is not None
         return _join(parent if is_named else place, str(cause))
-    if value is None or value == "":
-        return _join(parent, f"'{name}' is empty")
+    if value in (None, "", [], (), {}):
+        return _join(parent, f"'{name}' is empty" if place else "is empty")
     if problem["type"] == "string_type" and not isinstance(value, list | dict):
         return _join(place, f"{_text(value)} {strict_yaml.as_read(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
