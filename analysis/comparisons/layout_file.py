@@ -81,7 +81,8 @@ class Hypothesis(Format):
     over: str = Field(min_length=1, description="row that differs in nothing but this property")
 
 
-Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value))]  # also a number or date
+# A text that may also be a number or a date.
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
 Number = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -35,17 +35,13 @@ class Format(BaseModel):
     @classmethod
     def _refuse_unknown(cls, content: Any) -> Any:
         content = {} if content is None else content
-        names = _field_names(cls)
+        names = tuple(cls.model_fields)
         if not isinstance(content, dict):
             raise ValueError(f"should have the entries {', '.join(names)}")
         for name in content:
             if name not in names:
                 raise ValueError(f"unknown entry '{_text(name)}'{nearest(str(name), names)}")
         return content
-
-
-def _field_names(kind: type[BaseModel]) -> tuple[str, ...]:
-    return tuple(field.alias or name for name, field in kind.model_fields.items())
 
 
 def parsed_by(parse: Callable[[Any], Any]) -> BeforeValidator:
@@ -110,7 +106,38 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def schema(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a format, by which an editor checks and completes a file while it is written."""
-    return _adapter(kind).json_schema(by_alias=True)
+    described: dict[str, Any] = _adapter(kind).json_schema()
+    _allow_empty(described)
+    return described
+
+
+def _allow_empty(part: Any) -> None:
+    """Let every entry with a name of the user's be empty, which YAML reads as null."""
+    if isinstance(part, dict) and isinstance(part.get("additionalProperties"), dict):
+        part["additionalProperties"] = {"anyOf": [part["additionalProperties"], {"type": "null"}]}
+    inner = part.values() if isinstance(part, dict) else ()
+    for member in part if isinstance(part, list) else inner:
+        _allow_empty(member)
+
+
+def entries(kind: Any) -> Iterator[tuple[str, str]]:
+    """Yield every entry of a format and what it means; `<name>` is a name of the user's, `[]` a place in a list."""
+    whole = schema(kind)
+    yield from _entries(whole, whole.get("$defs", {}), "")
+
+
+def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    if "$ref" in part:
+        part = definitions[part["$ref"].rpartition("/")[2]]
+    for name, entry in part.get("properties", {}).items():
+        yield f"{above}{name}", entry["description"]
+        yield from _entries(entry, definitions, f"{above}{name}.")
+    if isinstance(part.get("additionalProperties"), dict):
+        yield from _entries(part["additionalProperties"], definitions, f"{above}<name>.")
+    if "items" in part:
+        yield from _entries(part["items"], definitions, f"{above.removesuffix('.')}[].")
+    for alternative in part.get("anyOf", ()):
+        yield from _entries(alternative, definitions, above)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
