@@ -14,12 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
 from biasbed.analysis.columns import Column, by_name
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.system import strict_yaml
+from biasbed.system import formats, strict_yaml
+from biasbed.system.formats import Named
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -46,6 +49,27 @@ class Labels:
         return tuple(name for name in self.first if name in names)
 
 
+def _refuse_signs(text: str) -> str:
+    if not " ".join(text.split()).isprintable():
+        raise ValueError("has signs that can't be printed")
+    return text
+
+
+def _check_shown(text: str) -> str:
+    if not text.strip():
+        raise ValueError("should be shown as something: give its text")
+    return " ".join(_refuse_signs(text).split())
+
+
+Shown = Annotated[str, AfterValidator(_check_shown)]
+
+
+class NamesFile(RootModel[Annotated[Named[Annotated[str, AfterValidator(_refuse_signs)], Shown], Field(min_length=1)]]):
+    """Display names: for each method, row or set the text that tables and figures show, in their order."""
+
+    model_config = ConfigDict(strict=True)
+
+
 def load(option: str) -> Labels:
     """Load display names. auto: ours. none: names as they are typed. Else a YAML file whose names win over ours.
 
@@ -54,21 +78,11 @@ def load(option: str) -> Labels:
     if option == NONE:
         return Labels({})
     text = (resources.files("biasbed.published") / "display" / FILE).read_text(encoding="utf-8")
-    ours = _check_content(strict_yaml.parse(text, FILE), FILE)
+    ours = formats.parse(NamesFile, strict_yaml.parse(text, FILE), FILE).root
     if option == AUTO:
         return Labels(ours)
-    users = _check_content(strict_yaml.read(Path(option).expanduser(), "names"), f"names={option}")
+    users = formats.read(NamesFile, Path(option).expanduser(), "names").root
     return Labels(ours | users, tuple(users))
-
-
-def _check_content(content: Any, where: str) -> dict[str, str]:
-    if not isinstance(content, dict) or not content:
-        raise UsageError(f"{where}: must hold a line `name: what is shown` for each name")
-    for name, shown in content.items():
-        texts = isinstance(name, str) and isinstance(shown, str) and shown.strip()
-        if not (texts and " ".join(f"{name} {shown}".split()).isprintable()):
-            raise UsageError(f"{where}: '{name}: {shown}' is no name and what is shown for it; quote what is no text")
-    return {name: " ".join(shown.split()) for name, shown in content.items()}
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

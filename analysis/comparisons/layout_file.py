@@ -29,61 +29,22 @@ from __future__ import annotations
 import importlib.resources
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
 from biasbed.published import cells
-from biasbed.settings import build, nearest, setting
+from biasbed.settings import nearest
 from biasbed.suites import derived
-from biasbed.system import strict_yaml
+from biasbed.system import formats, strict_yaml
+from biasbed.system.formats import Format, Named
 
 FOLDER = importlib.resources.files("biasbed.published") / "layouts"
-T = TypeVar("T")
-PARTS = ("columns", "rows", "hypotheses", "printed", "lacking")
 DIGITS = 1  # of what is printed where nothing tells its rounding
-
-
-@dataclass(frozen=True)
-class LayoutSettings:
-    """Settings of a table as a whole."""
-
-    title: str = setting("", "title over the table")
-    source: str = setting("", "published numbers to show beside yours")
-    show: Literal["accuracy", "error"] = setting("accuracy", "accuracies as they are, or 100 less them")
-    study: str = setting("", "table of sweeps/studies that has the rows")
-
-
-@dataclass(frozen=True)
-class LayoutColumn:
-    """One column."""
-
-    set: str = setting("", "evaluation set")
-    measure: str = setting("headline", "of that set (headline: its own)")
-
-    def __post_init__(self) -> None:
-        if not self.set:
-            raise ValueError("has no set: name an evaluation set")
-
-    def measure_of(self, tested: record.SetRecord) -> str:
-        """Return the measure of this set that the column shows."""
-        if self.measure == "headline":
-            return tested.headline
-        return self.measure
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """Gain of a row over another."""
-
-    row: str = setting("", "row with the property that the hypothesis is about")
-    over: str = setting("", "row that differs in nothing but this property")
-
-    def __post_init__(self) -> None:
-        if not self.row or not self.over:
-            raise ValueError("should be {row: <row>, over: <row>}")
 
 
 @dataclass(frozen=True)
@@ -94,17 +55,72 @@ class PrintedNumber:
     digits: int = DIGITS
 
 
-@dataclass(frozen=True)
-class TableLayout:
-    """One table: rows or hypotheses x columns by their heads."""
+def _parse_number(value: Any) -> PrintedNumber:
+    if not isinstance(value, int | float):
+        raise ValueError("should be a number")
+    return PrintedNumber(float(value), len(str(value).partition(".")[2]))
 
-    name: str
-    settings: LayoutSettings
-    columns: Mapping[str, LayoutColumn]
-    rows: Mapping[str, str]  # row -> its name in the table
-    hypotheses: Mapping[str, Hypothesis] = field(default_factory=dict)
-    printed: Mapping[str, Mapping[str, PrintedNumber]] = field(default_factory=dict)  # head -> row -> number
-    lacking: Mapping[str, str] = field(default_factory=dict)  # row -> why no run can fill it
+
+class LayoutColumn(Format):
+    """One column."""
+
+    set: str = Field(min_length=1, description="evaluation set")
+    measure: str = Field("headline", description="measure of that set (headline: its own)")
+
+    def measure_of(self, tested: record.SetRecord) -> str:
+        """Return the measure of this set that the column shows."""
+        if self.measure == "headline":
+            return tested.headline
+        return self.measure
+
+
+class Hypothesis(Format):
+    """Gain of a row over another."""
+
+    row: str = Field(min_length=1, description="row with the property that the hypothesis is about")
+    over: str = Field(min_length=1, description="row that differs in nothing but this property")
+
+
+# A text that may also be a number or a date.
+Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
+Number = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
+
+
+class TableLayout(Format):
+    """Layout of a table: rows or hypotheses x columns by their heads."""
+
+    title: str = Field("", description="title over the table")
+    source: str = Field("", description="published numbers to show beside yours (empty: none)")
+    show: Literal["accuracy", "error"] = Field("accuracy", description="accuracies as they are, or 100 less them")
+    study: str = Field("", description="table of sweeps/studies that has the rows")
+    columns: Named[str, LayoutColumn] = Field(min_length=1, description="columns by their heads")
+    rows: Named[str, Text] = Field({}, description="rows of a study, with their names in the table (empty: the same)")
+    hypotheses: Named[str, Hypothesis] = Field({}, description="gains of one row over another, in place of rows")
+    printed: Named[str, Named[str, Number]] = Field(
+        {}, description="by head and row: numbers that the paper prints and that do not follow from its other numbers"
+    )
+    lacking: Named[str, Text] = Field({}, description="rows that no run can fill, with the reason")
+    _name: str = PrivateAttr("")
+
+    @field_validator("rows")
+    @classmethod
+    def _name_rows(cls, rows: dict[str, str]) -> dict[str, str]:
+        return {row: label or row for row, label in rows.items()}
+
+    @model_validator(mode="after")
+    def _check(self) -> TableLayout:
+        if bool(self.rows) == bool(self.hypotheses):
+            raise ValueError("a layout has either rows or hypotheses")
+        if self.source and self.source not in cells.names():
+            raise ValueError(f"source={self.source}: unknown{nearest(self.source, cells.names())}")
+        _check_names("printed", "column", self.printed, self.columns)
+        _check_names("lacking", "row", self.lacking, self.needed)
+        return self
+
+    @property
+    def name(self) -> str:
+        """Name of the layout, or of its file without the suffix."""
+        return self._name
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -122,13 +138,13 @@ class TableLayout:
 
     def is_error(self, measure: str) -> bool:
         """Return True if the table shows this measure as an error."""
-        return self.settings.show == "error" and measure == "accuracy"
+        return self.show == "error" and measure == "accuracy"
 
     def published(self) -> dict[tuple[str, str], PrintedNumber]:
         """Return (row, head) -> the number that the source printed; empty without a source."""
-        if not self.settings.source:
+        if not self.source:
             return {}
-        paper = cells.read(self.settings.source)
+        paper = cells.read(self.source)
         sets = {tested.name: tested for tested in paper.protocol.sets}
         numbers: dict[tuple[str, str], PrintedNumber] = {}
         for run in paper.runs():
@@ -148,7 +164,7 @@ class TableLayout:
 
     def source_set(self, head: str) -> record.SetRecord | None:
         """Return the column's set as the source has it; None if the source lacks it."""
-        sets = cells.read(self.settings.source).protocol.sets if self.settings.source else ()
+        sets = cells.read(self.source).protocol.sets if self.source else ()
         return next((tested for tested in sets if tested.name == self.columns[head].set), None)
 
 
@@ -180,38 +196,15 @@ def read(name: str) -> TableLayout:
     """Read a layout of ours by its name, or a user's by its file. Raises UsageError of one line for a wrong file."""
     if name.endswith((".yaml", ".yml")):
         path = Path(name).expanduser()
-        return _parse(path.stem, str(path), strict_yaml.read(path, "layout"))
+        layout = formats.read(TableLayout, path, "report")
+        layout._name = path.stem
+        return layout
     if name not in names():
         raise UsageError(f"report={name}: there is no such layout{nearest(name, names())}, and no file <name>.yaml")
     file = f"{name}.yaml"
-    return _parse(name, file, strict_yaml.parse((FOLDER / file).read_text(encoding="utf-8"), file))
-
-
-def _parse(name: str, file: str, content: Any) -> TableLayout:
-    try:
-        return _build_layout(name, _check_mapping(content, "the file"))
-    except (UsageError, ValueError) as error:
-        raise UsageError(f"{file}: {error}") from None
-
-
-def _build_layout(name: str, content: Mapping[str, Any]) -> TableLayout:
-    settings = build(LayoutSettings, {key: value for key, value in content.items() if key not in PARTS})
-    parts = {part: _check_mapping(content.get(part), part) for part in PARTS}
-    if not parts["columns"] or bool(parts["rows"]) == bool(parts["hypotheses"]):
-        raise ValueError("a layout has a title, columns, and rows or hypotheses")
-    layout = TableLayout(
-        name,
-        settings,
-        {head: _build_part(LayoutColumn, f"columns.{head}", value) for head, value in parts["columns"].items()},
-        {row: str(row if label is None else label) for row, label in parts["rows"].items()},
-        {title: _build_part(Hypothesis, f"hypotheses.{title}", value) for title, value in parts["hypotheses"].items()},
-        {head: _parse_numbers(value, f"printed.{head}") for head, value in parts["printed"].items()},
-        {row: str(reason) for row, reason in parts["lacking"].items()},
-    )
-    if settings.source and settings.source not in cells.names():
-        raise ValueError(f"source={settings.source}: unknown{nearest(settings.source, cells.names())}")
-    _check_names("printed", "column", layout.printed, layout.columns)
-    _check_names("lacking", "row", layout.lacking, layout.needed)
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    layout = formats.parse(TableLayout, strict_yaml.parse(text, file), file)
+    layout._name = name
     return layout
 
 
@@ -219,26 +212,3 @@ def _check_names(part: str, kind: str, names: Iterable[str], valid: Collection[s
     for name in names:
         if name not in valid:
             raise ValueError(f"{part}.{name}: there is no such {kind}{nearest(name, valid)}")
-
-
-def _build_part(kind: type[T], where: str, value: Any) -> T:
-    try:
-        return build(kind, _check_mapping(value, where))
-    except (UsageError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def _parse_numbers(value: Any, where: str) -> dict[str, PrintedNumber]:
-    numbers = {}
-    for row, number in _check_mapping(value, where).items():
-        if not isinstance(number, int | float):
-            raise ValueError(f"{where}: should be numbers by row")
-        numbers[row] = PrintedNumber(float(number), len(str(number).partition(".")[2]))
-    return numbers
-
-
-def _check_mapping(value: Any, where: str) -> dict[str, Any]:
-    """Return a mapping of names; an empty one for an empty value. Raises ValueError for anything else."""
-    if not isinstance(value or {}, dict) or not all(isinstance(name, str) for name in value or {}):
-        raise ValueError(f"{where}: should be names with values")
-    return value or {}

@@ -85,8 +85,8 @@ def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
         if name in rows:
             continue
         command = ""
-        if layout.settings.study:
-            settings = {"table": layout.settings.study, "data_dir": "<folder>", "algorithms": name}
+        if layout.study:
+            settings = {"table": layout.study, "data_dir": "<folder>", "algorithms": name}
             command = commands.typed("benchmark", settings)
         way = layout.lacking.get(name, command)
         lines.append(f"  {name}: {way}" if way else f"  {name}")
@@ -96,7 +96,7 @@ def missing(layout: TableLayout, rows: Collection[str]) -> list[str]:
 def _read_values(layout: TableLayout, chosen: ChosenRun) -> Iterator[tuple[object, ...]]:
     """Yield `COLUMNS` from `column` on, for the layout's columns that show this set."""
     _, candidate, column, protocol, steps = chosen
-    if candidate.run.study == f"published_{layout.settings.source}":
+    if candidate.run.study == f"published_{layout.source}":
         return  # these are the printed ones
     for head, layout_column in layout.columns.items():
         measure = layout_column.measure_of(column.set_record)

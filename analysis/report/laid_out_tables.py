@@ -65,7 +65,7 @@ def _lay_out(analysis: Analysis, layout: TableLayout, links: Links) -> LaidOutTa
         for row, cell in cells.items():
             records[row]["column", head] = cell
     caption = _describe_gains(analysis, layout, frame) if layout.hypotheses else _describe(analysis, layout, frame)
-    title = layout.settings.title or layout.name
+    title = layout.title or layout.name
     oracle = ""
     if analysis.rule.oracle:
         oracle = "ORACLE: "
@@ -154,9 +154,9 @@ def _describe(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame) -> s
     parts = []
     if len(frame):
         parts.append(say("laid_out_ours", error=wording.error(analysis), run=wording.repeated(analysis)))
-    if layout.settings.source:
+    if layout.source:
         printed = "laid_out_printed_below" if len(frame) else "laid_out_printed"
-        parts.append(say(printed, source=layout.settings.source))
+        parts.append(say(printed, source=layout.source))
     return " ".join(parts)
 
 
@@ -174,9 +174,9 @@ def _describe_gains(analysis: Analysis, layout: TableLayout, frame: pd.DataFrame
     if any(not gain.of for gain in gains):
         parts.append(say("laid_out_without_interval"))
     parts.append(say("laid_out_bold_gain"))
-    if layout.settings.source:
+    if layout.source:
         printed = "laid_out_gains_below" if any(ours) else "laid_out_gains_printed"
-        parts.append(say(printed, source=layout.settings.source))
+        parts.append(say(printed, source=layout.source))
     return " ".join(parts)
 
 

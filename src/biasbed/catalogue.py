@@ -1,22 +1,28 @@
-"""Lists of methods, suites, sets, presets, rules and tables: `biasbed list what=methods words=frequency`."""
+"""Lists of methods, suites, sets, presets, rules, tables, file formats: `biasbed list what=methods words=frequency`."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from biasbed.errors import UsageError
 from biasbed.options import ListOptions
 from biasbed.registry import Registry
+from biasbed.settings import nearest
 
 Lines = Iterator[tuple[str, str]]  # name, what it is
 
 
 def show(options: ListOptions) -> None:
-    """Print the lines that have all of the words. Raises UsageError if none has."""
+    """Print the lines that have all of the words, or a format's JSON schema. Raises UsageError if there is none."""
+    if options.schema != "none":
+        print_schema(options.schema)
+        return
     lines = list(KINDS[options.what]())
     needed = () if options.words == "none" else tuple(word.lower() for word in options.words)
     chosen = [(name, about) for name, about in lines if all(word in f"{name} {about}".lower() for word in needed)]
@@ -91,7 +97,46 @@ def _tables() -> Lines:
         comment = " ".join(line[1:].strip() for line in path.read_text().splitlines() if line.startswith("#"))
         yield path.stem, f"benchmark table=: {sentence(comment)}"
     for name in layout_file.names():
-        yield name, f"analyze report=: {layout_file.read(name).settings.title}"
+        yield name, f"analyze report=: {layout_file.read(name).title}"
+
+
+def file_formats() -> dict[str, Any]:
+    """Return the classes of the files that users write, by the name of the format."""
+    from biasbed.analysis.comparisons.layout_file import TableLayout
+    from biasbed.analysis.display_names import NamesFile
+    from biasbed.published.description import Description
+    from biasbed.studies.search.space import SpaceFile
+    from biasbed.studies.study_table import TableFile
+    from biasbed.suites.label_maps import LabelMapFile
+
+    return {
+        "study_table": TableFile,
+        "search_space": SpaceFile,
+        "label_map": LabelMapFile,
+        "layout": TableLayout,
+        "names": NamesFile,
+        "published": Description,
+    }
+
+
+def _formats() -> Lines:
+    """Yield each format, then its entries."""
+    from biasbed.system.formats import entries
+
+    for name, kind in file_formats().items():
+        yield name, first_sentence(kind)
+        for path, about in entries(kind):
+            yield f"{name}: {path}", about
+
+
+def print_schema(name: str) -> None:
+    """Print the JSON schema of a format, by which editors check a file. Raises UsageError for an unknown format."""
+    from biasbed.system.formats import schema
+
+    kinds = file_formats()
+    if name not in kinds:
+        raise UsageError(f"schema={name}: there is no such format{nearest(name, kinds)}")
+    print(json.dumps(schema(kinds[name]), indent=1))
 
 
 def _registered(registry: Registry) -> Lines:
@@ -106,4 +151,5 @@ KINDS: Mapping[str, Callable[[], Lines]] = {
     "presets": _presets,
     "rules": _rules,
     "tables": _tables,
+    "formats": _formats,
 }

@@ -168,7 +168,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         *("biasbed.reproduce.run:reproduce", "biasbed.options:ReproduceOptions"),
     ),
     "list": EntryPoint(
-        "methods, suites, sets, presets, rules or tables, a line for each",
+        "methods, suites, sets, presets, rules, tables or formats of files, a line for each",
         *("biasbed.catalogue:show", "biasbed.options:ListOptions"),
     ),
     "sync": EntryPoint(

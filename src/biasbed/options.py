@@ -85,10 +85,13 @@ class EvaluateOptions:
 class ListOptions:
     """Kind of thing that is listed."""
 
-    what: Literal["methods", "suites", "sets", "presets", "rules", "tables"] = setting(
-        "methods", "kind of thing: tables are those of studies, and layouts of published ones"
+    what: Literal["methods", "suites", "sets", "presets", "rules", "tables", "formats"] = setting(
+        "methods", "kind of thing: tables are those of studies, and layouts of published ones; formats are of files"
     )
     words: Literal["none"] | tuple[str, ...] = setting("none", "only lines with all of these words, by commas")
+    schema: str = setting(
+        "none", "print the JSON schema of a file format instead: study_table, search_space, layout ..."
+    )
 
 
 @dataclass(frozen=True)

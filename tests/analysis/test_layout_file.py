@@ -54,7 +54,7 @@ def test_errors_by_corruption_stand_in_tables_7_and_10() -> None:
 def test_every_layout_is_whole(name: str) -> None:
     one = layout_file.read(name)
     printed = one.published()
-    assert one.settings.title
+    assert one.title
     assert {row for row, _ in printed} >= set(one.needed)
     assert {head for _, head in printed} == set(one.columns)
 
@@ -62,15 +62,19 @@ def test_every_layout_is_whole(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title: a\n", "a layout has a title, columns, and rows or hypotheses"),
+        ("title: a\nrows: {x: }\n", "'columns' is missing"),
+        ("columns: {A: {set: a}}\n", "a layout has either rows or hypotheses"),
         ("columns: {A: {set: a}}\nrows: {x: }\nhypotheses: {h: {row: x, over: y}}\n", "rows or hypotheses"),
-        ("columns: {A: {sett: a}}\nrows: {x: }\n", "columns.A: unknown setting 'sett'; did you mean 'set'?"),
-        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: has no set: name an evaluation set"),
-        ("columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n", "hypotheses.h: should be {row: <row>, over: <row>}"),
+        ("columns: {A: {sett: a}}\nrows: {x: }\n", "columns.A: unknown entry 'sett'; did you mean 'set'?"),
+        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: 'set' is missing"),
+        ("columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n", "hypotheses.h: 'over' is missing"),
         ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n", "printed.B: there is no such column"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n", "printed.A: should be numbers by row"),
+        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n", "printed.A.x: should be a number"),
         ("columns: {A: {set: a}}\nrows: {x: }\nsource: robustnes\n", "source=robustnes: unknown; did you mean"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n", "show=errors"),
+        (
+            "columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n",
+            "'accuracy' or 'error'; did you mean 'error'?",
+        ),
         ("columns: [a]\nrows: {x: }\n", "columns: should be names with values"),
     ],
 )
@@ -79,7 +83,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
     path.write_text(text)
     with pytest.raises(UsageError) as error:
         layout_file.read(str(path))
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(f"report={path}: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -69,12 +69,12 @@ def test_figures_show_them_and_the_report_what_one_types(recorder: Recorder) -> 
     ("content", "why"),
     [
         (None, "names="),
-        ("- erm", "must hold a line"),
-        ("", "must hold a line"),
-        ("erm: 3", "'erm: 3' is no name"),
+        ("- erm", "should be names with values"),
+        ("", "is empty"),
+        ("erm: 3", "erm: 3 without quotes is a number"),
         ("no: yes", "'no' without quotes is false in YAML: put it in quotes"),
-        ("erm: yes", "quote what is no text"),
-        ("erm: ''", "'erm: ' is no name"),
+        ("erm: yes", "erm: True without quotes is true in YAML: put it in quotes"),
+        ("erm: ''", "erm: should be shown as something"),
         ("erm: a\nerm: b", "erm"),
     ],
 )

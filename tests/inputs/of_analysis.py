@@ -128,7 +128,7 @@ NAMES = (
     ("number", "erm: 1", "erm: 1"),
     ("empty", "erm: ''", "erm"),
     ("nested", "erm: {a: b}", "erm"),
-    ("list", "[erm]", "must hold a line"),
+    ("list", "[erm]", "should be names with values"),
 )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+import json
+
 import pytest
 
 from biasbed import algorithms, catalogue, cli, suites
 from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.selection.rules import RULES
 from biasbed.studies.study_table import TABLES
+from biasbed.system import formats
 from helpers.commands import ROOT
 
 
@@ -61,3 +65,46 @@ def test_abbreviations_end_no_sentence() -> None:
 
 def test_the_readme_counts_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"**{len(listed(capsys, '--what=methods'))} methods**" in (ROOT / "README.md").read_text()
+
+
+# --- formats of files -------------------------------------------------------------------------------------------------
+
+PAGE = ROOT / "docs" / "reference" / "formats.md"
+MARK = "<!-- below: written by `pytest tests/project/test_catalogue.py --renew` -->\n"
+GUIDES = {  # what a file is for, and the page with examples
+    "study_table": "`benchmark table=<file>.yaml`: [studies](../studies.md)",
+    "search_space": "`sweep space=<file>.yaml`: [sweeps](../sweeps.md)",
+    "label_map": "`evaluate label_map=<file>.yaml`: [evaluation](../evaluation.md)",
+    "layout": "`analyze report=<file>.yaml`: [report](../report.md)",
+    "names": "`analyze names=<file>.yaml`: [report](../report.md)",
+    "published": "`src/biasbed/published/<name>.yaml`: [published results](../published.md)",
+}
+
+
+def reference() -> str:
+    """Return the tables of all formats' entries, from the descriptions of their fields."""
+    parts = []
+    for name, kind in catalogue.file_formats().items():
+        rows = [f"| `{path}` | {html.escape(about, quote=False)} |" for path, about in formats.entries(kind)]
+        table = "\n".join(["| entry | meaning |", "|---|---|", *rows]) + "\n" if rows else ""
+        parts.append(f"## {name}\n\n{catalogue.first_sentence(kind)}. {GUIDES[name]}.\n\n{table}")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def test_the_page_of_formats_is_what_their_fields_say(renew: bool) -> None:
+    """`pytest --renew` writes it."""
+    head, mark, _ = PAGE.read_text().partition(MARK)
+    if renew:
+        PAGE.write_text(f"{head}{MARK}\n{reference()}")
+    assert mark
+    assert PAGE.read_text() == f"{head}{MARK}\n{reference()}"
+
+
+def test_a_format_is_listed_with_its_entries_and_prints_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    found = listed(capsys, "--what", "formats", "--words", "layout")
+    assert {"layout", "layout:"} == set(found)
+    for name in GUIDES:
+        assert cli.main(["list", "--schema", name]) == 0
+        assert json.loads(capsys.readouterr().out)["description"]
+    assert cli.main(["list", "--schema", "layouts"]) == 2
+    assert "did you mean 'layout'?" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_every_cell_is_there(papers: dict[str, PaperOfCells], name: str, methods
     assert all(
         cell["num_runs"] == 3 and "std_over_runs" in cell for own in paper.cells.values() for cell in own.values()
     )
-    assert paper.description.paper.summary == {"spread": "standard_error", "ddof": 0}
+    assert paper.description.summary == {"spread": "standard_error", "ddof": 0}
 
 
 @pytest.mark.parametrize("name", [PREPRINT, CONFERENCE])

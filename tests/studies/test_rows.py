@@ -196,14 +196,14 @@ ERM = {"algorithm": "erm", "backbone": "resnet10"}
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rows": {"a": {}}}, "rows: a: give one of 'algorithm', which is trained, and 'model', which is tested"),
-        ({"rows": {"a": {**ERM, "model": "x.ckpt"}}}, "rows: a: give one of 'algorithm'"),
+        ({"rows": {"a": {}}}, "rows.a: give one of 'algorithm', which is trained, and 'model', which is tested"),
+        ({"rows": {"a": {**ERM, "model": "x.ckpt"}}}, "rows.a: give one of 'algorithm'"),
         ({"rows": {"A b": ERM}}, "rows: 'A b' is not a valid name: use a-z"),
-        ({"rows": ["erm"]}, "'rows' should be names with their settings"),
+        ({"rows": ["erm"]}, "rows: should be names with values"),
         ({"algorithms": ["erm"]}, "'algorithms' and 'rows' are two forms of the same entry"),
-        ({"rows": {"a": {**ERM, "row": "b"}}}, "'rows: a' has 'row', which a study sets itself"),
+        ({"rows": {"a": {**ERM, "row": "b"}}}, "rows.a: has 'row', which a study sets itself"),
         ({"cells": {"auto": {}}}, "cells: 'auto' is not a valid name"),
-        ({"cells": {"a": {"cell": "b"}}}, "'cells: a' has 'cell', which a study sets itself"),
+        ({"cells": {"a": {"cell": "b"}}}, "cells.a: has 'cell', which a study sets itself"),
         ({"rows": {"a": ERM, "b": ERM}}, "a-toy-art-seed0 and b-toy-art-seed0 are the same run under two names"),
         (
             {"cells": {"a": {"train": "Toy", "test_domains": "art"}, "b": {"train": "Toy", "test_domains": "Art"}}},

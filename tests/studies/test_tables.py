@@ -45,7 +45,7 @@ def test_every_table_can_be_planned(path: Path) -> None:
 def test_every_row_of_a_layout_is_in_its_study_or_it_is_said_why_not() -> None:
     for name in layout_file.names():
         one = layout_file.read(name)
-        rows = read_table(one.settings.study).rows if one.settings.study else {}
+        rows = read_table(one.study).rows if one.study else {}
         assert set(one.needed) - set(rows) == set(one.lacking), name
 
 
@@ -84,27 +84,27 @@ def test_a_table_of_one_s_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has the entries suite, study"),
-        ("- a\n", "has the entries suite, study"),
+        ("", "'suite' is missing"),
+        ("- a\n", "should have the entries suite, study"),
         ("suite: [", "can't be read as YAML"),
         (GOOD + "sede: 3\n", "unknown entry 'sede'; did you mean 'seeds'?"),
         (GOOD.replace("seeds: 0..2\n", ""), "'seeds' is missing or empty"),
         (GOOD.replace("[erm, padain]", "[]"), "'algorithms' is missing or empty"),
-        (GOOD.replace("[erm, padain]", "erm"), "'algorithms' should be a list"),
+        (GOOD.replace("[erm, padain]", "erm"), "algorithms: should be a list"),
         (GOOD.replace("[erm, padain]", "[erm, erm]"), "algorithms: erm is there twice"),
         (GOOD.replace("[erm, padain]", "['a.py:Net', erm, 'b.py:net']"), "would both be filed under 'net'"),
         (GOOD.replace("[erm, padain]", "{'a.py:Net': , 'b.py:Net': }"), "would both be filed under 'net'"),
-        (GOOD.replace("[erm, padain]", "{3: }"), "'algorithms' should be a list"),
-        (GOOD.replace("demo", "[demo]"), "'suite' should be one word"),
+        (GOOD.replace("[erm, padain]", "{3: }"), "algorithms: should be a list"),
+        (GOOD.replace("demo", "[demo]"), "suite=['demo']: input should be a valid string"),
         (GOOD.replace("0..2", "2..0"), "seeds=2..0: should be like 0..9"),
         (GOOD.replace("0..2", "0..2147483647"), "seeds=0..2147483647: are more than 10000 of a method"),
         (GOOD.replace("0..2", "[0..5000, 6000..20000]"), "are more than 10000 of a method"),
         (GOOD.replace("0..2", "9" * 4000), "should be like 0..9"),
         (GOOD.replace("0..2", "ten"), "seeds=ten: should be like 0..9"),
         (GOOD.replace("0..2", "[1, 1]"), "1 is there twice"),
-        (GOOD.replace("epochs: 3", "seed: 3"), "'settings' has 'seed', which a study sets itself"),
+        (GOOD.replace("epochs: 3", "seed: 3"), "settings: has 'seed', which a study sets itself"),
         (GOOD.replace("epochs: 3", "optim: {lr: 3}"), "write optim.lr"),
-        (GOOD.replace("{epochs: 3, optim.lr: 1e-3}", "3"), "'settings' should be settings of `train`"),
+        (GOOD.replace("{epochs: 3, optim.lr: 1e-3}", "3"), "settings: should be settings of `train`"),
         (GOOD.replace("epochs: 3", "epochs: 3, epochs: 4"), "'epochs' is there twice"),
         (GOOD + "study: again\n", "'study' is there twice"),
     ],

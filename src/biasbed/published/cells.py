@@ -73,7 +73,7 @@ class PaperOfCells(Paper):
             further=further,
             others=others,
             method="" if row_description is None else row_description.algorithm,
-            summary=self.description.paper.summary,
+            summary=self.description.summary,
             needs=() if row_description is None else row_description.needs,
             provides=tuple(needs),
         )
@@ -114,7 +114,7 @@ def read(name: str) -> PaperOfCells:
         if unused := sorted(set(getattr(paper, part)) - in_numbers):
             raise Failure(f"{file}: {part}.{unused[0]}: {name}{NUMBERS} has no number of it")
     training_data = {row: described.training_data for row, described in paper.rows.items() if described.training_data}
-    return PaperOfCells(name, paper.paper.citation, paper.protocol, training_data, paper, cells)
+    return PaperOfCells(name, paper.citation, paper.protocol, training_data, paper, cells)
 
 
 def _read_text(file: str) -> str:
@@ -174,9 +174,9 @@ def _allowed_heads(paper: Description) -> list[list[str]]:
     if paper.has_measures:
         head.append("measure")
     head.append("value")
-    if paper.paper.spread != "none":
+    if paper.spread != "none":
         head.append("spread")
-    return [head] if paper.paper.runs != "none" else [head, [*head, "n"]]
+    return [head] if paper.runs != "none" else [head, [*head, "n"]]
 
 
 def _check_names(line: Mapping[str, str], paper: Description) -> None:
@@ -196,7 +196,7 @@ def _cell(line: Mapping[str, str], paper: Description) -> dict[str, float]:
     """Return the stored numbers of a line: its value, number of runs, rounding and standard deviation."""
     column = paper.columns[line["column"]]
     value, decimals = _parse_printed(line["value"])
-    runs = 1 if paper.paper.runs == "none" else paper.paper.runs
+    runs = 1 if paper.runs == "none" else paper.runs
     if "n" in line:
         if not line["n"].isdecimal() or int(line["n"]) < 1:
             raise ValueError(f"n={line['n']}: should be a number of runs")
@@ -222,5 +222,5 @@ def _standard_deviation(spread: float, runs: int, paper: Description) -> float:
         raise ValueError(f"spread={spread:g}: should not be negative")
     if runs < 2:
         raise ValueError("a spread of one run: say how many there are, by runs or in a column n")
-    deviation = spread * math.sqrt(runs) if paper.paper.spread == "standard_error" else spread
-    return deviation * math.sqrt((runs - int(paper.paper.ddof)) / (runs - 1))
+    deviation = spread * math.sqrt(runs) if paper.spread == "standard_error" else spread
+    return deviation * math.sqrt((runs - int(paper.ddof)) / (runs - 1))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field, model_validator
 
 from biasbed import measures, record
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import build, nearest, setting
-from biasbed.system import strict_yaml
-
-T = TypeVar("T")
-PARTS = ("columns", "rows", "rules", "derived")  # parts of a file with named entries
+from biasbed.settings import nearest
+from biasbed.system import formats, strict_yaml
+from biasbed.system.formats import Format, Listed, Named
 
 
 class MeasureInput(NamedTuple):
@@ -22,61 +21,36 @@ class MeasureInput(NamedTuple):
     column: str
 
 
-@dataclass(frozen=True)
-class PaperDescription:
-    """Description of a paper: what applies to all its numbers."""
-
-    citation: str = setting("", "authors, title, where and when")
-    suite: str = setting("", "suite whose runs they are like")
-    training_sets: tuple[str, ...] = setting((), "default training data of rows, as the suite calls it")
-    spread: Literal["none", "standard_deviation", "standard_error"] = setting(
-        "none", "spread that is printed with each mean"
-    )
-    ddof: Literal["none", 0, 1] = setting("none", "the spread's variance is a sum of squares by n - ddof")
-    runs: int | Literal["none"] = setting("none", "of each mean (none: the column n has it, else one)")
-    further: tuple[str, ...] = setting((), "other measures of the same sets; the CSV has the measure of each number")
-
-    def __post_init__(self) -> None:
-        lacking = [name for name in ("citation", "suite", "training_sets") if not getattr(self, name)]
-        if lacking:
-            raise ValueError(f"lacks {' and '.join(lacking)}")
-        if self.runs != "none" and self.runs < 1:
-            raise ValueError(f"runs={self.runs}: should be at least 1")
-        if (self.spread == "none") != (self.ddof == "none"):
-            raise ValueError(f"spread={self.spread} ddof={self.ddof}: a spread has both")
-        for name in self.further:
-            if name not in measures.MEASURES:
-                raise ValueError(
-                    f"further={name}: biasbed does not know this measure{nearest(name, measures.MEASURES)}"
-                )
-
-    @property
-    def summary(self) -> Mapping[str, str | int]:
-        """Printed spread and its ddof, for a tag."""
-        if self.ddof == "none":
-            return {"spread": self.spread}
-        return {"spread": self.spread, "ddof": self.ddof}
+def _check_slug(name: str) -> str:
+    if name and name != record.slug(name):
+        raise ValueError(f"'{name}' should be called '{record.slug(name)}'")
+    return name
 
 
-@dataclass(frozen=True)
-class PaperColumn:
+Name = Annotated[str, AfterValidator(_check_slug)]  # can be a part of a metric's name
+
+
+class PaperColumn(Format):
     """Description of a column."""
 
-    measure: str = setting("accuracy", "one of biasbed's measures, or another with its unit and direction")
-    unit: str = setting("auto", "of the measure; values of unit % are printed in percent and stored as fractions")
-    higher_is_better: bool | Literal["auto"] = setting("auto", "direction of the measure")
-    complement: bool = setting(False, "100 minus the value is printed: the error for an accuracy")
-    block: str = setting("", "the data set that it is a part of")
-    domain: str = setting("", "the domain that it shows, held out of training")
-    aliases: tuple[str, ...] = setting((), "other names of the domain, or of the column if it has no domain")
-    images: int = setting(0, "of the set; 0 if unknown", ge=0)
-    classes: int = setting(0, "of the set; 0 if unknown", ge=0)
-    made_by: str | None = setting(None, "training data that were made in the same way")
-    source_images: str | None = setting(None, "columns with the same name here show the same images")
-    groups: Mapping[str, int] | None = setting(None, "number of images of each group")
-    further: tuple[str, ...] = setting((), "other measures of this column only, of the same unit")
+    measure: str = Field("accuracy", description="one of biasbed's measures, or another with its unit and direction")
+    unit: str = Field(
+        "auto", description="of the measure; values of unit % are printed in percent and stored as fractions"
+    )
+    higher_is_better: bool | Literal["auto"] = Field("auto", description="direction of the measure")
+    complement: bool = Field(False, description="100 minus the value is printed: the error for an accuracy")
+    block: Name = Field("", description="the data set that it is a part of")
+    domain: Name = Field("", description="the domain that it shows, held out of training")
+    aliases: Listed[str] = Field((), description="other names of the domain, or of the column if it has no domain")
+    images: int = Field(0, ge=0, description="of the set; 0 if unknown")
+    classes: int = Field(0, ge=0, description="of the set; 0 if unknown")
+    made_by: str | None = Field(None, description="training data that were made in the same way")
+    source_images: str | None = Field(None, description="columns with the same name here show the same images")
+    groups: Named[str, int] = Field({}, description="number of images of each group")
+    further: Listed[str] = Field((), description="other measures of this column only, of the same unit")
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> PaperColumn:
         measure = measures.MEASURES.get(self.measure)
         for name, value in (("unit", self.unit), ("higher_is_better", self.higher_is_better)):
             if measure is None and value == "auto":
@@ -87,8 +61,7 @@ class PaperColumn:
             raise ValueError(f"complement: only what is measured in {measures.FRACTION} has one")
         if self.domain and not self.block:
             raise ValueError(f"domain={self.domain}: say of which block")
-        for name in filter(None, (self.block, self.domain)):
-            _check_name(name)
+        return self
 
     @property
     def is_fraction(self) -> bool:
@@ -118,7 +91,7 @@ class PaperColumn:
             chance=1 / self.classes if self.measure == "accuracy" and self.classes else 0.0,
             measures=tuple(dict.fromkeys((self.measure, *further, *measures.SUMMARY))),
             higher_is_better=measures.measure_of(self.measure).higher_is_better if higher == "auto" else higher,
-            groups=self.groups or {},
+            groups=self.groups,
             made_by=self.made_by,
             source_images=self.source_images,
             block=self.block,
@@ -128,30 +101,31 @@ class PaperColumn:
         )
 
 
-@dataclass(frozen=True)
-class PaperRow:
+class PaperRow(Format):
     """Description of a row that is more than a method of its name."""
 
-    algorithm: str = setting("", "name of its method")
-    training_data: Mapping[str, float] | None = setting(None, "share of each data set in a batch")
-    needs: tuple[str, ...] = setting((), "needs of the method (algorithms/requests.py)")
+    algorithm: str = Field("", description="name of its method")
+    training_data: Named[str, float] = Field({}, description="share of each data set in a batch")
+    needs: Listed[str] = Field((), description="needs of the method (algorithms/requests.py)")
 
 
-@dataclass(frozen=True)
-class DerivedMeasure:
+class DerivedMeasure(Format):
     """Description of a measure that is derived from printed ones."""
 
-    function: str = setting("", "one of measures.FUNCTIONS")
-    of: tuple[str, ...] = setting(
-        (), "measures that it is derived from; <measure>/<column> of another column; derived ones come first"
+    function: str = Field("", description="one of measures.FUNCTIONS")
+    of: Listed[str] = Field(
+        (),
+        description="measures that it is derived from, <measure>/<column> of another column; derived ones come first",
     )
-    columns: tuple[str, ...] = setting((), "columns that it is derived for (none: all)")
-    groups: tuple[str, ...] = setting((), "groups whose numbers of images are its constants")
-    higher_is_better: bool = setting(True, "direction of the measure")
+    columns: Listed[str] = Field((), description="columns that it is derived for (none: all)")
+    groups: Listed[str] = Field((), description="groups whose numbers of images are its constants")
+    higher_is_better: bool = Field(True, description="direction of the measure")
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> DerivedMeasure:
         if self.function not in measures.FUNCTIONS:
             raise ValueError(f"function={self.function}: unknown{nearest(self.function, measures.FUNCTIONS)}")
+        return self
 
     def derivation(self, measure: str, column: str, groups: Mapping[str, int]) -> record.Derived:
         """Return the derivation of a column for the protocol. groups: numbers of images."""
@@ -167,28 +141,60 @@ class DerivedMeasure:
         )
 
 
-@dataclass(frozen=True)
-class PaperRule:
+class PaperRule(Format):
     """Description of a selection rule that has another name in the CSV."""
 
-    rule: str = setting("", "its name in biasbed")
-    n: int = setting(0, "number of epochs of last_n", ge=0)
+    rule: str = Field("", description="its name in biasbed")
+    n: int = Field(0, ge=0, description="number of epochs of last_n")
 
 
-@dataclass(frozen=True)
-class Description:
-    """Content of a paper's YAML file."""
+class Description(Format):
+    """Description of the numbers that a paper prints: what applies to all of them, then its columns."""
 
-    paper: PaperDescription
-    columns: Mapping[str, PaperColumn]
-    rows: Mapping[str, PaperRow]  # only rows that need a description
-    rules: Mapping[str, PaperRule]  # by their name in the CSV; empty if the paper states none
-    derived: Mapping[str, DerivedMeasure]  # by measure
+    citation: str = Field(min_length=1, description="authors, title, where and when")
+    suite: str = Field(min_length=1, description="suite whose runs they are like")
+    training_sets: Listed[str] = Field(min_length=1, description="default training data of rows, as the suite calls it")
+    spread: Literal["none", "standard_deviation", "standard_error"] = Field(
+        "none", description="spread that is printed with each mean"
+    )
+    ddof: Literal["none", 0, 1] = Field("none", description="the spread's variance is a sum of squares by n - ddof")
+    runs: Annotated[int, Field(ge=1)] | Literal["none"] = Field(
+        "none", description="number of runs of each mean (none: the column n has it, else one)"
+    )
+    further: Listed[str] = Field(
+        (), description="other measures of the same sets; the CSV has the measure of each number"
+    )
+    columns: Named[Name, PaperColumn] = Field(min_length=1, description="columns of the paper's tables")
+    rows: Named[Name, PaperRow] = Field({}, description="rows that need a description")
+    rules: Named[Name, PaperRule] = Field({}, description="selection rules by their name in the CSV, if it has any")
+    derived: Named[Name, DerivedMeasure] = Field({}, description="measures that follow from printed ones")
+
+    @model_validator(mode="after")
+    def _check(self) -> Description:
+        if (self.spread == "none") != (self.ddof == "none"):
+            raise ValueError(f"spread={self.spread} ddof={self.ddof}: a spread has both")
+        for name in self.further:
+            if name not in measures.MEASURES:
+                unknown = f"further={name}: biasbed does not know this measure"
+                raise ValueError(f"{unknown}{nearest(name, measures.MEASURES)}")
+        for name, rule in self.rules.items():
+            if (rule.rule or name) == "last_n" and not rule.n:
+                raise ValueError(f"rules.{name}: say the n of last_n")
+        _check_derived(self)
+        _check_columns(self.protocol.sets)
+        return self
+
+    @property
+    def summary(self) -> Mapping[str, str | int]:
+        """Printed spread and its ddof, for a tag."""
+        if self.ddof == "none":
+            return {"spread": self.spread}
+        return {"spread": self.spread, "ddof": self.ddof}
 
     def printed(self, column: str) -> tuple[str, ...]:
         """Return the measures of a column that have numbers; its headline comes first unless it is derived."""
         described = self.columns[column]
-        further = (*self.paper.further, *described.further)
+        further = (*self.further, *described.further)
         return further if described.measure in self.derivations(column) else (described.measure, *further)
 
     def derivations(self, column: str) -> dict[str, DerivedMeasure]:
@@ -202,7 +208,7 @@ class Description:
     @property
     def has_measures(self) -> bool:
         """True if the CSV has a column with the measure of each number."""
-        return bool(self.paper.further) or any(column.further for column in self.columns.values())
+        return bool(self.further) or any(column.further for column in self.columns.values())
 
     @property
     def protocol(self) -> record.Protocol:
@@ -213,11 +219,11 @@ class Description:
             derivations = self.derivations(name)
             sets.append(column.set_record(name, (*self.printed(name), *derivations)))
             for measure, derivation in derivations.items():
-                derived.append(derivation.derivation(measure, name, column.groups or {}))
+                derived.append(derivation.derivation(measure, name, column.groups))
         return record.Protocol(
-            suite=self.paper.suite,
+            suite=self.suite,
             sets=tuple(sets),
-            training_sets=self.paper.training_sets,
+            training_sets=self.training_sets,
             validation_sets=(),
             monitor="",
             selection_rules=rules,
@@ -229,33 +235,9 @@ class Description:
 def read(text: str, file: str) -> Description:
     """Return the description in a text. Raises Failure with one line, which names the place. file: its name."""
     try:
-        content = strict_yaml.parse(text, file)
+        return formats.parse(Description, strict_yaml.parse(text, file), file)
     except UsageError as error:
         raise Failure(str(error)) from None
-    try:
-        return _description(content)
-    except (UsageError, ValueError) as error:
-        raise Failure(f"{file}: {error}") from None
-
-
-def _description(content: Any) -> Description:
-    parts = _named_values(content)
-    general = {name: value for name, value in parts.items() if name not in PARTS}
-    description = Description(
-        paper=build(PaperDescription, general),
-        columns=_build_part(PaperColumn, "columns", parts),
-        rows=_build_part(PaperRow, "rows", parts),
-        rules=_build_part(PaperRule, "rules", parts),
-        derived=_build_part(DerivedMeasure, "derived", parts),
-    )
-    if not description.columns:
-        raise ValueError("names no columns")
-    for name, rule in description.rules.items():
-        if (rule.rule or name) == "last_n" and not rule.n:
-            raise ValueError(f"rules.{name}: say the n of last_n")
-    _check_derived(description)
-    _check_columns(description.protocol.sets)
-    return description
 
 
 def _check_derived(description: Description) -> None:
@@ -268,7 +250,7 @@ def _check_derived(description: Description) -> None:
                 if source.measure not in available.get(source.column, ()):
                     raise ValueError(f"derived.{measure}: columns.{source.column} has no measure '{source.measure}'")
             for group in derived.groups:
-                if group not in (column.groups or {}):
+                if group not in column.groups:
                     raise ValueError(f"derived.{measure}: columns.{name} has no group '{group}'")
             available[name].append(measure)
     for measure, derived in description.derived.items():
@@ -281,34 +263,6 @@ def _split_input(text: str, column: str) -> MeasureInput:
     """Parse `<measure>`, of this column, or `<measure>/<column>`."""
     measure, _, named = text.partition("/")
     return MeasureInput(measure, named or column)
-
-
-def _build_part(kind: type[T], part: str, content: Mapping[str, Any]) -> dict[str, T]:
-    """Return the entries of a part of the file, by name."""
-    path, entries = part, {}
-    try:
-        for name, values in _named_values(content.get(part)).items():
-            path = f"{part}.{name}"
-            _check_name(name)
-            entries[name] = build(kind, _named_values(values))
-    except (UsageError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return entries
-
-
-def _named_values(content: Any) -> dict[str, Any]:
-    """Return a mapping of names, empty for None. Raises ValueError for anything else."""
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
-        raise ValueError("should be names with values")
-    return content
-
-
-def _check_name(name: str) -> None:
-    """Raise ValueError for a name that can't be a part of a metric's name."""
-    if name != record.slug(name):
-        raise ValueError(f"'{name}' should be called '{record.slug(name)}'")
 
 
 def _check_columns(columns: tuple[record.SetRecord, ...]) -> None:

@@ -29,14 +29,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from biasbed import algorithms, suites
 from biasbed.errors import UsageError, listed
 from biasbed.options import OWN
 from biasbed.record import slug
 from biasbed.settings import nearest, word
-from biasbed.system import strict_yaml
+from biasbed.system import formats
+from biasbed.system.formats import Format, Named, parsed_by
 
 TABLES = Path(__file__).resolve().parents[1] / "sweeps" / "studies"
 T = TypeVar("T")
@@ -69,96 +72,126 @@ class StudyTable:
         return {name: row["algorithm"] for name, row in self.rows.items() if "algorithm" in row}
 
 
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _as_methods(value: Any) -> dict[str, Any]:
+    if not isinstance(value, list | dict) or not all(isinstance(name, str) for name in value):
+        raise ValueError("should be a list of methods, or methods with their settings")
+    check_methods(value)
+    return value if isinstance(value, dict) else dict.fromkeys(value)
+
+
+def _parse_overrides(value: Any) -> dict[str, str]:
+    """Parse settings; ValueError for a setting that has its own entry in the table."""
+    if not isinstance(value or {}, dict):
+        raise ValueError("should be settings of `train`, as name: value")
+    for name, content in (value or {}).items():
+        if name in OWN and name != "workers":
+            raise ValueError(f"has '{name}', which a study sets itself")
+        if isinstance(content, dict):
+            raise ValueError(f"write {name}.{next(iter(content), '<setting>')} in place of a nested entry")
+    return {str(name): word(content) for name, content in (value or {}).items()}
+
+
+def _parse_row(value: Any) -> dict[str, str]:
+    settings = dict(value) if isinstance(value, dict) else {}
+    subject = {key: settings.pop(key) for key in ("algorithm", "model") if key in settings}
+    if len(subject) != 1 or not isinstance(next(iter(subject.values())), str):
+        raise ValueError("give one of 'algorithm', which is trained, and 'model', which is tested")
+    return {**subject, **_parse_overrides(settings)}
+
+
+def _check_run_name(name: str) -> str:
+    if name != slug(name) or name == "auto":
+        raise ValueError(f"'{name}' is not a valid name: use a-z, 0-9, _ and - only")
+    return name
+
+
+def _parse_file_seeds(value: Any) -> tuple[int, ...]:
+    return () if value in (None, "", [], {}) else parse_seeds(value)
+
+
+_ANY_SETTINGS = {"type": ["object", "null"], "additionalProperties": {"not": {"type": "object"}}}
+_METHODS = {"anyOf": [{"type": "array", "items": {"type": "string"}}, _ANY_SETTINGS | {"additionalProperties": True}]}
+RunName = Annotated[str, AfterValidator(_check_run_name)]
+Settings = Annotated[dict[str, str], parsed_by(_parse_overrides), WithJsonSchema(_ANY_SETTINGS)]
+Row = Annotated[dict[str, str], parsed_by(_parse_row), WithJsonSchema(_ANY_SETTINGS)]
+Methods = Annotated[dict[str, Settings], parsed_by(_as_methods), WithJsonSchema(_METHODS)]
+Seeds = Annotated[
+    tuple[int, ...],
+    parsed_by(_parse_file_seeds),
+    WithJsonSchema({"type": ["string", "integer", "array"], "items": {"type": "integer"}}),
+]
+Text = Annotated[str, BeforeValidator(word)]
+
+
+class ChosenBy(Format):
+    """Sweep that chose settings of a table, written by `sweep`."""
+
+    study: str = Field(description="name of the sweep")
+    objective: str = Field(description="metric by which it chose")
+    oracle: Text = Field(description="true if it chose by test sets")
+    seeds: Text = Field(description="seeds that it trained with, which the study may not use again")
+
+
+class TableFile(Format):
+    """Table of a study: which rows are trained or tested in which cells, with which seeds and settings."""
+
+    suite: str = Field(min_length=1, description="suite of all runs")
+    study: str = Field(min_length=1, description="name that the runs are filed under")
+    algorithms: Methods = Field({}, description="methods, or methods with settings; each is a row with its name")
+    rows: Named[RunName, Row] = Field({}, description="rows: a name, with `algorithm` or `model`, and settings")
+    seeds: Seeds = Field((), description="seeds of each trained row: 0..9, or 0,1,5, or a list")
+    settings: Settings = Field({}, description="settings of all runs: any of `train`, by its dotted name")
+    cells: Named[RunName, Settings] = Field({}, description="what the runs train on: a name, with settings of the data")
+    chosen: Named[str, Named[str, Settings]] = Field({}, description="best settings by row and cell, from `sweep`")
+    chosen_by: ChosenBy | None = Field(None, description="the sweep that chose settings, from `sweep`")
+
+    @model_validator(mode="after")
+    def _check(self) -> TableFile:
+        if self.algorithms and self.rows:
+            raise ValueError("'algorithms' and 'rows' are two forms of the same entry: give one of them")
+        if not self.algorithms and not self.rows:
+            raise ValueError("'algorithms' is missing or empty, and so is 'rows', its long form")
+        if not self.seeds and (self.algorithms or any("algorithm" in row for row in self.rows.values())):
+            raise ValueError("'seeds' is missing or empty")
+        return self
+
+
 def read_table(name: str) -> StudyTable:
     """Read the table with this name in `sweeps/studies/`, or from this file.
 
     Raises UsageError with one line if an entry is missing, unknown, duplicated or of a wrong type.
     """
-    path = _find_table(name)
-    content = strict_yaml.read(path, "table")
-    if not isinstance(content, dict):
-        raise UsageError(f"{path}: a study's table has the entries suite, study, algorithms, seeds and settings")
-    try:
-        return _parse_table(content)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def _parse_table(content: Mapping[str, Any]) -> StudyTable:
-    keys = ("suite", "study", "algorithms", "rows", "seeds", "settings", "cells", "chosen", "chosen_by")
-    for key in content:
-        if key not in keys:
-            raise UsageError(f"unknown entry '{key}'{nearest(str(key), keys)}")
-    if {"algorithms", "rows"} <= set(content):
-        raise UsageError("'algorithms' and 'rows' are two forms of the same entry: give one of them")
-    form = "rows" if "rows" in content else "algorithms"
-    for key in ("suite", "study", form):
-        if content.get(key) in (None, "", [], {}):
-            raise UsageError(f"'{key}' is missing or empty")
-    rows = _parse_rows(content["rows"]) if form == "rows" else _parse_algorithms(content["algorithms"])
-    seeds = content.get("seeds")
-    if seeds in (None, "", [], {}):
-        if any("algorithm" in row for row in rows.values()):
-            raise UsageError("'seeds' is missing or empty")
-        seeds = 0  # models that are only tested have no seeds
-    for key in ("suite", "study"):
-        if not isinstance(content[key], str):
-            raise UsageError(f"'{key}' should be one word")
-    cells = _check_names(content.get("cells") or {}, "cells")
+    file = formats.read(TableFile, _find_table(name), "table")
     return StudyTable(
-        suite=content["suite"],
-        study=content["study"],
-        rows=rows,
-        seeds=parse_seeds(seeds),
-        settings=_parse_overrides(content.get("settings"), "settings"),
-        cells={name: _parse_overrides(value, f"cells: {name}") for name, value in cells.items()},
-        chosen=_parse_chosen(content.get("chosen")),
-        chosen_by=_parse_origin(content.get("chosen_by")),
+        suite=file.suite,
+        study=file.study,
+        rows=file.rows or _make_rows(file.algorithms),
+        seeds=file.seeds or (0,),  # models that are only tested have no seeds
+        settings=file.settings,
+        cells=file.cells,
+        chosen=file.chosen,
+        chosen_by=file.chosen_by.model_dump() if file.chosen_by else {},
     )
 
 
-def _check_names(value: Any, where: str) -> Mapping[str, Any]:
-    """Return the mapping; UsageError if it is none, or if one of its keys cannot name runs."""
-    if not isinstance(value, dict):
-        raise UsageError(f"'{where}' should be names with their settings")
-    for name in value:
-        if not isinstance(name, str) or name != slug(name) or name == "auto":
-            raise UsageError(f"{where}: '{name}' is not a valid name: use a-z, 0-9, _ and - only")
-    return value
+def _find_table(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).expanduser()
+    tables = sorted(path.stem for path in TABLES.glob("*.yaml"))
+    if name not in tables:
+        raise UsageError(f"table={name}: there is no such table in sweeps/studies/{nearest(name, tables)}")
+    return TABLES / f"{name}.yaml"
 
 
-def _parse_rows(value: Any) -> dict[str, Overrides]:
-    rows: dict[str, Overrides] = {}
-    for name, content in _check_names(value, "rows").items():
-        settings = dict(content) if isinstance(content, dict) else {}
-        subject = {key: settings.pop(key) for key in ("algorithm", "model") if key in settings}
-        if len(subject) != 1 or not isinstance(next(iter(subject.values())), str):
-            raise UsageError(f"rows: {name}: give one of 'algorithm', which is trained, and 'model', which is tested")
-        rows[name] = {**subject, **_parse_overrides(settings, f"rows: {name}")}
-    return rows
+def _make_rows(methods: Mapping[str, Overrides]) -> dict[str, Overrides]:
+    """Return a row with the method's name for each method."""
+    return {algorithms.identifier(name): {"algorithm": name, **settings} for name, settings in methods.items()}
 
 
-def _parse_chosen(value: Any) -> dict[str, dict[str, Overrides]]:
-    """Parse the best settings by row and cell, as `sweep` writes them."""
-    rows = value or {}
-    if not isinstance(rows, dict) or not all(isinstance(cells, dict) for cells in rows.values()):
-        raise UsageError("'chosen' is written by `sweep`, with settings by row and cell")
-    chosen: dict[str, dict[str, Overrides]] = {}
-    for row, cells in rows.items():
-        chosen[str(row)] = {
-            str(cell): _parse_overrides(settings, f"chosen: {row}: {cell}") for cell, settings in cells.items()
-        }
-    return chosen
-
-
-def _parse_origin(value: Any) -> dict[str, str]:
-    """Parse what `sweep` notes about itself in the table of its winners."""
-    keys = ("study", "objective", "oracle", "seeds")
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or set(value) != set(keys):
-        raise UsageError(f"'chosen_by' is written by `sweep`, with the entries {', '.join(keys)}")
-    return {str(name): word(content) for name, content in value.items()}
+# --- rows and seeds ---------------------------------------------------------------------------------------------------
 
 
 def require_named_code(table: StudyTable, named: Sequence[str] | Literal["auto"], suite: str = "auto") -> StudyTable:
@@ -187,7 +220,7 @@ def select_rows(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> di
     if named == "auto":
         return dict(table.rows)
     rows: dict[str, Overrides] = {}
-    for name, settings in _parse_algorithms(list(named)).items():
+    for name, settings in _make_rows({method: {} for method in check_methods(named)}).items():
         row = table.rows.get(name, {})
         is_same = algorithms.identifier(row.get("algorithm", "")) == name
         rows[name] = {**row, **settings} if is_same else row or settings
@@ -218,18 +251,6 @@ def refuse_seen(table: StudyTable) -> StudyTable:
             f"take others, from {max(seen) + 1} on"
         )
     return table
-
-
-def _parse_algorithms(value: Any) -> dict[str, Overrides]:
-    """Parse the short form of rows: each method is a row with the method's name."""
-    if not isinstance(value, list | dict) or not all(isinstance(name, str) for name in value):
-        raise UsageError("'algorithms' should be a list of methods, or methods with their settings")
-    settings = value if isinstance(value, dict) else dict.fromkeys(value)
-    rows: dict[str, Overrides] = {}
-    for name in check_methods(value):
-        overrides = _parse_overrides(settings[name], f"algorithms: {name}")
-        rows[algorithms.identifier(name)] = {"algorithm": name, **overrides}
-    return rows
 
 
 def check_methods(names: Iterable[str]) -> tuple[str, ...]:
@@ -269,29 +290,3 @@ def parse_seeds(value: Any) -> tuple[int, ...]:
             raise UsageError(f"seeds={text[:60]}: are more than {MOST_SEEDS} of a method")
         seeds += range(low, high + 1)
     return refuse_duplicates(seeds, f"seeds={text[:60]}")
-
-
-def _parse_overrides(value: Any, where: str) -> dict[str, str]:
-    """Parse settings; UsageError for a setting that has its own entry in the table."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise UsageError(f"'{where}' should be settings of `train`, as name: value")
-    for name, content in value.items():
-        if name in OWN and name != "workers":
-            raise UsageError(f"'{where}' has '{name}', which a study sets itself")
-        if isinstance(content, dict):
-            raise UsageError(f"'{where}': write {name}.{next(iter(content), '<setting>')} in place of a nested entry")
-    return {str(name): word(content) for name, content in value.items()}
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _find_table(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        return Path(name).expanduser()
-    tables = sorted(path.stem for path in TABLES.glob("*.yaml"))
-    if name not in tables:
-        raise UsageError(f"table={name}: there is no such table in sweeps/studies/{nearest(name, tables)}")
-    return TABLES / f"{name}.yaml"

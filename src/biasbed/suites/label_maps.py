@@ -13,16 +13,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import torch
+from pydantic import Field, WithJsonSchema
 from torch import Tensor
 
 from biasbed.config import Aggregation
 from biasbed.datasets.classes import _RANGES, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
-from biasbed.system import strict_yaml
+from biasbed.system import formats, strict_yaml
+from biasbed.system.formats import Format, Listed, Named, parsed_by
 from biasbed.tasks import MULTI_CLASS, Task
 
 USUAL: Aggregation = "prob_mean"
@@ -209,23 +211,55 @@ class OwnMaps:
         return Subset(tuple(self.names.index(name) for name in classes), f"{self.path.stem}-order")
 
 
-def read_own(path: Path) -> OwnMaps:
-    """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it.
+def _parse_outputs(value: Any) -> Any:
+    """Return the number of the outputs, or a tuple of their names. Raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+        return value
+    names = value if isinstance(value, list) else []
+    for name in names:
+        if not isinstance(name, str | list | dict):
+            raise ValueError(f"{name!r} {strict_yaml.as_read(name)}")
+    if len(names) < 2 or not all(isinstance(name, str) for name in names):
+        raise ValueError("should be the number of the model's outputs or a list of their names")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two are called '{name}'")
+    return tuple(names)
 
-    `outputs` is the number of the model's outputs, or their names in order. `maps` is a list of `{classes: {<class>:
-    <output or list of outputs>}, how: <aggregation>}`; a file that names the outputs may omit it.
-    """
-    content = strict_yaml.read(path, "label_map")
+
+_OUTPUT = {"type": ["integer", "string"]}
+_SEVERAL = {"type": "array", "items": _OUTPUT, "minItems": 1}
+_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}
+Outputs = Annotated[
+    Any, parsed_by(_parse_outputs), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2}, _NAMES]})
+]
+
+
+class MapFile(Format):
+    """Label map: the outputs of the model that stand for each class."""
+
+    classes: Named[str, Annotated[Any, WithJsonSchema({"anyOf": [_OUTPUT, _SEVERAL]})]] = Field(
+        min_length=1, description="for each class an output of the model, or a list of outputs: positions or names"
+    )
+    how: Aggregation = Field(USUAL, description="how the scores of several outputs become one")
+
+
+class LabelMapFile(Format):
+    """Label maps of a model, for sets of exactly their classes. Names of outputs are a map, too."""
+
+    outputs: Outputs = Field(description="number of the model's outputs, or their names in order")
+    maps: Listed[MapFile] = Field((), description="label maps; may be omitted if the outputs have names")
+
+
+def read_own(path: Path) -> OwnMaps:
+    """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it."""
+    file = formats.read(LabelMapFile, path, "label_map")
+    names = file.outputs if isinstance(file.outputs, tuple) else None
+    count = file.outputs if names is None else len(names)
     try:
-        if not isinstance(content, dict):
-            raise ValueError("expected the keys 'outputs' and 'maps'")
-        _refuse_unknown(content, ("outputs", "maps"))
-        names = _output_names(content.get("outputs"))
-        count = content["outputs"] if names is None else len(names)
-        listed = content.get("maps", [] if names else None)
-        if not isinstance(listed, list) or not (listed or names):
-            raise ValueError("'maps' should be a list of {classes: {...}, how: prob_mean}")
-        maps = tuple(_own_map(described, count, names) for described in listed)
+        if not file.maps and not names:
+            raise ValueError("'maps' is empty: give label maps, or name the outputs")
+        maps = tuple(OwnMap(_members(own_map.classes, count, names), own_map.how) for own_map in file.maps)
         if len({frozenset(own_map.members) for own_map in maps}) < len(maps):
             raise ValueError("two maps have the same classes")
     except ValueError as error:
@@ -233,41 +267,11 @@ def read_own(path: Path) -> OwnMaps:
     return OwnMaps(path, count, names, maps)
 
 
-def _refuse_unknown(content: Mapping[Any, Any], keys: Sequence[str]) -> None:
-    for key in content:
-        if key not in keys:
-            raise ValueError(f"unknown key '{key}'{nearest(str(key), keys)}")
-
-
-def _output_names(outputs: Any) -> tuple[str, ...] | None:
-    """Return the names of the outputs; None if their number is given. Raises ValueError for anything else."""
-    if isinstance(outputs, int) and not isinstance(outputs, bool) and outputs >= 2:
-        return None
-    names = outputs if isinstance(outputs, list) else []
-    for name in names:
-        if not isinstance(name, str | list | dict):
-            raise ValueError(f"the output {name!r} {strict_yaml.as_read(name)}")
-    if len(names) < 2 or not all(isinstance(name, str) for name in names):
-        raise ValueError("'outputs' should be the number of the model's outputs or a list of their names")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two outputs are called '{name}'")
-    return tuple(names)
-
-
-def _own_map(described: Any, outputs: int, names: Sequence[str] | None) -> OwnMap:
-    """Return a map. Raises ValueError that says what is wrong with it. outputs: their number; names: their names."""
-    if not isinstance(described, dict) or not isinstance(described.get("classes"), dict) or not described["classes"]:
-        raise ValueError("every map needs 'classes': {<class>: <output or list of outputs>}")
-    _refuse_unknown(described, ("classes", "how"))
-    how = described.get("how", "prob_mean")
-    if how not in get_args(Aggregation):
-        raise ValueError(f"how: {how}{nearest(str(how), get_args(Aggregation))}")
+def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """Return the positions of each class's outputs. outputs: their number; names: their names."""
     members: dict[str, tuple[int, ...]] = {}
     owner: dict[int, str] = {}
-    for name, value in described["classes"].items():
-        if not isinstance(name, str):
-            raise ValueError(f"the class {name!r} {strict_yaml.as_read(name)}")
+    for name, value in classes.items():
         if value is None or value == []:
             raise ValueError(f"the class '{name}' has no outputs")
         values = value if isinstance(value, list) else [value]
@@ -276,7 +280,7 @@ def _own_map(described: Any, outputs: int, names: Sequence[str] | None) -> OwnMa
             if column in owner:
                 raise ValueError(f"output {column} is given to '{owner[column]}' and to '{name}'")
             owner[column] = name
-    return OwnMap(members, how)
+    return members
 
 
 def _column(output: Any, name: str, outputs: int, names: Sequence[str] | None) -> int:

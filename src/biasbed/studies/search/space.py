@@ -14,13 +14,16 @@ Every key is checked against the settings of the method, every bound against the
 
 from __future__ import annotations
 
+import contextlib
 import math
 import typing
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, RootModel, WithJsonSchema, model_validator
 
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
@@ -28,7 +31,8 @@ from biasbed.datasets import domains as domain_data
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
 from biasbed.studies.study_table import Overrides
-from biasbed.system import strict_yaml
+from biasbed.system import formats
+from biasbed.system.formats import Format, Listed, Named
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
@@ -220,6 +224,71 @@ def is_active(dimension: Dimension, overrides: Overrides) -> bool:
     return all(overrides.get(name) in allowed for name, allowed in dimension.when.items())
 
 
+# --- the file's format ------------------------------------------------------------------------------------------------
+
+
+def _parse_number(value: Any) -> Any:
+    """Parse a number that is a string: YAML reads 1e-3 as one."""
+    with contextlib.suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_parse_number), WithJsonSchema({"type": ["number", "string"]})]
+Word = Annotated[str, BeforeValidator(word), WithJsonSchema({})]
+Words = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: tuple(map(word, value if isinstance(value, list) else [value]))),
+    WithJsonSchema({}),
+]
+
+
+class RangeFile(Format):
+    """Range of a setting that is searched."""
+
+    distribution: Literal["uniform", "loguniform", "int", "intlog", "categorical", "floor_power"] = Field(
+        description="how values are drawn; floor_power is int(base**U(low, high))"
+    )
+    low: Number = Field(0.0, description="lowest value; for floor_power the lowest exponent")
+    high: Number = Field(0.0, description="highest value; for floor_power the exponent below which it stays")
+    step: Number | None = Field(None, description="distance of values, for uniform and int")
+    base: Number = Field(2.0, gt=1, description="base of floor_power")
+    choices: Listed[Word] = Field((), description="values of categorical, at least two")
+    when: Named[str, Words] = Field(
+        {}, description="the setting exists only if these settings, further up, have one of these values"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> RangeFile:
+        kind, entries = self.distribution, RANGES[self.distribution]
+        for name in self.model_fields_set - {"distribution", "when", *entries}:
+            raise ValueError(f"{kind} has no '{name}'{nearest(name, entries)}")
+        if kind == "categorical":
+            if len(self.choices) < 2:
+                raise ValueError("categorical needs at least two choices")
+            return self
+        for name in ("low", "high"):
+            if name not in self.model_fields_set:
+                raise ValueError(f"'{name}' is missing")
+        self._check_numbers()
+        return self
+
+    def _check_numbers(self) -> None:
+        kind, low, high, step = self.distribution, self.low, self.high, self.step
+        if not low < high or (step is not None and not 0 < step <= high - low):
+            raise ValueError(f"low={low:g}, high={high:g}: low should be below high, and a step fit between them")
+        if step is not None and (low + step == low or high - step == high):
+            raise ValueError(f"step={step:g} is too small to tell values between {low:g} and {high:g} apart")
+        if kind in ("loguniform", "intlog") and low <= 0:
+            raise ValueError(f"low={low:g}: {kind} needs a low above 0")
+        if kind in ("int", "intlog") and any(number != int(number) for number in (low, high, step or 1)):
+            raise ValueError(f"{kind} needs whole numbers")
+
+
+class SpaceFile(RootModel[Annotated[Named[str, RangeFile], Field(min_length=1)]]):
+    """Search space of a method: for each setting that is searched, by its dotted name, its range."""
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -269,35 +338,26 @@ def read_space(name: str, overrides: Overrides) -> Space:
     base = resolve(overrides)
     if name == "auto":
         paths = [*find_optimizer_files(overrides, base.backbone), *paths]
-    dimensions: dict[Any, Any] = {}
+    dimensions: dict[str, RangeFile] = {}
     for path in paths:
-        content = strict_yaml.read(path, "space")
+        added = formats.read(SpaceFile, path, "space").root
         try:
-            added = _check_content(content)
             if paths[0].stem == OPTIMIZER and path != paths[0]:
-                added = {key: value for key, value in added.items() if not str(key).startswith("optim.")}
+                added = {key: value for key, value in added.items() if not key.startswith("optim.")}
             dimensions |= added
             space = _parse_space(dimensions, base, overrides)
         except UsageError as error:
-            raise UsageError(f"{path}: {error}") from None
+            raise UsageError(f"space={path}: {error}") from None
     return space
 
 
-def _check_content(content: Any) -> dict[Any, Any]:
-    if not content:
-        raise UsageError("the space is empty: name at least one setting to search over")
-    if not isinstance(content, dict):
-        raise UsageError("a search space has an entry per setting: optim.lr: {distribution: loguniform, ...}")
-    return content
-
-
-def _parse_space(content: Mapping[Any, Any], base: Config, overrides: Overrides) -> Space:
+def _parse_space(ranges: Mapping[str, RangeFile], base: Config, overrides: Overrides) -> Space:
     settings = specs(typing.cast(Any, type(base)))
     fixed = {*FIXED, *suites.REGISTRY.own_settings(base.suite)}
     dimensions: dict[str, Dimension] = {}
-    for name, value in content.items():
-        _check_name(str(name), settings, fixed, overrides)
-        dimensions[str(name)] = _parse_dimension(str(name), value, settings[name], dimensions)
+    for name, described in ranges.items():
+        _check_name(name, settings, fixed, overrides)
+        dimensions[name] = _make_dimension(name, described, settings[name], dimensions)
     space = Space(algorithms.identifier(base.algorithm), tuple(dimensions.values()))
     for dimension in space.dimensions:  # `resolve` refuses settings that do not fit together
         for extreme in dimension.extremes:
@@ -315,31 +375,17 @@ def _check_name(name: str, settings: Mapping[str, Spec], fixed: Container[str], 
         raise UsageError(f"{name} is searched over and given as {name}={overrides[name]}, too: leave one out")
 
 
-def _parse_dimension(name: str, content: Any, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
-    """Check and parse a setting of the file. above: the settings further up, on which it may depend."""
-    kind = str(content.get("distribution") if isinstance(content, dict) else None)
-    if kind not in RANGES:
-        raise UsageError(f"{name}: give its distribution{nearest(kind, RANGES)}")
-    keys = ("distribution", *RANGES[kind], "when")
-    for key in content:
-        if key not in keys:
-            raise UsageError(f"{name}: {kind} has no '{key}'{nearest(str(key), keys)}")
-    when = _parse_condition(name, content.get("when"), above)
+def _make_dimension(name: str, described: RangeFile, spec: Spec, above: Mapping[str, Dimension]) -> Dimension:
+    """Check a range against its setting. above: the settings further up, on which it may depend."""
+    kind, when = described.distribution, described.when
+    for parent, allowed in when.items():
+        _check_condition(name, parent, allowed, above)
     if kind == "categorical":
-        return Dimension(name, kind, choices=_parse_choices(name, content, spec), when=when)
+        _check_choices(name, described.choices, spec)
+        return Dimension(name, kind, choices=described.choices, when=when)
     _check_type(name, kind, spec)
-    low, high = _parse_number(name, "low", content), _parse_number(name, "high", content)
-    step = _parse_number(name, "step", content) if "step" in content else None
-    base = _parse_number(name, "base", {"base": 2, **content}) if kind == "floor_power" else None
-    dimension = Dimension(name, kind, low, high, step, when=when, base=base)
-    if not low < high or (step is not None and not 0 < step <= high - low):
-        raise UsageError(f"{name}: low={low:g}, high={high:g}: low should be below high, and a step fit between them")
-    if step is not None and (low + step == low or high - step == high):
-        raise UsageError(f"{name}: step={step:g} is too small to tell values between {low:g} and {high:g} apart")
-    if kind in ("loguniform", "intlog") and low <= 0:
-        raise UsageError(f"{name}: low={low:g}: {kind} needs a low above 0")
-    if dimension.is_int and any(number != int(number) for number in (low, high, step or 1)):
-        raise UsageError(f"{name}: {kind} needs whole numbers")
+    base = described.base if kind == "floor_power" else None
+    dimension = Dimension(name, kind, described.low, described.high, described.step, when=when, base=base)
     for extreme in _find_extremes(dimension):
         check(spec, extreme)
     return dimension
@@ -348,8 +394,6 @@ def _parse_dimension(name: str, content: Any, spec: Spec, above: Mapping[str, Di
 def _find_extremes(dimension: Dimension) -> tuple[str, ...]:
     """Return the lowest and highest setting; UsageError if a floor_power has fewer than two values."""
     name, base = dimension.name, dimension.base
-    if base is not None and base <= 1:
-        raise UsageError(f"{name}: base={base:g}: should be above 1")
     try:
         extremes = dimension.extremes
     except OverflowError:
@@ -363,51 +407,27 @@ def _to_type(value: Any, dimension: Dimension) -> Any:
     return int(value) if dimension.is_int else value
 
 
-def _parse_number(name: str, key: str, content: Mapping[str, Any]) -> float:
-    """Parse a bound, which may be a string: YAML reads 1e-3 as one."""
-    value = content.get(key)
-    try:
-        number = float("nan") if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if not math.isfinite(number):
-        raise UsageError(f"{name}: {key}={value}: should be a number")
-    return number
-
-
-def _parse_choices(name: str, content: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    listed = content.get("choices")
-    if not isinstance(listed, list) or len(listed) < 2:
-        raise UsageError(f"{name}: categorical needs at least two choices")
-    choices = tuple(map(word, listed))
+def _check_choices(name: str, choices: Sequence[str], spec: Spec) -> None:
     values: list[Any] = []
     for choice in choices:
         value = check(spec, choice)
         if value in values:
             raise UsageError(f"{name}: choices={','.join(choices)}: one is there twice")
         values.append(value)
-    return choices
 
 
-def _parse_condition(name: str, when: Any, above: Mapping[str, Dimension]) -> dict[str, tuple[str, ...]]:
-    """Parse `when`: setting further up -> values for which `name` exists."""
-    condition: dict[str, tuple[str, ...]] = {}
-    if when is not None and not (isinstance(when, dict) and when):
-        raise UsageError(f"{name}: 'when' should be like {{optim.name: sgd}}")
-    for parent, value in (when or {}).items():
-        if parent not in above:
-            raise UsageError(f"{name}: when {parent}: no setting of this name stands further up")
-        allowed = tuple(map(word, value if isinstance(value, list) else [value]))
-        dimension = above[parent]
-        if dimension.size is None or (not dimension.choices and not dimension.is_int):
-            raise UsageError(f"{name}: when {parent}: only a categorical or whole-numbered setting can decide")
-        values = list(dimension.values())
-        invalid = [setting for setting in allowed if setting not in values]
-        if invalid or not allowed:
-            never = ",".join(invalid)
-            raise UsageError(f"{name}: when {parent} is {never}: it never is{nearest(never, values)}")
-        condition[str(parent)] = allowed
-    return condition
+def _check_condition(name: str, parent: str, allowed: Sequence[str], above: Mapping[str, Dimension]) -> None:
+    """Raise UsageError if a setting depends on values that the setting `parent` never has."""
+    if parent not in above:
+        raise UsageError(f"{name}: when {parent}: no setting of this name stands further up")
+    dimension = above[parent]
+    if dimension.size is None or (not dimension.choices and not dimension.is_int):
+        raise UsageError(f"{name}: when {parent}: only a categorical or whole-numbered setting can decide")
+    values = list(dimension.values())
+    invalid = [setting for setting in allowed if setting not in values]
+    if invalid or not allowed:
+        never = ",".join(invalid)
+        raise UsageError(f"{name}: when {parent} is {never}: it never is{nearest(never, values)}")
 
 
 def _check_type(name: str, kind: str, spec: Spec) -> None:

@@ -1,0 +1,189 @@
+"""File formats as models: study tables, search spaces, layouts, label maps, descriptions and manifests.
+
+A format is a subclass of `Format`. Its fields say which entries a file has, of which type, and what they mean; checks,
+messages, JSON schema and documentation follow from them. `read` reads a YAML file, `check` what was read already. What
+is wrong is one line: the file, the place inside it, the problem, the nearest valid name.
+
+Answers: How is a YAML or JSON file checked against its format?
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
+
+from biasbed.errors import UsageError, shown
+from biasbed.settings import near, nearest
+from biasbed.system import strict_yaml
+
+K = TypeVar("K")
+T = TypeVar("T")
+LONGEST_VALUE = 60  # characters of a wrong value in a message
+
+
+class Format(BaseModel):
+    """Mapping with the entries that its fields describe, and no others. An empty one may be left empty in YAML."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, content: Any) -> Any:
+        content = {} if content is None else content
+        names = tuple(cls.model_fields)
+        if not isinstance(content, dict):
+            raise ValueError(f"should have the entries {', '.join(names)}")
+        for name in content:
+            if name not in names:
+                raise ValueError(f"unknown entry '{_text(name)}'{nearest(str(name), names)}")
+        return content
+
+
+def parsed_by(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator of pydantic's that parses a value with a function that raises ValueError or UsageError."""
+
+    def run(value: Any) -> Any:
+        try:
+            return parse(value)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(run)
+
+
+def _as_names(value: Any) -> Any:
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("should be names with values")
+    for name in value or {}:
+        if not isinstance(name, str):
+            raise ValueError(f"'{name}' {strict_yaml.as_read(name)}")
+    return value or {}
+
+
+def _as_tuple(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise ValueError("should be a list")
+    return tuple(value)
+
+
+Named = Annotated[dict[K, T], BeforeValidator(_as_names)]  # entries with names of the user's; may be empty
+Listed = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(kind: type[T], path: Path, flag: str) -> T:
+    """Read a YAML file of this format. flag: the setting that names it. Raises UsageError of one line."""
+    return parse(kind, strict_yaml.read(path, flag), f"{flag}={path}")
+
+
+def parse(kind: type[T], content: object, where: str) -> T:
+    """Return content of YAML as this format. where: it comes from. Raises UsageError of one line."""
+    try:
+        return check(kind, content)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def check(kind: type[T], content: object) -> T:
+    """Return what was read as this format. Raises ValueError of one line, which names the place inside it."""
+    try:
+        return _adapter(cast(Any, kind)).validate_python(content)
+    except ValidationError as error:
+        raise ValueError(_explain(error.errors(include_url=False)[0], content)) from None
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON schema of a format, by which an editor checks and completes a file while it is written."""
+    described: dict[str, Any] = _adapter(kind).json_schema()
+    _allow_empty(described)
+    return described
+
+
+def _allow_empty(part: Any) -> None:
+    """Let every entry with a name of the user's be empty, which YAML reads as null."""
+    if isinstance(part, dict) and isinstance(part.get("additionalProperties"), dict):
+        part["additionalProperties"] = {"anyOf": [part["additionalProperties"], {"type": "null"}]}
+    inner = part.values() if isinstance(part, dict) else ()
+    for member in part if isinstance(part, list) else inner:
+        _allow_empty(member)
+
+
+def entries(kind: Any) -> Iterator[tuple[str, str]]:
+    """Yield every entry of a format and what it means; `<name>` is a name of the user's, `[]` a place in a list."""
+    whole = schema(kind)
+    yield from _entries(whole, whole.get("$defs", {}), "")
+
+
+def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
+    if "$ref" in part:
+        part = definitions[part["$ref"].rpartition("/")[2]]
+    for name, entry in part.get("properties", {}).items():
+        yield f"{above}{name}", entry["description"]
+        yield from _entries(entry, definitions, f"{above}{name}.")
+    if isinstance(part.get("additionalProperties"), dict):
+        yield from _entries(part["additionalProperties"], definitions, f"{above}<name>.")
+    if "items" in part:
+        yield from _entries(part["items"], definitions, f"{above.removesuffix('.')}[].")
+    for alternative in part.get("anyOf", ()):
+        yield from _entries(alternative, definitions, above)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _explain(problem: Mapping[str, Any], content: object) -> str:
+    """Return a problem that pydantic found in one line: `place: name=value: what is wrong`."""
+    place = _place(problem["loc"], content)
+    value, cause = problem["input"], problem.get("ctx", {}).get("error")
+    if problem["type"] == "missing":
+        return _join(place, f"'{problem['loc'][-1]}' is missing")
+    parent, name = place[:-1], _dotted(place[-1:])
+    if isinstance(cause, ValueError):  # of a validator of ours; a message that begins with the entry's name has it once
+        is_named = bool(place) and re.match(rf"'?{re.escape(name)}\b", str(cause)) is not None
+        return _join(parent if is_named else place, str(cause))
+    if value in (None, "", [], (), {}):
+        return _join(parent, f"'{name}' is empty" if place else "is empty")
+    if problem["type"] == "string_type" and not isinstance(value, list | dict):
+        return _join(place, f"{_text(value)} {strict_yaml.as_read(value)}")
+    message = problem["msg"][:1].lower() + problem["msg"][1:]
+    if problem["type"] == "literal_error":
+        close = near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
+        message += f"; did you mean '{close}'?" if close else ""
+    return _join(parent, f"{name}={_text(value)}: {message}")
+
+
+def _place(location: Sequence[str | int], content: object) -> list[str | int]:
+    """Return the keys and positions of a location. Pydantic's has names of types besides, which the content lacks."""
+    place: list[str | int] = []
+    for part in location:
+        is_key = isinstance(content, dict) and part in content
+        is_position = isinstance(content, list | tuple) and isinstance(part, int)
+        if is_key or is_position:
+            content = content[part]  # type: ignore[index]
+            place.append(part)
+    return place
+
+
+def _dotted(place: Sequence[str | int]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return text.removeprefix(".")
+
+
+def _join(place: Sequence[str | int], text: str) -> str:
+    return f"{_text(_dotted(place))}: {text}" if place else text
+
+
+def _text(value: object) -> str:
+    return shown(str(value), LONGEST_VALUE)
