@@ -167,6 +167,61 @@ def test_half_precision_is_loaded(tmp_path: Path) -> None:
     torch.testing.assert_close(found["backbone.fc.weight"], state()["fc.weight"].half().float())
 
 
+# --- a classifier beside the features ---------------------------------------------------------------------------------
+
+
+def domainbed(features: str = "network.0.network.", head: str = "network.1.") -> dict[str, Any]:
+    """A checkpoint as DomainBed's train.py saves it: ERM's parts by name, and again in a Sequential of both."""
+    parts: dict[str, Tensor] = {}
+    for key, value in state().items():
+        is_head = key.startswith("fc.")
+        for prefix in ("classifier.", head) if is_head else ("featurizer.network.", features):
+            parts[f"{prefix}{key.removeprefix('fc.')}"] = value
+    return {
+        "args": {"algorithm": "ERM", "test_envs": [0], "holdout_fraction": 0.2},
+        "model_input_shape": (3, 224, 224),
+        "model_num_classes": 4,
+        "model_num_domains": 3,
+        "model_hparams": {"resnet18": True, "lr": 5e-05, "nonlinear_classifier": False},
+        "model_dict": parts,
+    }
+
+
+def test_domainbed_s_checkpoints_load_with_their_classifier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(domainbed(), tmp_path / "model.pkl")
+    x = torch.rand(2, 3, 64, 64)
+    found = models.find(NAME, str(tmp_path / "model.pkl"))
+    torch.testing.assert_close(found.module.backbone(x), make()(x))  # type: ignore[operator]
+    assert "not loaded" not in caplog.text
+    initial = networks.build(NAME, 4, str(tmp_path / "model.pkl")).backbone
+    assert torch.equal(initial.state_dict()["fc.weight"], state()["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "head", "is_found"),
+    [
+        ("backbone.", "head.", True),
+        ("0.", "1.", True),
+        ("module.0.", "module.1.", True),
+        ("model.encoder.", "model.fc.", True),
+        ("0.", "2.", False),
+        ("backbone.", "rotation.", False),
+        ("a.backbone.", "b.head.", False),
+    ],
+)
+def test_a_classifier_beside_the_features_is_told_by_name_or_place(
+    prefix: str, head: str, is_found: bool, tmp_path: Path
+) -> None:
+    features = {f"{prefix}{key}": value for key, value in state().items() if not key.startswith("fc.")}
+    layer = {f"{head}{key}": state()[f"fc.{key}"] for key in ("weight", "bias")}
+    torch.save({"state_dict": features | layer}, tmp_path / "w.pth")
+    if is_found:
+        assert is_loaded(tmp_path / "w.pth")
+        return
+    with pytest.raises(UsageError, match=r"holds no classifier.*train one on them: biasbed train"):
+        models.find(NAME, str(tmp_path / "w.pth"))
+
+
 # --- files made to harm -----------------------------------------------------------------------------------------------
 
 
@@ -199,19 +254,22 @@ def quantized() -> Tensor:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fc.weight": torch.zeros(1).expand(10**11)}, "'fc.weight' is expanded: 1 stored numbers for 100000000000"),
+        (
+            {"fc.weight": torch.zeros(1).expand(10**11)},
+            "state_dict.fc.weight' is expanded: 1 stored numbers for 100000000000",
+        ),
         (
             {"fc.weight": torch.zeros(1).expand(4_000_000, 96), "fc.bias": torch.zeros(1).expand(4_000_000)},
-            "'fc.weight' is expanded",
+            "state_dict.fc.weight' is expanded",
         ),
         ({"fc.weight": torch.zeros(4_000_000_000, 0)}, r"'fc\.weight' of another shape"),
         ({"fc.weight": torch.zeros(0, 96), "fc.bias": torch.zeros(0)}, "fc.weight has no outputs"),
         ({"fc.weight": torch.tensor(1.0)}, "fc.weight has no outputs"),
-        ({"fc.weight": quantized()}, "'fc.weight' is quantized"),
-        ({"conv1.0.weight": quantized()}, "'conv1.0.weight' is quantized"),
-        ({"fc.weight": torch.ones(4, 96).to_sparse()}, "'fc.weight' is sparse"),
-        ({"fc.weight": torch.ones(4, 96, device="meta")}, "'fc.weight' is on the meta device"),
-        ({"fc.weight": torch.ones(4, 96, dtype=torch.complex64)}, "'fc.weight' is complex"),
+        ({"fc.weight": quantized()}, "state_dict.fc.weight' is quantized"),
+        ({"conv1.0.weight": quantized()}, "state_dict.conv1.0.weight' is quantized"),
+        ({"fc.weight": torch.ones(4, 96).to_sparse()}, "state_dict.fc.weight' is sparse"),
+        ({"fc.weight": torch.ones(4, 96, device="meta")}, "state_dict.fc.weight' is on the meta device"),
+        ({"fc.weight": torch.ones(4, 96, dtype=torch.complex64)}, "state_dict.fc.weight' is complex"),
         ({"fc.weight": torch.ones(4, 96, dtype=torch.int8)}, r"'fc.weight' of integers \(quantized"),
         ({f"view{number}": torch.ones(10**6) for number in range(2)}, "unknown"),
     ],
@@ -351,9 +409,12 @@ def test_a_normalisation_in_the_file_is_used(content: Any, tmp_path: Path) -> No
         ({"trans.neg_mean": torch.zeros(3), "trans.std": torch.ones(3)}, "trans.std are not one mean"),
         (
             nn.BatchNorm2d(3).state_dict(prefix="0."),
-            r"0\.running_mean, 0\.running_var are a layer on images, not one mean",
+            r"0\.running_mean, state_dict\.0\.running_var are a layer on images, not one mean",
         ),
-        (nn.Conv2d(3, 3, 1).state_dict(prefix="0."), r"0\.weight, 0\.bias are a layer on images, not one mean"),
+        (
+            nn.Conv2d(3, 3, 1).state_dict(prefix="0."),
+            r"0\.weight, state_dict\.0\.bias are a layer on images, not one mean",
+        ),
         ({"0.shift": torch.zeros(1, 3, 8, 8)}, r"0\.shift are a layer on images, not one mean"),
         (
             {"mean": torch.zeros(1).expand(1, 3, 9, 9), "std": torch.ones(1).expand(1, 3, 9, 9)},
@@ -390,6 +451,21 @@ def test_numbers_beside_the_state_dict_are_used_or_refused(beside: Any, message:
     assert "give mean= and std=" in str(caught.value)
     with pytest.raises(UsageError, match=message):
         networks.find_normalisation(NAME, str(tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"normalisation": {"mean": list(MEAN), "std": list(STD), "kind": "tag", "why": "of the weights' tag"}},
+        {"config": {"algorithm": "erm", "mean": MEAN, "std": STD}},
+    ],
+)
+def test_the_normalisation_of_our_own_checkpoint_is_used(kept: Any, tmp_path: Path) -> None:
+    """Weights that were trained with a tag's or a given normalisation go on with it."""
+    algorithm = {**prefixed("network.backbone."), "centre.mean": torch.ones(512), "draws": torch.ones(3)}
+    torch.save({"config": {"algorithm": "erm", "mean": "auto"}, "algorithm": algorithm, **kept}, tmp_path / "best.ckpt")
+    found = networks.find_normalisation(NAME, str(tmp_path / "best.ckpt"))
+    assert (found.values, found.kind) == ((MEAN, STD), "checkpoint")
 
 
 def test_layers_on_features_are_no_normalisation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -441,6 +517,50 @@ def test_position_embeddings_come_to_another_size_as_timm_does_it(tmp_path: Path
     pos = make(name=name).state_dict()["pos_embed"]
     torch.testing.assert_close(found["pos_embed"], resample_abs_pos_embed(pos, [6, 6], num_prefix_tokens=1))
     assert torch.equal(found["cls_token"], make(name=name).state_dict()["cls_token"])
+
+
+def test_dinov2_starts_at_224_and_at_its_own_518(tmp_path: Path) -> None:
+    """Its skeleton is of 518 pixels, a grid of 37 x 37 patches; 224 pixels have 16 x 16."""
+    from timm.layers import resample_abs_pos_embed
+
+    torch.manual_seed(0)
+    tiny = {"depth": 1, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
+    large, small = (
+        timm.create_model("vit_small_patch14_dinov2", img_size=size, **tiny).state_dict() for size in (518, 224)
+    )
+    assert large["pos_embed"].shape == (1, 1 + 37 * 37, 32)
+    network = timm.create_model("vit_small_patch14_dinov2", img_size=224, **tiny)
+    found = renaming.translate(network, large)
+    torch.testing.assert_close(found["pos_embed"], resample_abs_pos_embed(large["pos_embed"], [16, 16]))
+    assert found["pos_embed"].shape == small["pos_embed"].shape
+    back = timm.create_model("vit_small_patch14_dinov2", img_size=518, **tiny)
+    assert torch.equal(renaming.translate(back, large)["pos_embed"], large["pos_embed"])
+    assert networks.skeleton(resolve("timm:vit_small_patch14_dinov2")).state_dict()["pos_embed"].shape[1] == 1 + 37 * 37
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "other"),
+    [
+        ("beit_base_patch16_224", {"depth": 1, "embed_dim": 32, "num_heads": 2}, {}),
+        ("swin_tiny_patch4_window7_224", {"depths": (1, 1), "embed_dim": 16, "num_heads": (2, 2)}, {"window_size": 5}),
+    ],
+)
+def test_relative_tables_come_to_another_size_as_timm_does_it(
+    name: str, how: dict[str, Any], other: dict[str, Any], tmp_path: Path
+) -> None:
+    """The reference is timm's own loader with the same file."""
+    torch.manual_seed(0)
+    saved = timm.create_model(name, num_classes=4, **how).state_dict()
+    torch.save(saved, tmp_path / "w.pth")
+    other = {"img_size": 160, "num_classes": 4, **how, **other}
+    found = renaming.translate(timm.create_model(name, **other), saved)
+    overlay = {"file": str(tmp_path / "w.pth"), "num_classes": 4}
+    expected = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **other).state_dict()
+    tables = [key for key in saved if key.endswith("relative_position_bias_table")]
+    assert all(saved[key].shape != expected[key].shape for key in tables)
+    assert tables
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
 
 
 def test_another_patch_size_is_not_resampled(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from biasbed.settings import nearest
 
 # Paths of the classifying network in our own checkpoints.
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
+# Names of a classifier that is saved beside its features.
+CLASSIFIERS = ("classifier", "fc", "head", "heads", "last_linear", "linear")
 MANY = 20  # sets of weights that fit; more are refused before their values are compared
 
 
@@ -51,12 +53,16 @@ class _Match(NamedTuple):
         return {key.removeprefix(before): value for key, value in self.keys.items() if key.startswith(before)}
 
 
-def fit(file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> Fitted:
+def fit(
+    file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str, head: str = ""
+) -> Fitted:
     """Return the tensors of a file that belong to a network.
 
     state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
-    of the container to take; empty if there is one. source: name of the file in messages. Raises UsageError if the file
-    holds no tensors, if several containers fit equally well and differ in values, or if values can't be loaded.
+    of the container to take; empty if there is one. source: name of the file in messages. head: name of the network's
+    classifier, which the file may hold beside the network under a usual name, as DomainBed's do. Raises UsageError if
+    the file holds no tensors, if several containers fit equally well and differ in values, or if values can't be
+    loaded.
     """
     needed = state.keys() - set(optional)
     matches: list[_Match] = []
@@ -73,9 +79,12 @@ def fit(file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str],
     if file.is_ours and not part:
         fitting = _ours(fitting)
     match, tensors = _only_one(fitting, source)
+    weight = f"{head}.weight"
+    if weight in state and weight not in tensors and not file.is_ours:
+        tensors |= _head_beside(match, head, state[weight].shape[1:], source)
     own = {key: value for key, value in tensors.items() if key in state}
     inside = file_normalisation.find(file, match.group, match.prefix, own)
-    beside = "" if file.is_ours else _beside(match, inside)
+    beside = "" if file.is_ours else _beside(match, inside, own)
     return Fitted(match.name, tensors, inside, beside)
 
 
@@ -110,13 +119,47 @@ def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> N
         raise UsageError(f"{source}: the tensors of {where} share their memory and describe far more than is stored")
 
 
-def _beside(match: _Match, inside: Inside | None) -> str:
-    """Return a clause on the tensors of a state dict that are neither the network's nor its normalisation."""
+def _head_beside(match: _Match, head: str, features: Sequence[int], source: str) -> dict[str, Tensor]:
+    """Return the classifier beside a network of features, with the network's own keys. Empty if there is not one.
+
+    It is a linear layer of these features that has a classifier's name, or that follows the network in a Sequential.
+    """
+    layers: list[dict[str, Tensor]] = []
+    for key, weight in match.keys.items():
+        layer, _, name = key.rpartition(".")
+        if name != "weight" or weight.ndim != 2 or weight.shape[1:] != features or not _is_classifier(layer, match):
+            continue
+        tensors = {f"{head}.weight": weight}
+        if f"{layer}.bias" in match.keys:
+            tensors[f"{head}.bias"] = match.keys[f"{layer}.bias"]
+        _refuse_unusable(tensors, layer, source)
+        if not any(_are_equal(tensors, earlier) for earlier in layers):
+            layers.append(tensors)
+    return layers[0] if len(layers) == 1 else {}
+
+
+def _is_classifier(layer: str, match: _Match) -> bool:
+    """Return True if a layer outside the network has a classifier's name, or follows the network in a Sequential."""
+    outer, _, name = layer.rpartition(".")
+    if layer == match.prefix or layer.startswith(f"{match.prefix}.") or not match.prefix:
+        return False
+    before = f"{outer}." if outer else ""
+    if not match.prefix.startswith(before):
+        return False
+    place = match.prefix.removeprefix(before).split(".")[0]
+    return name in CLASSIFIERS or (place.isdecimal() and name == str(int(place) + 1))
+
+
+def _beside(match: _Match, inside: Inside | None, loaded: Mapping[str, Tensor]) -> str:
+    """Return a clause on the tensors of a state dict that are not loaded. Copies of loaded ones are left out."""
     used = set(inside.keys) if inside is not None else set()
+    storages = {value.data_ptr() for value in loaded.values()}
     before = f"{match.prefix}." if match.prefix else ""
     counts: dict[str, int] = {}
-    for key in match.keys:
-        if not key.startswith(before) and bare(join(match.group.name, key)) not in used:
+    for key, value in match.keys.items():
+        is_used = key.startswith(before) or bare(join(match.group.name, key)) in used
+        is_used = is_used or key.endswith("num_batches_tracked")
+        if not is_used and (unusable(value) or value.data_ptr() not in storages):
             module = bare(key).split(".")[0] or key
             counts[module] = counts.get(module, 0) + 1
     listed = [f"{module} ({count})" for module, count in list(counts.items())[:5]]

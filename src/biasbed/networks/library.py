@@ -95,7 +95,10 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
     if not keys:
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
-        raise UsageError(f"weights={path}: holds no classifier of {name}{expected}")
+        raise UsageError(
+            f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
+            f"biasbed train --backbone {name} --init {path}"
+        )
     shape = tensors[keys[0]].shape
     if not shape or not shape[0]:
         raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
@@ -144,7 +147,10 @@ def _from_timm(architecture: Architecture) -> _Loaded:
     backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
     outputs = backbone.num_classes
     if not outputs:
-        raise UsageError(f"timm:{architecture.tagged} can't be tested as it is: it has no classifier")
+        raise UsageError(
+            f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
+            f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag}"
+        )
     subset = infer_imagenet_subset(backbone)
     return _Loaded(backbone, outputs, _wordnet_ids(subset, outputs) if subset else None, settings)
 

@@ -109,9 +109,9 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     part: dotted path of the container to take; empty if there is one. Raises UsageError if the file holds no weights.
     """
     backbone = skeleton(architecture)
-    return fit(
-        weight_files.read(path, option), backbone.state_dict(), optional_keys(backbone), part, f"{option}={path}"
-    )
+    state, head = backbone.state_dict(), heads.find(backbone) or ""
+    file = weight_files.read(path, option)
+    return fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
 
 
 def optional_keys(backbone: nn.Module) -> set[str]:
