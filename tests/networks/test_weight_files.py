@@ -167,6 +167,127 @@ def test_half_precision_is_loaded(tmp_path: Path) -> None:
     torch.testing.assert_close(found["backbone.fc.weight"], state()["fc.weight"].half().float())
 
 
+# --- a classifier beside the features ---------------------------------------------------------------------------------
+
+
+def domainbed(features: str = "network.0.network.", head: str = "network.1.") -> dict[str, Any]:
+    """A checkpoint as DomainBed's train.py saves it: ERM's parts by name, and again in a Sequential of both."""
+    parts: dict[str, Tensor] = {}
+    for key, value in state().items():
+        is_head = key.startswith("fc.")
+        for prefix in ("classifier.", head) if is_head else ("featurizer.network.", features):
+            parts[f"{prefix}{key.removeprefix('fc.')}"] = value
+    return {
+        "args": {"algorithm": "ERM", "test_envs": [0], "holdout_fraction": 0.2},
+        "model_input_shape": (3, 224, 224),
+        "model_num_classes": 4,
+        "model_num_domains": 3,
+        "model_hparams": {"resnet18": True, "lr": 5e-05, "nonlinear_classifier": False},
+        "model_dict": parts,
+    }
+
+
+def test_domainbed_s_checkpoints_load_with_their_classifier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(domainbed(), tmp_path / "model.pkl")
+    x = torch.rand(2, 3, 64, 64)
+    found = models.find(NAME, str(tmp_path / "model.pkl"))
+    torch.testing.assert_close(found.module.backbone(x), make()(x))  # type: ignore[operator]
+    assert "not loaded" not in caplog.text
+    initial = networks.build(NAME, 4, str(tmp_path / "model.pkl")).backbone
+    assert torch.equal(initial.state_dict()["fc.weight"], state()["fc.weight"])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "head", "is_found"),
+    [
+        ("backbone.", "head.", True),
+        ("0.", "1.", True),
+        ("module.0.", "module.1.", True),
+        ("model.encoder.", "model.fc.", True),
+        ("0.", "2.", False),
+        ("backbone.", "rotation.", False),
+        ("a.backbone.", "b.head.", False),
+    ],
+)
+def test_a_classifier_beside_the_features_is_told_by_name_or_place(
+    prefix: str, head: str, is_found: bool, tmp_path: Path
+) -> None:
+    features = {f"{prefix}{key}": value for key, value in state().items() if not key.startswith("fc.")}
+    layer = {f"{head}{key}": state()[f"fc.{key}"] for key in ("weight", "bias")}
+    torch.save({"state_dict": features | layer}, tmp_path / "w.pth")
+    if is_found:
+        assert is_loaded(tmp_path / "w.pth")
+        return
+    with pytest.raises(UsageError, match=r"holds no classifier.*train one on them: biasbed train"):
+        models.find(NAME, str(tmp_path / "w.pth"))
+
+
+# --- files made to harm -----------------------------------------------------------------------------------------------
+
+
+def laughing() -> dict[str, Any]:
+    """Containers that hold each other so often that a search along every path never ends."""
+    itself: list[Any] = []
+    itself.extend([itself] * 60)
+    dictionary: dict[str, Any] = {}
+    dictionary |= {str(number): dictionary for number in range(60)}
+    level: list[Any] = [0.5]
+    for _ in range(12):
+        level = [level] * 40
+    return {"itself": itself, "dictionary": dictionary, "levels": level, 10**200: {}}
+
+
+def test_a_container_is_visited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = state()
+    torch.save({**laughing(), "raw": shared, "other": shared, "module": torch.ones(2), "": 1}, tmp_path / "w.pth")
+    assert is_loaded(tmp_path / "w.pth")
+    assert is_loaded(tmp_path / "w.pth", "other")
+    monkeypatch.setattr(weight_files, "MOST", 10)
+    with pytest.raises(UsageError, match="more than 10 containers"):
+        weight_files.read(tmp_path / "w.pth", "weights")
+
+
+def quantized() -> Tensor:
+    return torch.quantize_per_tensor(torch.ones(4, 96), 0.1, 0, torch.qint8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"fc.weight": torch.zeros(1).expand(10**11)},
+            "state_dict.fc.weight' is expanded: 1 stored numbers for 100000000000",
+        ),
+        (
+            {"fc.weight": torch.zeros(1).expand(4_000_000, 96), "fc.bias": torch.zeros(1).expand(4_000_000)},
+            "state_dict.fc.weight' is expanded",
+        ),
+        ({"fc.weight": torch.zeros(4_000_000_000, 0)}, r"'fc\.weight' of another shape"),
+        ({"fc.weight": torch.zeros(0, 96), "fc.bias": torch.zeros(0)}, "fc.weight has no outputs"),
+        ({"fc.weight": torch.tensor(1.0)}, "fc.weight has no outputs"),
+        ({"fc.weight": quantized()}, "state_dict.fc.weight' is quantized"),
+        ({"conv1.0.weight": quantized()}, "state_dict.conv1.0.weight' is quantized"),
+        ({"fc.weight": torch.ones(4, 96).to_sparse()}, "state_dict.fc.weight' is sparse"),
+        ({"fc.weight": torch.ones(4, 96, device="meta")}, "state_dict.fc.weight' is on the meta device"),
+        ({"fc.weight": torch.ones(4, 96, dtype=torch.complex64)}, "state_dict.fc.weight' is complex"),
+        ({"fc.weight": torch.ones(4, 96, dtype=torch.int8)}, r"'fc.weight' of integers \(quantized"),
+        ({f"view{number}": torch.ones(10**6) for number in range(2)}, "unknown"),
+    ],
+)
+def test_tensors_without_plain_values_are_refused(changes: Any, message: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": {**state(), **changes}}, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match=message) as caught:
+        models.find(NAME, str(tmp_path / "w.pth"))
+    assert "\n" not in str(caught.value)
+
+
+def test_many_views_of_one_storage_are_refused(tmp_path: Path) -> None:
+    values = torch.ones(10**6)
+    torch.save({**state(), **{f"view{number}": values for number in range(100)}}, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match="share their memory"):
+        models.find(NAME, str(tmp_path / "w.pth"))
+
+
 # --- several sets of weights ------------------------------------------------------------------------------------------
 
 
@@ -239,6 +360,16 @@ def around(mean: str, std: str, prefix: str, shape: tuple[int, ...] = (1, 3, 1, 
         around("normalizer._mean", "normalizer._std", "net.backbone."),
         {"model": state(), "mean": list(MEAN), "std": list(STD)},
         around("_orig_mod.pre.normalize.image_mean", "_orig_mod.pre.normalize.image_std", "_orig_mod.net."),
+        {  # of the images' size, with one value per channel
+            "normalize.mean": torch.tensor(MEAN).view(1, 3, 1, 1).repeat(1, 1, 32, 32),
+            "normalize.std": torch.tensor(STD).view(1, 3, 1, 1).repeat(1, 1, 32, 32),
+            **prefixed("model."),
+        },
+        {"state_dict": state(), "preprocess": {"mean": list(MEAN), "std": list(STD)}},
+        {"state_dict": prefixed("module."), "hparams": {"norm": {"mean": MEAN, "std": STD}}},
+        {"state_dict": state(), "config": {"image_mean": torch.tensor(MEAN), "image_std": torch.tensor(STD)}},
+        {"state_dict": state(), "args": argparse.Namespace(lr=0.1, sigma=0.2, mean=list(MEAN), std=list(STD))},
+        {"state_dict": state(), "args": {"mean": MEAN, "std": STD}, "cfg": {"pixelMean": MEAN, "pixelStd": STD}},
     ],
 )
 def test_a_normalisation_in_the_file_is_used(content: Any, tmp_path: Path) -> None:
@@ -259,13 +390,36 @@ def test_a_normalisation_in_the_file_is_used(content: Any, tmp_path: Path) -> No
     ("beside", "message"),
     [
         ({"normalize.mean": torch.zeros(3)}, "normalize.mean are not one mean and one std"),
-        ({"normalize.weight": torch.ones(3), "normalize.bias": torch.ones(3)}, "normalize.bias are not one mean"),
+        (
+            {"normalize.weight": torch.ones(3), "normalize.bias": torch.ones(3)},
+            "normalize.bias are a layer on images, not",
+        ),
         (
             {"mean": torch.full((3,), 123.7), "std": torch.full((3,), 58.4)},
             r"not the mean and std of images in \[0,1\]",
         ),
         ({"mean": torch.zeros(3), "std": torch.zeros(3)}, "not the mean and std of images"),
         ({"mean": torch.zeros(2), "std": torch.ones(2)}, "are for 2 channels"),
+        (
+            {"normalize.mean": torch.rand(1, 3, 32, 32), "normalize.std": torch.rand(1, 3, 32, 32)},
+            "normalize.mean has 3072 numbers, not one per channel",
+        ),
+        ({"trans.mean": torch.zeros(3), "trans.inv_sigma": torch.ones(3)}, "trans.inv_sigma are not one mean"),
+        ({"trans.mean": torch.zeros(3), "trans.log_std": torch.zeros(3)}, "trans.log_std are not one mean"),
+        ({"trans.neg_mean": torch.zeros(3), "trans.std": torch.ones(3)}, "trans.std are not one mean"),
+        (
+            nn.BatchNorm2d(3).state_dict(prefix="0."),
+            r"0\.running_mean, state_dict\.0\.running_var are a layer on images, not one mean",
+        ),
+        (
+            nn.Conv2d(3, 3, 1).state_dict(prefix="0."),
+            r"0\.weight, state_dict\.0\.bias are a layer on images, not one mean",
+        ),
+        ({"0.shift": torch.zeros(1, 3, 8, 8)}, r"0\.shift are a layer on images, not one mean"),
+        (
+            {"mean": torch.zeros(1).expand(1, 3, 9, 9), "std": torch.ones(1).expand(1, 3, 9, 9)},
+            "mean is expanded: 1 stored numbers for 243",
+        ),
     ],
 )
 def test_a_normalisation_that_can_t_be_used_is_refused(beside: Any, message: str, tmp_path: Path) -> None:
@@ -280,16 +434,55 @@ def test_a_normalisation_that_can_t_be_used_is_refused(beside: Any, message: str
     assert "in place of the checkpoint's own" in given.normalisation.why
 
 
-def test_statistics_of_batch_norm_are_no_normalisation(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("beside", "message"),
+    [
+        ({"args": {"mean": MEAN, "std": STD}, "cfg": {"mean": STD, "std": STD}}, "args.std, cfg.mean.* differ"),
+        ({"curves": {"mean": MEAN, "std": STD}}, "may hold something else"),
+        ({"norm": {"mean": np.array(MEAN), "std": np.array(STD)}}, "an object that is not loaded"),
+        ({"preprocess": {"mean": list(MEAN)}}, "preprocess.mean are not one mean and one std"),
+        ({"preprocess": {"mean": list(MEAN), "inv_std": list(STD)}}, "preprocess.inv_std are not one mean"),
+    ],
+)
+def test_numbers_beside_the_state_dict_are_used_or_refused(beside: Any, message: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": state(), **beside}, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match=message) as caught:
+        models.find(NAME, str(tmp_path / "w.pth"))
+    assert "give mean= and std=" in str(caught.value)
+    with pytest.raises(UsageError, match=message):
+        networks.find_normalisation(NAME, str(tmp_path / "w.pth"))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"normalisation": {"mean": list(MEAN), "std": list(STD), "kind": "tag", "why": "of the weights' tag"}},
+        {"config": {"algorithm": "erm", "mean": MEAN, "std": STD}},
+    ],
+)
+def test_the_normalisation_of_our_own_checkpoint_is_used(kept: Any, tmp_path: Path) -> None:
+    """Weights that were trained with a tag's or a given normalisation go on with it."""
+    algorithm = {**prefixed("network.backbone."), "centre.mean": torch.ones(512), "draws": torch.ones(3)}
+    torch.save({"config": {"algorithm": "erm", "mean": "auto"}, "algorithm": algorithm, **kept}, tmp_path / "best.ckpt")
+    found = networks.find_normalisation(NAME, str(tmp_path / "best.ckpt"))
+    assert (found.values, found.kind) == ((MEAN, STD), "checkpoint")
+
+
+def test_layers_on_features_are_no_normalisation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They may have the word mean in their name, or three classes, and are said not to be loaded."""
     beside = {
-        "bn.running_mean": torch.zeros(3),
-        "bn.running_var": torch.ones(3),
-        "head.weight_mean_proj": torch.ones(90),
+        "bn.running_mean": torch.zeros(64),
+        "bn.running_var": torch.ones(64),
+        "projection.weight_mean_proj": torch.ones(90),
+        "rotation.weight": torch.ones(3, 8),
+        "rotation.bias": torch.ones(3),
+        "temperature": torch.tensor(0.07),
     }
     torch.save({**prefixed("backbone."), **beside}, tmp_path / "w.pth")
     found = models.find(NAME, str(tmp_path / "w.pth")).normalisation
     assert found is not None
     assert found.kind == "architecture"
+    assert "not loaded: bn (2), projection (1), rotation (2), temperature (1)" in caplog.text
 
 
 # --- names and sizes that the libraries translate ---------------------------------------------------------------------
@@ -324,6 +517,50 @@ def test_position_embeddings_come_to_another_size_as_timm_does_it(tmp_path: Path
     pos = make(name=name).state_dict()["pos_embed"]
     torch.testing.assert_close(found["pos_embed"], resample_abs_pos_embed(pos, [6, 6], num_prefix_tokens=1))
     assert torch.equal(found["cls_token"], make(name=name).state_dict()["cls_token"])
+
+
+def test_dinov2_starts_at_224_and_at_its_own_518(tmp_path: Path) -> None:
+    """Its skeleton is of 518 pixels, a grid of 37 x 37 patches; 224 pixels have 16 x 16."""
+    from timm.layers import resample_abs_pos_embed
+
+    torch.manual_seed(0)
+    tiny = {"depth": 1, "embed_dim": 32, "num_heads": 2, "num_classes": 0}
+    large, small = (
+        timm.create_model("vit_small_patch14_dinov2", img_size=size, **tiny).state_dict() for size in (518, 224)
+    )
+    assert large["pos_embed"].shape == (1, 1 + 37 * 37, 32)
+    network = timm.create_model("vit_small_patch14_dinov2", img_size=224, **tiny)
+    found = renaming.translate(network, large)
+    torch.testing.assert_close(found["pos_embed"], resample_abs_pos_embed(large["pos_embed"], [16, 16]))
+    assert found["pos_embed"].shape == small["pos_embed"].shape
+    back = timm.create_model("vit_small_patch14_dinov2", img_size=518, **tiny)
+    assert torch.equal(renaming.translate(back, large)["pos_embed"], large["pos_embed"])
+    assert networks.skeleton(resolve("timm:vit_small_patch14_dinov2")).state_dict()["pos_embed"].shape[1] == 1 + 37 * 37
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "other"),
+    [
+        ("beit_base_patch16_224", {"depth": 1, "embed_dim": 32, "num_heads": 2}, {}),
+        ("swin_tiny_patch4_window7_224", {"depths": (1, 1), "embed_dim": 16, "num_heads": (2, 2)}, {"window_size": 5}),
+    ],
+)
+def test_relative_tables_come_to_another_size_as_timm_does_it(
+    name: str, how: dict[str, Any], other: dict[str, Any], tmp_path: Path
+) -> None:
+    """The reference is timm's own loader with the same file."""
+    torch.manual_seed(0)
+    saved = timm.create_model(name, num_classes=4, **how).state_dict()
+    torch.save(saved, tmp_path / "w.pth")
+    other = {"img_size": 160, "num_classes": 4, **how, **other}
+    found = renaming.translate(timm.create_model(name, **other), saved)
+    overlay = {"file": str(tmp_path / "w.pth"), "num_classes": 4}
+    expected = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **other).state_dict()
+    tables = [key for key in saved if key.endswith("relative_position_bias_table")]
+    assert all(saved[key].shape != expected[key].shape for key in tables)
+    assert tables
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
 
 
 def test_another_patch_size_is_not_resampled(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -18,7 +19,8 @@ from biasbed.networks.backbones import (
     skeleton,
     tag_mean_std,
 )
-from biasbed.networks.fitting import Inside, MeanStd, without_normalisation
+from biasbed.networks.file_normalisation import Inside, MeanStd
+from biasbed.networks.fitting import without_normalisation
 from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
@@ -43,6 +45,8 @@ __all__ = [
     "usual_mean_std",
 ]
 
+
+log = logging.getLogger(__name__)
 
 PLAIN = NetworkSettings()
 # Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
@@ -80,6 +84,8 @@ def build(
     if init != "scratch":
         fitted = read(resolve(name), init)
         inside = fitted.inside
+        if fitted.beside:
+            log.warning("init=%s: %s", init, fitted.beside)
         load_weights(backbone, without_normalisation(fitted, backbone.state_dict()), f"init={init}", name)
         if settings.freeze_statistics:
             freeze_statistics(backbone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,33 +9,16 @@ import torch
 from torch import Tensor
 
 from biasbed.errors import UsageError
-from biasbed.networks.weight_files import TensorGroup, WeightsFile
+from biasbed.networks import file_normalisation
+from biasbed.networks.file_normalisation import WRAPPERS, Inside, bare
+from biasbed.networks.weight_files import TensorGroup, WeightsFile, join, repeats_storage, unusable
 from biasbed.settings import nearest
 
-# Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
-WRAPPERS = ("module", "_orig_mod")
 # Paths of the classifying network in our own checkpoints.
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
-# Patterns for the mean and standard deviation of the input, matched with the last part of a key.
-MEAN = re.compile(r"(?!\w*running_)_?(?:\w+_)?(?:means?|mu)")
-STD = re.compile(r"(?!\w*running_)_?(?:\w+_)?(?:stds?|sigma|sd)")
-NORMALISER = re.compile(r"(?:\w+_)?(?:normali[sz]\w*|preprocess\w*)")
-FEW = 64  # largest number of values that may normalise an image's channels
-
-
-class MeanStd(NamedTuple):
-    """Mean and standard deviation by channel, of images in [0,1]."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-class Inside(NamedTuple):
-    """Normalisation that a weights file holds beside a network's tensors."""
-
-    keys: tuple[str, ...]
-    values: MeanStd | None
-    problem: str = ""  # why the values can't be used
+# Names of a classifier that is saved beside its features.
+CLASSIFIERS = ("classifier", "fc", "head", "heads", "last_linear", "linear")
+MANY = 20  # sets of weights that fit; more are refused before their values are compared
 
 
 class Fitted(NamedTuple):
@@ -45,113 +27,190 @@ class Fitted(NamedTuple):
     name: str  # dotted path in the file
     tensors: dict[str, Tensor]
     inside: Inside | None = None
+    beside: str = ""  # clause on tensors of the same state dict that are not loaded; empty if there are none
 
 
-class _Candidate(NamedTuple):
-    """Container and prefix in a file behind which a network's keys were found."""
+class _Match(NamedTuple):
+    """Prefix in a container of a file behind which keys of a network were found."""
 
     group: TensorGroup
     prefix: str
-    tensors: dict[str, Tensor]
+    keys: Mapping[str, Tensor]  # the container's tensors, perhaps without wrappers in their names
     score: tuple[bool, int]  # True if nothing is missing; number of the network's keys
 
     @property
     def name(self) -> str:
-        return ".".join(filter(None, (self.group.name, self.prefix)))
+        return join(self.group.name, self.prefix)
+
+    def is_part(self, part: str) -> bool:
+        """Return True if the match is in the part of the file with this dotted path."""
+        names = (join(name, self.prefix) for name in (self.group.name, *self.group.aliases))
+        return any(name == part or name.startswith(f"{part}.") or bare(name) == part for name in names)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors behind the prefix, keyed by the rest of their names."""
+        before = f"{self.prefix}." if self.prefix else ""
+        return {key.removeprefix(before): value for key, value in self.keys.items() if key.startswith(before)}
 
 
-def fit(file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str) -> Fitted:
+def fit(
+    file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str, head: str = ""
+) -> Fitted:
     """Return the tensors of a file that belong to a network.
 
     state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
-    of the container to take; empty if there is one. source: name of the file in messages. Raises UsageError if the file
-    holds no tensors, or if several containers fit equally well and differ in values.
+    of the container to take; empty if there is one. source: name of the file in messages. head: name of the network's
+    classifier, which the file may hold beside the network under a usual name, as DomainBed's do. Raises UsageError if
+    the file holds no tensors, if several containers fit equally well and differ in values, or if values can't be
+    loaded.
     """
-    if not file.groups:
-        raise UsageError(f"{source}: holds no state dict{file.contents()}")
     needed = state.keys() - set(optional)
-    candidates: list[_Candidate] = []
+    matches: list[_Match] = []
     for group in file.groups:
-        candidates += _candidates(group, state, needed)
-    candidates = [candidate for candidate in candidates if not part or _is_below(candidate.name, part)]
-    if not candidates:
-        if part:
+        matches += [match for match in _matches(group, state, needed) if not part or match.is_part(part)]
+    if not matches:
+        if part and file.groups:
             names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
             raise UsageError(f"{source}: no such part has weights of the network{nearest(part, names)}")
-        largest = max(file.groups, key=lambda group: len(group.tensors))
+        largest = _largest(file, source)
         return Fitted(largest.name, dict(largest.tensors))
-    best = max(candidate.score for candidate in candidates)
-    fitting = _without_copies([candidate for candidate in candidates if candidate.score == best])
+    best = max(match.score for match in matches)
+    fitting = [match for match in matches if match.score == best]
     if file.is_ours and not part:
         fitting = _ours(fitting)
-    if len(fitting) > 1:
-        names = [candidate.name or "(the file itself)" for candidate in fitting]
+    match, tensors = _only_one(fitting, source)
+    weight = f"{head}.weight"
+    if weight in state and weight not in tensors and not file.is_ours:
+        tensors |= _head_beside(match, head, state[weight].shape[1:], source)
+    own = {key: value for key, value in tensors.items() if key in state}
+    inside = file_normalisation.find(file, match.group, match.prefix, own)
+    beside = "" if file.is_ours else _beside(match, inside, own)
+    return Fitted(match.name, tensors, inside, beside)
+
+
+def _only_one(matches: Sequence[_Match], source: str) -> tuple[_Match, dict[str, Tensor]]:
+    """Return the only match and its tensors. Raises UsageError if others have other values."""
+    kept: list[tuple[_Match, dict[str, Tensor]]] = []
+    for match in matches[:MANY]:
+        tensors = match.tensors()
+        _refuse_unusable(tensors, match.name, source)
+        if not any(_are_equal(tensors, earlier) for _, earlier in kept):
+            kept.append((match, tensors))
+    if len(kept) > 1 or len(matches) > MANY:
+        names = [match.name or "(the file itself)" for match, _ in kept]
+        more = f", and more: {len(matches)} in all" if len(matches) > MANY else ""
         raise UsageError(
-            f"{source}: several sets of weights fit ({', '.join(names)}): say which, as <file>#{fitting[-1].name}"
+            f"{source}: several sets of weights fit ({', '.join(names)}{more}): say which, as <file>#{kept[-1][0].name}"
         )
-    (chosen,) = fitting
-    return Fitted(chosen.name, chosen.tensors, _inside(file, chosen, state))
+    return kept[0]
+
+
+def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> None:
+    """Raise UsageError if tensors hold no numbers that can be copied, or describe far more than the file stores."""
+    for key, value in tensors.items():
+        problem = unusable(value)
+        if problem:
+            raise UsageError(
+                f"{source}: '{join(name, key)}' {problem}: save a plain tensor for each key, with "
+                "{k: v.dequantize().to_dense().contiguous() for k, v in net.state_dict().items()}"
+            )
+    if repeats_storage(tensors.values()):
+        where = f"'{name}'" if name else "the state dict"
+        raise UsageError(f"{source}: the tensors of {where} share their memory and describe far more than is stored")
+
+
+def _head_beside(match: _Match, head: str, features: Sequence[int], source: str) -> dict[str, Tensor]:
+    """Return the classifier beside a network of features, with the network's own keys. Empty if there is not one.
+
+    It is a linear layer of these features that has a classifier's name, or that follows the network in a Sequential.
+    """
+    layers: list[dict[str, Tensor]] = []
+    for key, weight in match.keys.items():
+        layer, _, name = key.rpartition(".")
+        if name != "weight" or weight.ndim != 2 or weight.shape[1:] != features or not _is_classifier(layer, match):
+            continue
+        tensors = {f"{head}.weight": weight}
+        if f"{layer}.bias" in match.keys:
+            tensors[f"{head}.bias"] = match.keys[f"{layer}.bias"]
+        _refuse_unusable(tensors, layer, source)
+        if not any(_are_equal(tensors, earlier) for earlier in layers):
+            layers.append(tensors)
+    return layers[0] if len(layers) == 1 else {}
+
+
+def _is_classifier(layer: str, match: _Match) -> bool:
+    """Return True if a layer outside the network has a classifier's name, or follows the network in a Sequential."""
+    outer, _, name = layer.rpartition(".")
+    if layer == match.prefix or layer.startswith(f"{match.prefix}.") or not match.prefix:
+        return False
+    before = f"{outer}." if outer else ""
+    if not match.prefix.startswith(before):
+        return False
+    place = match.prefix.removeprefix(before).split(".")[0]
+    return name in CLASSIFIERS or (place.isdecimal() and name == str(int(place) + 1))
+
+
+def _beside(match: _Match, inside: Inside | None, loaded: Mapping[str, Tensor]) -> str:
+    """Return a clause on the tensors of a state dict that are not loaded. Copies of loaded ones are left out."""
+    used = set(inside.keys) if inside is not None else set()
+    storages = {value.data_ptr() for value in loaded.values()}
+    before = f"{match.prefix}." if match.prefix else ""
+    counts: dict[str, int] = {}
+    for key, value in match.keys.items():
+        is_used = key.startswith(before) or bare(join(match.group.name, key)) in used
+        is_used = is_used or key.endswith("num_batches_tracked")
+        if not is_used and (unusable(value) or value.data_ptr() not in storages):
+            module = bare(key).split(".")[0] or key
+            counts[module] = counts.get(module, 0) + 1
+    listed = [f"{module} ({count})" for module, count in list(counts.items())[:5]]
+    more = ", ..." if len(counts) > 5 else ""
+    return f"tensors beside the network are not loaded: {', '.join(listed)}{more}" if listed else ""
 
 
 def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
     """Return the largest group of tensors in a file without the prefixes that wrappers put before all its keys."""
-    if not file.groups:
-        raise UsageError(f"{source}: holds no state dict{file.contents()}")
-    tensors = dict(max(file.groups, key=lambda group: len(group.tensors)).tensors)
+    tensors = dict(_largest(file, source).tensors)
     while {key.partition(".")[0] for key in tensors} & {*WRAPPERS, "model"} and len(_first_parts(tensors)) == 1:
         tensors = {key.partition(".")[2]: value for key, value in tensors.items()}
     return tensors
+
+
+def _largest(file: WeightsFile, source: str) -> TensorGroup:
+    """Return the group with most tensors. Raises UsageError if there is none, or if its values can't be loaded."""
+    if not file.groups:
+        raise UsageError(f"{source}: holds no state dict{file.contents()}")
+    largest = max(file.groups, key=lambda group: len(group.tensors))
+    _refuse_unusable(largest.tensors, largest.name, source)
+    return largest
 
 
 def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _candidates(group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Candidate]:
-    """Return a candidate for each prefix behind which the group has keys of the network."""
-    candidates = _by_prefix(group, group.tensors, state, needed)
-    if any(candidate.score[0] for candidate in candidates):
-        return candidates
-    bare = {_bare(key): value for key, value in group.tensors.items()}
-    if len(bare) < len(group.tensors) or bare.keys() == group.tensors.keys():
-        return candidates
-    return [*candidates, *_by_prefix(group, bare, state, needed)]
-
-
-def _bare(key: str) -> str:
-    """Return the key without the parts that PyTorch's wrappers add."""
-    return ".".join(part for part in key.split(".") if part not in WRAPPERS)
+def _matches(group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Match]:
+    """Return a match for each prefix behind which the group has keys of the network."""
+    matches = _by_prefix(group, group.tensors, state, needed)
+    if any(match.score[0] for match in matches):
+        return matches
+    unwrapped = {bare(key): value for key, value in group.tensors.items()}
+    if len(unwrapped) < len(group.tensors) or unwrapped.keys() == group.tensors.keys():
+        return matches
+    return [*matches, *_by_prefix(group, unwrapped, state, needed)]
 
 
 def _by_prefix(
     group: TensorGroup, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], needed: Iterable[str]
-) -> list[_Candidate]:
+) -> list[_Match]:
+    longest = max((key.count(".") + 1 for key in state), default=0)
     hits: dict[str, set[str]] = {}
     for key in tensors:
         parts = key.split(".")
-        for start in range(len(parts)):
+        for start in range(max(0, len(parts) - longest), len(parts)):
             rest = ".".join(parts[start:])
             if rest in state:
                 hits.setdefault(".".join(parts[:start]), set()).add(rest)
-    candidates = []
-    for prefix, keys in hits.items():
-        before = f"{prefix}." if prefix else ""
-        inner = {key.removeprefix(before): value for key, value in tensors.items() if key.startswith(before)}
-        candidates.append(_Candidate(group, prefix, inner, (keys.issuperset(needed), len(keys))))
-    return candidates
-
-
-def _is_below(name: str, part: str) -> bool:
-    return name == part or name.startswith(f"{part}.") or _bare(name) == part
-
-
-def _without_copies(candidates: Sequence[_Candidate]) -> list[_Candidate]:
-    """Return the candidates without those that repeat the values of an earlier one."""
-    kept: list[_Candidate] = []
-    for candidate in candidates:
-        if not any(_are_equal(candidate.tensors, earlier.tensors) for earlier in kept):
-            kept.append(candidate)
-    return kept
+    return [_Match(group, prefix, tensors, (keys.issuperset(needed), len(keys))) for prefix, keys in hits.items()]
 
 
 def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
@@ -160,63 +219,13 @@ def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> boo
     )
 
 
-def _ours(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Return the classifying network of our own checkpoint if it is among the candidates, else all of them."""
+def _ours(matches: list[_Match]) -> list[_Match]:
+    """Return the classifying network of our own checkpoint if it is among the matches, else all of them."""
     for path in OUR_NETWORKS:
-        chosen = [candidate for candidate in candidates if candidate.name == f"algorithm.{path}"]
+        chosen = [match for match in matches if match.name == f"algorithm.{path}"]
         if chosen:
             return chosen
-    return candidates
-
-
-def _inside(file: WeightsFile, chosen: _Candidate, state: Mapping[str, Tensor]) -> Inside | None:
-    """Return the normalisation that the file holds for the chosen network. None if there is none.
-
-    Searches the chosen container for tensors that are not the network's, and the containers around it directly. If
-    several match, the one nearest to the network counts.
-    """
-    prefix = _bare(chosen.name).split(".") if chosen.name else []
-    matches: dict[int, dict[str, Tensor]] = {}  # by the number of leading parts shared with the network's path
-    for group in file.groups:
-        if group is not chosen.group and not _is_below(chosen.group.name, group.name) and group.name:
-            continue
-        for key, value in group.tensors.items():
-            path = _bare(".".join(filter(None, (group.name, key)))).split(".")
-            is_networks = path[: len(prefix)] == prefix and ".".join(path[len(prefix) :]) in state
-            if not is_networks and value.numel() <= FEW and _names_normalisation(path):
-                matches.setdefault(_count_shared(path, prefix), {})[".".join(path)] = value
-    if not matches:
-        return None
-    return _mean_std(matches[max(matches)])
-
-
-def _names_normalisation(path: Sequence[str]) -> bool:
-    last = path[-1]
-    in_normaliser = any(NORMALISER.fullmatch(part) for part in path) and last != "num_batches_tracked"
-    return bool(MEAN.fullmatch(last) or STD.fullmatch(last) or in_normaliser)
-
-
-def _count_shared(path: Sequence[str], prefix: Sequence[str]) -> int:
-    """Return the number of leading parts that two paths share."""
-    number = 0
-    for part, expected in zip(path, prefix, strict=False):
-        if part != expected:
-            break
-        number += 1
-    return number
-
-
-def _mean_std(tensors: Mapping[str, Tensor]) -> Inside:
-    """Return the mean and the standard deviation among these tensors, or the reason why they are unusable."""
-    keys = tuple(tensors)
-    means = [value for key, value in tensors.items() if MEAN.fullmatch(key.rpartition(".")[2])]
-    stds = [value for key, value in tensors.items() if STD.fullmatch(key.rpartition(".")[2])]
-    if len(means) != 1 or len(stds) != 1 or len(tensors) != 2:
-        return Inside(keys, None, "are not one mean and one std")
-    mean, std = (tuple(value.double().flatten().tolist()) for value in (means[0], stds[0]))
-    if len(mean) != len(std) or not all(-2 <= number <= 2 for number in mean) or not all(0 < s <= 4 for s in std):
-        return Inside(keys, None, f"are not the mean and std of images in [0,1]: {mean}, {std}")
-    return Inside(keys, MeanStd(mean, std))
+    return matches
 
 
 def without_normalisation(fitted: Fitted, network_keys: Iterable[str]) -> dict[str, Tensor]:
@@ -228,5 +237,5 @@ def without_normalisation(fitted: Fitted, network_keys: Iterable[str]) -> dict[s
 
 
 def _ends(path: str, key: str) -> bool:
-    bare = _bare(key)
-    return path == bare or path.endswith(f".{bare}")
+    name = bare(key)
+    return path == name or path.endswith(f".{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import renaming
 from biasbed.networks.backbones import (
+    USUAL_OUTPUTS,
     USUAL_SIZE,
     Architecture,
     Form,
@@ -21,11 +23,14 @@ from biasbed.networks.backbones import (
     tag_mean_std,
     timm_tags,
 )
-from biasbed.networks.fitting import MeanStd, without_normalisation
+from biasbed.networks.file_normalisation import MeanStd
+from biasbed.networks.fitting import without_normalisation
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import fit_file, load_weights
 from biasbed.settings import nearest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,19 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
     if not keys:
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
-        raise UsageError(f"weights={path}: holds no classifier of {name}{expected}")
-    outputs = len(tensors[keys[0]])
+        raise UsageError(
+            f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
+            f"biasbed train --backbone {name} --init {path}"
+        )
+    shape = tensors[keys[0]].shape
+    if not shape or not shape[0]:
+        raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
+    is_classifier = shape[1:] == plan.state_dict()[keys[0]].shape[1:]
+    outputs = shape[0] if is_classifier else USUAL_OUTPUTS  # another shape is refused in loading
     backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
+    if fitted.beside:
+        log.warning("weights=%s: %s", path, fitted.beside)
     how = choose(
         *(architecture, (usual[0], usual[1])),
         from_file=True,
@@ -133,7 +147,10 @@ def _from_timm(architecture: Architecture) -> _Loaded:
     backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
     outputs = backbone.num_classes
     if not outputs:
-        raise UsageError(f"timm:{architecture.tagged} can't be tested as it is: it has no classifier")
+        raise UsageError(
+            f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
+            f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag}"
+        )
     subset = infer_imagenet_subset(backbone)
     return _Loaded(backbone, outputs, _wordnet_ids(subset, outputs) if subset else None, settings)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from biasbed.networks.backbones import Architecture, resolve
-from biasbed.networks.fitting import Fitted, Inside
+from biasbed.networks.file_normalisation import Inside
+from biasbed.networks.fitting import Fitted
 from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
 from biasbed.system import files
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
-from biasbed.networks.fitting import Inside, MeanStd
+from biasbed.networks.file_normalisation import Inside, MeanStd
 
 Kind = Literal["given", "scale", "checkpoint", "tag", "architecture"]
 

@@ -11,7 +11,7 @@ import struct
 import warnings
 import zipfile
 from _compat_pickle import IMPORT_MAPPING
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple
 
@@ -21,8 +21,10 @@ from torch import Tensor
 from biasbed.errors import UsageError, first_line, shown
 
 LARGEST_HEADER = 100 * 2**20  # bytes of a safetensors header, the library's own limit
-DEEPEST = 8  # nested containers that are searched
+DEEPEST = 32  # nested containers that are searched
+MOST = 100_000  # containers that are searched; optimizers hold one per parameter
 FEW = 64  # longest list of numbers that may be a mean or a standard deviation
+SHARING = 4  # times that tensors may repeat the stored bytes; shared layers and averages repeat them once or twice
 ADVICE = "save net.state_dict() instead, with torch.save(net.state_dict(), 'weights.pth')"
 
 
@@ -47,6 +49,15 @@ class TensorGroup(NamedTuple):
 
     name: str  # dotted path of the container; empty for the file itself
     tensors: Mapping[str, Tensor]
+    aliases: tuple[str, ...] = ()  # other paths of the same container
+
+
+class Numbers(NamedTuple):
+    """Number or list of numbers in a file, or an object that may hold some and is not loaded."""
+
+    container: str  # dotted path; empty for the file itself
+    key: str
+    values: tuple[float, ...] | None  # None if they can't be read
 
 
 class WeightsFile(NamedTuple):
@@ -56,6 +67,7 @@ class WeightsFile(NamedTuple):
     foreign: tuple[str, ...]  # classes and functions that the file names and that were not loaded
     modules: tuple[str, ...]  # classes of whole modules in the file
     is_ours: bool  # a checkpoint of biasbed
+    numbers: tuple[Numbers, ...] = ()
 
     def contents(self) -> str:
         """Return a clause on objects in the file that are not loaded. Empty if there are none."""
@@ -85,9 +97,10 @@ def read(path: Path, option: str) -> WeightsFile:
         reason = "it is no file of torch.save" if advises_to_run else first_line(error)
         file = WeightsFile((), foreign, (), is_ours=False)
         raise UsageError(f"{option}={path}: not a weights file ({reason}){file.contents()}") from None
-    groups, modules = _search(content)
     is_ours = isinstance(content, Mapping) and isinstance(content.get("algorithm"), Mapping)
-    return WeightsFile(tuple(groups), foreign, tuple(modules), is_ours)
+    search = _Search(f"{option}={path}")
+    search.run(content)
+    return WeightsFile(search.groups(), foreign, tuple(search.modules), is_ours, tuple(search.numbers))
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -104,8 +117,11 @@ def _refuse_damaged(path: Path) -> None:
     """Raise ValueError if a part of a file in torch's format, a zip archive, has another checksum."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            parts = archive.infolist()
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
                 return  # not torch's, which will say so; unpacking might never end
+            if sum(part.file_size for part in parts) > path.stat().st_size:
+                raise ValueError("its parts overlap")
             damaged = archive.testzip()
         if damaged is not None:
             raise ValueError(f"checksum of {damaged}")
@@ -166,35 +182,119 @@ def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
             strings = [strings[1], argument]
 
 
-def _search(content: Any) -> tuple[list[TensorGroup], list[str]]:
-    """Return every group of tensors in the content, outermost first, and the classes of whole modules."""
-    groups: list[TensorGroup] = []
-    modules: dict[str, None] = {}
-    level: list[tuple[str, Any]] = [("", content)]
-    for _ in range(DEEPEST):
-        below: list[tuple[str, Any]] = []
-        for name, value in level:
-            if isinstance(value, StandIn):
-                if isinstance(value.state, Mapping) and "_modules" in value.state:
-                    modules[value.kind] = None
+class _Search:
+    """Breadth-first search for tensors and numbers, which visits each container once.
+
+    A small file can refer to one container any number of times, or to a container from within itself.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.modules: dict[str, None] = {}  # classes of whole modules
+        self.numbers: list[Numbers] = []
+        self._tensors: dict[int, TensorGroup] = {}  # by the container's id
+        self._aliases: dict[int, list[str]] = {}
+        self._visited: set[int] = set()
+
+    def run(self, content: Any) -> None:
+        """Visit every container of the content. Raises UsageError if it has more than MOST."""
+        level: list[tuple[str, Any]] = [("", content)]
+        for _ in range(DEEPEST):
+            below: list[tuple[str, Any]] = []
+            for name, value in level:
+                if id(value) in self._visited:
+                    self._aliases.setdefault(id(value), []).append(name)
+                    continue
+                self._visited.add(id(value))
+                if len(self._visited) > MOST:
+                    raise UsageError(f"{self.source}: holds more than {MOST} containers: {ADVICE}")
+                below += self._visit(name, value)
+            level = below
+
+    def groups(self) -> tuple[TensorGroup, ...]:
+        """Return the groups of tensors, outermost first."""
+        return tuple(
+            group._replace(aliases=tuple(self._aliases.get(container, ())))
+            for container, group in self._tensors.items()
+        )
+
+    def _visit(self, name: str, value: Any) -> list[tuple[str, Any]]:
+        """Keep the tensors and numbers of a container, and return the containers in it."""
+        state = value.state if isinstance(value, StandIn) else None
+        if isinstance(state, Mapping) and "_modules" in state:
+            self.modules[value.kind] = None
+            return []
+        inner: list[tuple[str, Any]] = []
+        tensors: dict[str, Tensor] = {}
+        for word, item in _items(value):
+            key = _key(word)
+            if isinstance(item, Tensor):
+                tensors[key] = item.detach()
                 continue
-            items = dict(enumerate(value)) if isinstance(value, list | tuple) else value
-            if not isinstance(items, Mapping):
-                continue
-            candidates = {str(key): _as_tensor(str(key), item) for key, item in items.items()}
-            tensors = {key: tensor for key, tensor in candidates.items() if tensor is not None}
-            if tensors:
-                groups.append(TensorGroup(name, tensors))
-            below += [(f"{name}.{key}" if name else str(key), item) for key, item in items.items()]
-        level = below
-    return groups, list(modules)
+            numbers = _as_numbers(item)
+            if isinstance(word, str) and (numbers is not None or isinstance(item, StandIn)):
+                self.numbers.append(Numbers(name, key, numbers))
+            if numbers is None and isinstance(item, Mapping | list | tuple | StandIn):
+                inner.append((join(name, key), item))
+        if tensors:
+            self._tensors[id(value)] = TensorGroup(name, tensors)
+        return inner
 
 
-def _as_tensor(key: str, value: Any) -> Tensor | None:
-    """Return a tensor that can be copied into a network, or a list of numbers that may be a mean or a std, or None."""
-    if isinstance(value, Tensor):
-        return value.detach() if value.layout == torch.strided and not value.is_meta else None
-    is_list = isinstance(value, list | tuple) and 0 < len(value) <= FEW and key.lower() in ("mean", "std")
-    if is_list and all(isinstance(number, float | int) for number in value):
-        return torch.tensor(value, dtype=torch.float64)
-    return None
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and items of a mapping, a list or the state of an object that is not loaded."""
+    content = value.state if isinstance(value, StandIn) else value
+    if isinstance(content, Mapping):
+        yield from content.items()
+    elif isinstance(content, list | tuple):
+        yield from enumerate(content)
+
+
+def _key(word: Any) -> str:
+    """Return a key as a part of a path. Keys other than words and numbers are replaced by their type."""
+    if isinstance(word, str):
+        return word
+    is_index = isinstance(word, int) and abs(word) < 10**18  # longer ones may have more digits than Python converts
+    return str(word) if is_index else type(word).__name__
+
+
+def join(*parts: str) -> str:
+    """Return a dotted path of the parts that are not empty."""
+    return ".".join(filter(None, parts))
+
+
+def _as_numbers(value: Any) -> tuple[float, ...] | None:
+    """Return a number, or a list of at most FEW numbers. None for anything else."""
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not 0 < len(numbers) <= FEW:
+        return None
+    for number in numbers:
+        if not isinstance(number, float | int) or isinstance(number, bool) or abs(number) > 1e300:
+            return None
+    return tuple(float(number) for number in numbers)
+
+
+def unusable(tensor: Tensor) -> str:
+    """Return why a tensor's values can't be copied into a network. Empty if they can."""
+    if tensor.is_meta:
+        return "is on the meta device, without values"
+    if tensor.is_quantized:
+        return "is quantized"
+    if tensor.layout != torch.strided or tensor.is_nested:
+        return "is sparse or nested"
+    if tensor.is_complex():
+        return "is complex"
+    stored = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if tensor.numel() > max(stored, FEW):
+        return f"is expanded: {stored} stored numbers for {tensor.numel()}"
+    return ""
+
+
+def repeats_storage(tensors: Iterable[Tensor]) -> bool:
+    """Return True if usable tensors together describe many times the bytes that are stored for them."""
+    described, storages = 0, {}
+    for tensor in tensors:
+        described += tensor.numel() * tensor.element_size()
+        storage = tensor.untyped_storage()
+        storages[storage.data_ptr()] = storage.nbytes()
+    return described > SHARING * sum(storages.values()) + 2**20

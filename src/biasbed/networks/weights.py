@@ -109,9 +109,9 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     part: dotted path of the container to take; empty if there is one. Raises UsageError if the file holds no weights.
     """
     backbone = skeleton(architecture)
-    return fit(
-        weight_files.read(path, option), backbone.state_dict(), optional_keys(backbone), part, f"{option}={path}"
-    )
+    state, head = backbone.state_dict(), heads.find(backbone) or ""
+    file = weight_files.read(path, option)
+    return fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
 
 
 def optional_keys(backbone: nn.Module) -> set[str]:
@@ -145,11 +145,15 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
         "missing": state.keys() - loaded.keys(),
         "unknown": loaded.keys() - state.keys(),
         "of another shape": {key for key in state.keys() & loaded.keys() if state[key].shape != loaded[key].shape},
+        "of integers (quantized?)": {key for key, value in loaded.items() if _is_integer_for(state.get(key), value)},
     }
     clauses = [f"{_some(keys)} {problem}" for problem, keys in problems.items() if keys]
     if clauses:
         raise UsageError(f"{source}: not the weights of {name}: {'; '.join(clauses)}{_gates_hint(loaded, gates, name)}")
-    renaming.load(backbone, loaded)
+    try:
+        renaming.load(backbone, loaded)
+    except RuntimeError as error:  # of a type that torch can't convert
+        raise UsageError(f"{source}: not the weights of {name}: {first_line(error)}") from None
     if fresh_gates:
         log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
     if fresh:
@@ -212,3 +216,8 @@ def _some(keys: Iterable[str]) -> str:
     names = sorted(keys)
     more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
     return ", ".join(f"'{name}'" for name in names[:3]) + more
+
+
+def _is_integer_for(parameter: Tensor | None, value: Tensor) -> bool:
+    """Return True if integers are given for a parameter of real numbers."""
+    return parameter is not None and parameter.is_floating_point() and not value.is_floating_point()
