@@ -71,12 +71,13 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
-    from biasbed.analysis.report import data_files, figures, html, references, report_tables
+    from biasbed.analysis.report import data_files, figures, html, references, report_tables, tikz
 
     files = data_files.write(analysis, folder)
     files |= report_tables.write_latex(analysis, folder)
     files |= references.write(analysis, folder)
     files |= figures.write(analysis, folder)
+    files |= tikz.write(analysis, folder)
     files |= sample_images.files(folder)
     files |= html.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")

@@ -120,9 +120,17 @@ def holm(p: Array) -> Array:
 
     NaN is the p of a test that does not exist: it stays NaN, and the family is smaller.
     """
-    order = np.argsort(p, axis=-1)  # NaN last
     number = p.shape[-1] - np.isnan(p).sum(axis=-1, keepdims=True)
-    stepped = np.take_along_axis(p, order, axis=-1) * (number - np.arange(p.shape[-1]))
+    return step_down(p, number - np.arange(p.shape[-1]))
+
+
+def step_down(p: Array, factors: Array) -> Array:
+    """Return p-values times the factors of their ranks along the last axis, smallest p first; at most 1 and monotonic.
+
+    NaN stays NaN and counts as the largest.
+    """
+    order = np.argsort(p, axis=-1)  # NaN last
+    stepped = np.take_along_axis(p, order, axis=-1) * factors
     result: Array = np.empty_like(p)
     np.put_along_axis(result, order, np.minimum(1.0, np.maximum.accumulate(stepped, axis=-1)), axis=-1)
     return result

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis.statistics import bayesian, bootstrap, pairs, per_set, planner, power, simulation, stability
+from biasbed.analysis.statistics import (
+    bayesian,
+    bootstrap,
+    further,
+    pairs,
+    per_set,
+    planner,
+    power,
+    simulation,
+    stability,
+)
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, difference, orient
 
@@ -65,6 +75,7 @@ class PairwiseResults:
     pool: pd.DataFrame
     limits: tuple[Limits, ...]  # one for each setting with tests
     plan: pd.DataFrame | None  # for all sets, if requested
+    further: Mapping[str, pd.DataFrame]  # name of its file -> frame, if requested (`further.compute`)
 
 
 def gather(
@@ -97,6 +108,7 @@ def gather(
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
     sets, set_pairs = per_set.per_set(frames, options.alpha, family)
     flips = [(part.name, *part.flips()) for part in parts]
+    seeds = further.seeds_of(runs[0])
     return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
@@ -110,6 +122,7 @@ def gather(
         pool=_stack([p for p in parts if len(p.scores.columns) > 2], _Setting.pool, stability.POOL_COLUMNS),
         limits=tuple(part.limits() for part in parts),
         plan=parts[0].plan() if parts and options.plan and parts[0].in_points else None,
+        further=_stack_further([(part.name, part.further(seeds)) for part in parts]),
     )
 
 
@@ -168,6 +181,18 @@ class _Setting:
 
     def bayesian(self) -> pd.DataFrame:
         return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
+
+    def further(self, seeds: further.Seeds) -> dict[str, pd.DataFrame]:
+        directions = {name in self.design.lower_blocks for name in self.comparison.sets}
+        inputs = further.FurtherInputs(
+            comparison=self.comparison,
+            scores=self.scores,
+            runs=further.by_seed(self.runs, seeds),
+            control=self.control,
+            is_lower_better=directions.pop() if len(directions) == 1 else None,
+            in_points=self.in_points,
+        )
+        return further.compute(inputs, self.options)
 
     def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         alpha = self.options.alpha
@@ -262,6 +287,16 @@ def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) 
     if not filled:
         return named[0] if named else pd.DataFrame(columns=["setting", *columns])
     return pd.concat(filled, ignore_index=True)
+
+
+def _stack_further(parts: Sequence[tuple[str, Mapping[str, pd.DataFrame]]]) -> dict[str, pd.DataFrame]:
+    """Concatenate the further frames of all settings by name; those without rows are left out."""
+    by_name: dict[str, list[tuple[str, pd.DataFrame]]] = {}
+    for setting, frames in parts:
+        for name, frame in frames.items():
+            if len(frame):
+                by_name.setdefault(name, []).append((setting, frame))
+    return {name: _concat(frames, list(frames[0][1])) for name, frames in by_name.items()}
 
 
 def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:

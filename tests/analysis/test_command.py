@@ -18,6 +18,7 @@ from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures, summary
+from biasbed.analysis.report.figures import further as further_figures
 from biasbed.analysis.result import Analysis
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
@@ -369,3 +370,34 @@ def test_files_of_oracle_numbers_say_so(recorder: Recorder) -> None:
             files = sorted(outcome.output_dir.glob("*.csv"))
             assert len(files) > 5
             assert all("oracle" in pd.read_csv(path).columns for path in files)
+
+
+# --- on request -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_further_tests_are_files_and_change_no_verdict(recorder: Recorder, full: tuple[Outcome, Recorder]) -> None:
+    fill(recorder, THREE)
+    with pytest.MonkeyPatch.context() as patch:
+        # Of the figures, which take seconds, these alone.
+        patch.setattr(figures, "_all", lambda analysis: further_figures.drawn(analysis, analysis.comparisons[0]))
+        outcome = recorder.analyze(drawn=True, further="all", correction="shaffer", correlation="0.1")
+    written = names(outcome.output_dir)
+    tables = {"corrections", "omnibus", "cliques", "aggregates", "profiles", "comparison_matrix", "correlated_t"}
+    drawn = {"critical_difference_wilcoxon", "profiles", "comparison_matrix"}
+    assert written >= {f"{name}.csv" for name in tables} | {f"figures/{name}.png" for name in drawn}
+    assert not {f"{name}.csv" for name in tables} & names(full[0].output_dir)
+    frames = {name: pd.read_csv(outcome.output_dir / f"{name}.csv") for name in tables}
+    assert all((frame["setting"] == "all").all() for frame in frames.values())
+    # Two runs of each row are paired by seed: the second differs by a point up or down, alike in all rows.
+    row = frames["correlated_t"].set_index(["dataset", "a", "b"]).loc[("edge", "erm", "infodrop")]
+    assert (row["num_runs"], row["correlation"], row["mean_difference"]) == (2, 0.1, pytest.approx(-8))
+    assert set(frames["cliques"]["correction"]) == {"shaffer"}
+    friedman = json.loads((outcome.output_dir / "friedman.json").read_text())
+    omnibus = frames["omnibus"].set_index("test")
+    assert omnibus.loc["iman_davenport", "p"] == pytest.approx(friedman["p"])
+    for name in ("critical_difference", "critical_difference_wilcoxon"):
+        picture = (outcome.output_dir / f"figures/{name}.tex").read_text()
+        assert picture.count(r"\begin{tikzpicture}") == picture.count(r"\end{tikzpicture}") == 1
+        for rank in outcome.analysis.comparisons[0].mean_ranks.values():
+            assert f"({rank:.4f}, 0) |- " in picture

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures import effective, effects, ranks, scores, style
+from biasbed.analysis.report.figures import effective, effects, further, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -81,3 +81,4 @@ def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str
     if pairs:
         figure = effects.forest(analysis, comparison, pairs)
         yield f"effects{comparison.suffix}", figure, f"mean difference of every pair with its interval, {where}"
+    yield from further.drawn(analysis, comparison)

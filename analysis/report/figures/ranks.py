@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
@@ -15,18 +16,20 @@ from matplotlib.patches import Patch
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet, look, text_on
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics.cliques import groups_of
 from biasbed.analysis.statistics.friedman import RankTests
 
 # --- critical difference ----------------------------------------------------------------------------------------------
 
 
-def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
+def critical_difference(analysis: Analysis, comparison: RankTests, cliques: pd.DataFrame | None = None) -> Sheet:
     """Draw average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
 
-    Bars are drawn under a significant omnibus test only.
+    Bars are drawn under a significant omnibus test only. cliques: draw these (`cliques.clique_table`) and not Nemenyi's
+    groups. A bar that skips an algorithm has a dot at each member.
     """
     ranks = comparison.mean_ranks
-    groups = comparison.groups() if comparison.significant else []
+    groups = groups_in_figure(comparison, cliques)
     k = len(ranks)
     depth = 0.55 + 0.22 * len(groups) + 0.36 * ((k + 1) // 2)
     figure = Sheet(figsize=(6.8, 1.0 + 0.62 * depth), layout="constrained")
@@ -35,21 +38,43 @@ def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
     axes.set_xlim(1, k)  # names stand outside, and the layout makes room for them at any width
     axes.set_ylim(depth + 0.1, -1.0)
     _rank_axis(axes, k)
-    _ruler(axes, comparison)
+    if cliques is None:
+        _ruler(axes, comparison)
     for level, group in enumerate(groups):
         y = 0.26 + 0.22 * level
         reach = 0.012 * (k - 1)
         ends = [ranks[group[0]] - reach, ranks[group[-1]] + reach]
         axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
+        if skips_some(group, list(ranks)):
+            axes.plot([ranks[name] for name in group], [y] * len(group), "o", ms=6, color="#3a3a3a", zorder=2)
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
-    verdict = ""
-    if not comparison.significant:
-        verdict = "; omnibus test not significant: no pair is told apart"
-    text = f"{comparison.size}{verdict}"
+    text = note_of_groups(comparison, cliques)
     axes.text((1 + k) / 2, depth, text, ha="center", va="top", color=GREY, fontsize=8)
     for line in axes.lines:
         line.set_clip_on(False)
     return figure
+
+
+def groups_in_figure(comparison: RankTests, cliques: pd.DataFrame | None) -> list[tuple[str, ...]]:
+    """Return the groups that get a bar; none without a significant omnibus test."""
+    if not comparison.significant:
+        return []
+    return comparison.groups() if cliques is None else groups_of(cliques)
+
+
+def skips_some(group: Sequence[str], order: list[str]) -> bool:
+    """Return True if another algorithm's rank lies between those of the group."""
+    return order.index(group[-1]) - order.index(group[0]) >= len(group)
+
+
+def note_of_groups(comparison: RankTests, cliques: pd.DataFrame | None) -> str:
+    """Return the line below the figure: number of sets, test of the bars, and whether there could be any."""
+    parts = [comparison.size]
+    if cliques is not None:
+        parts.append(f"bars: Wilcoxon, {wording.CORRECTIONS[str(cliques['correction'].iloc[0])]}")
+    if not comparison.significant:
+        parts.append("omnibus test not significant: no pair is told apart")
+    return "; ".join(parts)
 
 
 def _rank_axis(axes: Axes, k: int) -> None:
@@ -124,7 +149,7 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
         )
         axes.text(j + 0.5, i + 0.5, _p_text(p, comparison.alpha), **look_of_text)
     shown = [*map(analysis.label, names)]
-    _map_axes(axes, [i + 0.5 for i in range(k)], shown, shown)
+    label_map(axes, [i + 0.5 for i in range(k)], shown, shown)
     axes.set_aspect("equal")
     lines = ["above the diagonal: Nemenyi; below: Wilcoxon with Holm", f"bold: below {comparison.alpha:g}"]
     if not comparison.significant:
@@ -151,7 +176,7 @@ def _p_table(
     return table
 
 
-def _map_axes(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows: Sequence[str]) -> None:
+def label_map(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows: Sequence[str]) -> None:
     """Write the columns' names above a map and the rows' at its left, the first row at the top."""
     axes.set_xticks(list(centres), list(columns), rotation=45, ha="left", rotation_mode="anchor")
     axes.set_yticks([i + 0.5 for i in range(len(rows))], list(rows))
@@ -196,6 +221,6 @@ def rank_map(analysis: Analysis, comparison: RankTests) -> Sheet:
         look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
         axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
     centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
-    _map_axes(axes, centres, ["average", *map(analysis.label, sets)], [*map(analysis.label, names)])
+    label_map(axes, centres, ["average", *map(analysis.label, sets)], [*map(analysis.label, names)])
     axes.set_xlabel(f"rank on each {comparison.noun}, 1 is best", fontsize=8, color=GREY)
     return figure
