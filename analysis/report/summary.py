@@ -31,14 +31,14 @@ WIDTH = 100
 def render(analysis: Analysis) -> str:
     """Render the summary; what must be known before the numbers stands before them."""
     links, part = Links(analysis), analysis.collection.part
-    rule = [say("summary_rule", rule=wording.rule_sentence(analysis))]
+    rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
     parts = [
         say("summary", title=analysis.title),
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
-        wrap(rule, indent=0),
+        *([wrap(rule, indent=0)] if rule else []),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):
