@@ -110,7 +110,7 @@ def _make_runs(
         rows.setdefault((method, seed), []).append((metrics[dataset], 0, score * scales[dataset].factor))
     runs, histories = [], {}
     for (method, seed), values in rows.items():
-        run_id = f"{method}, seed {seed}" if seed else method
+        run_id = f"{method}#{seed or 1}"  # no name of a method or data set
         run = Run(
             id=run_id,
             name=run_id,
