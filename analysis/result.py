@@ -254,7 +254,8 @@ class Analysis:
         c = self.collection
         if c.is_table:
             count = f"{len(self.runs)} score{'s' * (len(self.runs) != 1)}"
-            return f"{count} of {len(c.algorithms)} algorithms on {len(self.sets)} sets"
+            algorithms = f"{len(c.algorithms)} algorithm{'s' * (len(c.algorithms) != 1)}"
+            return f"{count} of {algorithms} on {len(self.sets)} set{'s' * (len(self.sets) != 1)}"
         counts = [f"{len(c.unpublished)} {c.scope.kind}"] if c.unpublished else []
         means = sum(bool(run.summary) for run in c.runs)
         published = len(c.runs) - len(c.unpublished) - means
@@ -369,10 +370,10 @@ def _of_decisions(
 ) -> dict[str, Any]:
     """Return the fields of `Analysis` that need files of decisions."""
     collection = inputs.collection
-    with_decisions = () if inputs.decisions.is_empty else sets
+    compared = (() if inputs.decisions.is_empty else sets, selected.values, options)
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
-        "over_images": single_runs.compare_single_runs(inputs.decisions, collection, with_decisions, selected.values, options),
+        "over_images": single_runs.compare_single_runs(inputs.decisions, collection, *compared),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
     }
 

@@ -87,7 +87,9 @@ def count_by_category(
             number, totals = 0, pd.DataFrame(columns=["shape", "texture"], dtype="int64")
             for run in runs[name]:
                 progress.tick()
-                counts = pd.DataFrame.from_dict(_counts(decisions, run, dataset, steps), "index", columns=totals.columns)
+                counts = pd.DataFrame.from_dict(
+                    _counts(decisions, run, dataset, steps), "index", columns=totals.columns
+                )
                 number, totals = number + bool(len(counts)), totals.add(counts, fill_value=0)
             for category, shape, texture in totals.sort_index().itertuples(name=None):
                 bias = 100 * measures.shape_bias(shape, texture)
@@ -105,9 +107,7 @@ def _choose_drawn(biases: pd.DataFrame) -> list[tuple[str, str]]:
     return drawn
 
 
-def _counts(
-    decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]
-) -> Cues:
+def _counts(decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]) -> Cues:
     """Return one run's decisions for shape and texture by category; empty if none are stored for the selected step."""
     if (run.id, dataset) not in steps:
         return {}

@@ -31,8 +31,8 @@ def facts(analysis: Analysis) -> Mapping[str, str]:
     scope = analysis.collection.scope
     versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
     if analysis.collection.is_table:
-        level = f"{analysis.alpha:g}"
-        return {"Scores": analysis.runs_sentence, "From": scope.study, "Significance level": level, "Versions": versions}
+        lines = {"Scores": analysis.runs_sentence, "From": scope.study}
+        return lines | {"Significance level": f"{analysis.alpha:g}", "Versions": versions}
     protocols = _protocols(analysis)
     lines = {
         "Runs": analysis.runs_sentence,

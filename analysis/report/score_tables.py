@@ -223,9 +223,10 @@ def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
     """Return the columns of runs, or without `step` of replicates, which have no steps of their own."""
+    head = "seed" if step or analysis.collection.is_table else wording.repeated(analysis)
     columns = [
         TableColumn("algorithm", _plain_name(links), printed="algorithm", align="l"),
-        TableColumn("seed" if step or analysis.collection.is_table else wording.repeated(analysis), prepared("name"), printed="seed", align="l"),
+        TableColumn(head, prepared("name"), printed="seed", align="l"),
     ]
     if step:
         columns += [TableColumn("run", prepared("run")), TableColumn(step, prepared("steps"))]

@@ -335,7 +335,9 @@ def terms(analysis: Analysis) -> Mapping[str, str]:
         "replicate": repeated(analysis) == "replicate",
         "not applicable": bool(analysis.not_applicable),
     }
-    of_runs = ("selection rule", "strict setting", "protocol")  # a table of scores has none of them
-    general = {name: text for name, text in group("terms").items() if not (analysis.collection.is_table and name in of_runs)}
+    general = group("terms")
+    if analysis.collection.is_table:
+        for name in ("selection rule", "strict setting", "protocol"):
+            del general[name]
     glossary = general | {"run": say("terms.run", error=error(analysis), divisor=error_by(analysis))}
     return glossary | {name: text for name, text in group("cell_terms").items() if shown[name]}

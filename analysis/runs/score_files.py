@@ -3,6 +3,8 @@
 A long table has a line per score, with columns for the method, the data set, perhaps the seed, and the score. A wide
 one has a column per data set (or per method) and a line per method (or per data set). What a column holds follows from
 its name, else from what is in it; every guess becomes a note.
+
+Answers: How is a table of scores that somebody brings read?
 """
 
 from __future__ import annotations
@@ -32,12 +34,13 @@ DATASETS = (
     *("dataset", "datasets", "data", "task", "tasks", "benchmark", "problem", "domain", "environment", "env"),
     *("testset", "evalset", "set", "datasetname", "taskname", "corpus", "column"),
 )
-SEEDS = ("seed", "seeds", "randomseed", "run", "trial", "fold", "repeat", "repetition", "replicate", "rep", "randomstate")
+SEEDS = ("seed", "seeds", "randomseed", "run", "trial", "fold", "repeat", "repetition", "replicate", "randomstate")
 SCORES = (
     *("score", "scores", "accuracy", "acc", "value", "metric", "result", "performance", "mean", "f1", "auc", "auroc"),
     *("error", "loss", "testaccuracy", "testacc", "top1", "bleu", "mse", "rmse", "exactmatch"),
 )
-MISSING = {"", "nan", "na", "n/a", "none", "null", "-", "--", "–", "—", "?", "missing"}
+MISSING = {"", "nan", "na", "n/a", "none", "null", "-", "--", "\u2013", "\u2014", "?", "missing"}
+NAMELESS = "line"  # what a column without a head is called
 DELIMITERS = (";", "\t", ",", "|")
 _POINT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.I | re.ASCII)
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?", re.I | re.ASCII)
@@ -117,7 +120,7 @@ def _checked(grid: Grid) -> Grid:
     for position, head in enumerate(grid.heads):
         if head or not all(_is_missing(cells[position]) for _, cells in grid.rows):
             kept.append(position)
-    heads = tuple(grid.heads[position] for position in kept)
+    heads = tuple(grid.heads[position] or NAMELESS for position in kept)
     twice = [head for head, number in collections.Counter(heads).items() if number > 1]
     if twice:
         raise UsageError(f"{grid.source}: has the column '{twice[0]}' twice")
@@ -139,8 +142,9 @@ def _is_missing(cell: Any) -> bool:
 
 def _is_number(cell: Any) -> bool:
     if isinstance(cell, str):
-        return bool(_POINT.fullmatch(cell.removesuffix("%").strip()) or _COMMA.fullmatch(cell.removesuffix("%").strip()))
-    return not isinstance(cell, bool) and isinstance(cell, int | float) or hasattr(cell, "__float__")
+        text = cell.removesuffix("%").strip()
+        return bool(_POINT.fullmatch(text) or _COMMA.fullmatch(text))
+    return hasattr(cell, "__float__") and not isinstance(cell, bool)
 
 
 @dataclass(frozen=True)
@@ -217,12 +221,14 @@ def _find_roles(grid: Grid, names: ColumnNames) -> Roles:
     for role, heads in (("method", METHODS), ("dataset", DATASETS), ("seed", SEEDS)):
         if role in by_role or getattr(names, role) == "none":
             continue
-        of_role = sorted((head for head in free if _letters(head) in heads), key=lambda head: heads.index(_letters(head)))
+        of_role = [head for head in free if _letters(head) in heads]
+        of_role.sort(key=lambda head: heads.index(_letters(head)))
         is_scored = grid.scored is not None and of_role and of_role[0] in grid.scored
         if of_role and not is_scored:
             by_role[role] = of_role[0]
             free.remove(of_role[0])
-    numeric = [head for head in free if _is_numeric(grid.column(head))]
+    numbering = [head for head in free[:1] if head == grid.heads[0] and _counts_lines(grid.column(head))]
+    numeric = [head for head in free if head not in numbering and _is_numeric(grid.column(head))]
     texts = [head for head in free if head not in numeric]
     if grid.scored is not None:
         numeric = [head for head in numeric if head in grid.scored]
@@ -242,6 +248,12 @@ def _is_numeric(cells: Sequence[Any]) -> bool:
     """Return True if most of the cells that hold something are numbers."""
     filled = [cell for cell in cells if not _is_missing(cell)]
     return bool(filled) and 2 * sum(map(_is_number, filled)) > len(filled)
+
+
+def _counts_lines(cells: Sequence[Any]) -> bool:
+    """Return True for a column that numbers the lines from 0 or 1 on: a spreadsheet's or a frame's index."""
+    numbers = [str(cell) for cell in cells]
+    return len(numbers) > 1 and any(numbers == [str(start + n) for n in range(len(numbers))] for start in (0, 1))
 
 
 def _with_score(grid: Grid, roles: Roles, names: ColumnNames) -> Roles:
@@ -311,21 +323,19 @@ def _read_long(grid: Grid, roles: Roles, numbers: Numbers, notes: Iterable[str])
     return _with_axes(make_scores(rows, grid.source, [said, *notes], head))
 
 
-def _read_wide(
-    grid: Grid, roles: Roles, numbers: Numbers, names: ColumnNames, notes: Sequence[str]
-) -> UserScores:
+def _read_wide(grid: Grid, roles: Roles, numbers: Numbers, names: ColumnNames, notes: Sequence[str]) -> UserScores:
     """Return the scores of a table with a column per data set, or per method."""
     if not roles.scores:
         raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
-    name_head = roles.method or roles.dataset
+    name_head = roles.method or roles.dataset  # a numbering of the lines is no name
     keys = grid.column(name_head) if name_head else [f"row {number + 1}" for number in range(len(grid.rows))]
     seeds = grid.column(roles.seed) if roles.seed else [""] * len(grid.rows)
-    is_named = roles.method and _letters(roles.method) in METHODS or names.method != "auto"
+    is_named = _letters(roles.method) in METHODS or names.method != "auto"
     axes = table_axes.find_axes(
         rows=[str(key) for key in keys],
         columns=roles.scores,
         scores=pd.DataFrame({head: numbers.values[head] for head in roles.scores}),
-        says="datasets" if roles.dataset else "methods" if is_named else "",
+        says=_axis_of_lines(roles, is_named),
         option=names.rows,
     )
     lines = []
@@ -338,6 +348,13 @@ def _read_wide(
     if ignored:
         said.append(f"left out, as it holds no scores: {listed(ignored)}")
     return make_scores(lines, grid.source, [*said, *notes], "score")
+
+
+def _axis_of_lines(roles: Roles, is_named: bool) -> str:
+    """Return what the lines of a wide table are by the head of their names; lines without names are data sets."""
+    if roles.dataset or not roles.method:
+        return "datasets"
+    return "methods" if is_named else ""
 
 
 def _with_axes(scores: UserScores) -> UserScores:

@@ -43,7 +43,7 @@ def find_axes(rows: Sequence[str], columns: Sequence[str], scores: pd.DataFrame,
     if option != "auto":
         return _said(option == "methods", f"rows={option}")
     if says:
-        axes = _said(says == "methods", "as the first column is called")
+        axes = _said(says == "methods", "as the first column says")
         if by_names is not None and by_names != axes.rows_are_methods:
             swapped = "datasets" if axes.rows_are_methods else "methods"
             return Axes(axes.rows_are_methods, f"{axes.note}; their names look swapped: rows={swapped} turns the table")
@@ -87,4 +87,7 @@ def suspect_swap(methods: Sequence[str], datasets: Sequence[str]) -> str:
     straight = _count(OF_METHODS, methods) + _count(OF_DATA, datasets)
     if swapped <= straight:
         return ""
-    return f"methods and data sets look swapped: {methods[0]} is read as a method, {datasets[0]} as a data set"
+    return (
+        f"methods and data sets look swapped: {methods[0]} is read as a method, {datasets[0]} as a data set "
+        "(method= and dataset= name the columns)"
+    )

@@ -49,7 +49,7 @@ def make_scores(rows: Iterable[ScoreRow], source: str, notes: Iterable[str], mea
     """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none."""
     seen: dict[tuple[str, str, str], str] = {}
     kept: list[tuple[str, str, str, float]] = []
-    empty: list[str] = []
+    empty: list[ScoreRow] = []
     for row in rows:
         key = row.method, row.dataset, row.seed
         if key in seen:
@@ -58,12 +58,15 @@ def make_scores(rows: Iterable[ScoreRow], source: str, notes: Iterable[str], mea
         if row.score == row.score:
             kept.append((*key, row.score))
         else:
-            empty.append(f"{row.method} on {row.dataset}" + f", seed {row.seed}" * bool(row.seed))
+            empty.append(row)
     if not kept:
         raise UsageError(f"{source}: there are no scores in it")
     lines = list(notes)
-    if empty:
-        lines.append(f"no score is there for {listed(empty, 5)}: taken as missing")
+    scored = {(method, dataset) for method, dataset, _, _ in kept}
+    seeds = [row for row in empty if (row.method, row.dataset) in scored]
+    lost = [f"{row.method} on {row.dataset} with seed {row.seed}" for row in seeds]
+    if lost:
+        lines.append(f"left out, as no score is there: {listed(lost, 5)}")
     table = pd.DataFrame(kept, columns=list(COLUMNS))
     lines += _lookalikes("methods", table["method"]) + _lookalikes("data sets", table["dataset"])
     return UserScores(source, table, tuple(lines), measure)
@@ -71,6 +74,7 @@ def make_scores(rows: Iterable[ScoreRow], source: str, notes: Iterable[str], mea
 
 def _twice(row: ScoreRow, first: str) -> str:
     """Return the message on a second score of one cell."""
+    first = first.rpartition(", ")[2]
     if row.seed:
         return f"{row.where}: {row.method} on {row.dataset} with seed {row.seed} is there already ({first}): keep one"
     return (

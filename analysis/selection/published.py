@@ -260,15 +260,20 @@ def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str
 
 
 def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool) -> list[str]:
-    """Return a note per set of columns, with the rows that lack a number on all of them. is_table: of a user's table."""
-    absence = "no score is there" if is_table else "no number was published"
+    """Return a note per set of columns, with the rows that lack a number on all of them.
+
+    is_table: the rows are those of a user's table.
+    """
+    absence, advice = "no number was published", ""
+    if is_table:
+        absence, advice = "no score is there", ": the tests use the sets that all methods have"
     columns: dict[str, list[str]] = {}
     for row, column in places:
         columns.setdefault(row, []).append(column)
     rows: dict[tuple[str, ...], list[str]] = {}
     for row, lost in columns.items():
         rows.setdefault(tuple(lost), []).append(row)
-    return [f"{absence} of {', '.join(same)} on {', '.join(lost)}" for lost, same in rows.items()]
+    return [f"{absence} of {', '.join(same)} on {', '.join(lost)}{advice}" for lost, same in rows.items()]
 
 
 def summaries(collection: Collection) -> tuple[str, ...]:

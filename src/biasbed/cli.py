@@ -202,7 +202,8 @@ def refuse_without_extra() -> None:
 
 def lacks_extra(names: str) -> str:
     """Return the message on packages that are not installed."""
-    return f'this needs {names}, which is not installed: pip install "biasbed[train]" (in a checkout ".[train]")'
+    advice = 'pip install "biasbed[train]" (in a checkout ".[train]")'
+    return f"this needs packages that are not installed ({names}): {advice}"
 
 
 WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method

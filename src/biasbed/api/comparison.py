@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import analysis as frames_of_analysis
 from biasbed.analysis.options import CompareOptions
-from biasbed.analysis.report import figures, findings, html, report_tables, summary
+from biasbed.analysis.report import figures, findings, further_findings, html, report_tables, summary
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.runs import item_files, score_files
 from biasbed.analysis.runs.score_files import ColumnNames
@@ -41,28 +41,23 @@ Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 def compare(scores: Scores, **options: Any) -> ScoreComparison:
     """Compare methods by their scores on data sets.
 
-    Parameters
-    ----------
-    scores
-        A DataFrame or a CSV file: a line per score with columns for method, data set, score and perhaps seed, or a
-        column per data set or per method. Or a folder of lm-evaluation-harness samples, several files of decisions on
-        single items, or an export of wandb or MLflow.
-    options
-        Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and `score` name
-        columns, `lower` the data sets on which lower is better, `control` a method to compare all others with.
+    Args:
+        scores: A DataFrame or a CSV file with a line per score, in columns for method, data set, score and perhaps
+            seed, or with a column per data set or per method. Or a folder of lm-evaluation-harness samples, several
+            files of decisions on single items, or an export of wandb or MLflow.
+        options: Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and
+            `score` name columns, `lower` the data sets on which lower is better, `control` a method to compare all
+            others with.
 
-    Returns
-    -------
-    The result: `verdict`, `friedman`, `nemenyi`, `pairs`, `power`, with `plot`, `to_latex` and `report`. `print` shows
-    the summary.
+    Returns:
+        The result: `verdict`, `friedman`, `nemenyi`, `pairs`, `power`, with `plot`, `to_latex` and `report`. `print`
+        shows the summary.
 
-    Raises
-    ------
-    UsageError
-        If the scores can't be read, or an option is wrong. Nothing is written.
+    Raises:
+        UsageError: If the scores can't be read, or an option is wrong. Nothing is written.
 
-    Examples
-    --------
+    Example:
+
     >>> import biasbed
     >>> import pandas as pd
     >>> table = pd.DataFrame({"method": ["a", "b"], "x": [71.0, 74.0], "y": [52.0, 53.0], "z": [60.0, 66.0]})
@@ -125,15 +120,20 @@ class ScoreComparison:
     def __repr__(self) -> str:
         """Return a line, as a notebook shows it."""
         size = f"{len(self.analysis.algorithms)} methods, {len(self.analysis.sets)} data sets"
-        return f"<ScoreComparison of {self.analysis.title}: {size}; {self.verdict}>"
+        return f"<ScoreComparison of {self.analysis.title}: {size}. {self.verdict}>"
 
     def __str__(self) -> str:
         return summary.render(self.analysis)
 
     @property
     def verdict(self) -> str:
-        """What the scores support, in a sentence or two."""
-        return findings.verdict(self.analysis)
+        """What the scores support, in a few sentences; on one data set by tests over seeds or single items."""
+        sentences = [findings.verdict(self.analysis)]
+        over_images = self.analysis.over_images
+        if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies:
+            sentences += findings.on_single_sets(self.analysis)
+        sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha))
+        return " ".join(filter(None, sentences))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -178,6 +178,11 @@ class ScoreComparison:
         tests = results.wilcoxon[results.wilcoxon["setting"] == self._tests.setting]
         columns = [*keys, "p", "p_holm", "smallest_p", "significant"]
         return effects.merge(tests[columns], on=keys, how="left").reset_index(drop=True)
+
+    @property
+    def single_sets(self) -> pd.DataFrame:
+        """Mann-Whitney test of every pair on each data set, over seeds; empty with one seed."""
+        return self.analysis.pairwise.set_pairs
 
     @property
     def items(self) -> pd.DataFrame:
