@@ -22,7 +22,7 @@ from biasbed.algorithms import REGISTRY as ALGORITHMS
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, collect, read_run
 from biasbed.analysis.runs.comparable import TESTED, columns_of, read_protocol
-from biasbed.analysis.runs.predictions import DecisionReader, StoredDecisions
+from biasbed.analysis.runs.predictions import DecisionReader, TrackedDecisions
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection import completeness, corruption_errors, published
@@ -94,7 +94,7 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, histories, options)
         collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
-    decisions, origin = StoredDecisions(store), places.public_uri(store.uri)
+    decisions, origin = TrackedDecisions(store), places.public_uri(store.uri)
     return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies), decisions, origin)
 
 

@@ -20,7 +20,7 @@ from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 
-Unit = Literal["auto", "fraction", "percent", "plain"]
+ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
 # Words in a score's name that mean that less of it is better.
 LOWER_WORDS = {
     *("error", "errors", "err", "loss", "mse", "rmse", "mae", "mape", "nll", "ece", "brier", "perplexity", "ppl"),
@@ -30,7 +30,7 @@ LOWER_WORDS = {
 
 @dataclass(frozen=True)
 class Scale:
-    """Unit of the scores on one data set, and the factor from a score in the table to the stored one."""
+    """ScoreUnit of the scores on one data set, and the factor from a score in the table to the stored one."""
 
     unit: str
     factor: float = 1.0
@@ -57,7 +57,7 @@ class UserDecisions:
 
 
 def gather_scores(
-    scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: Unit = "auto"
+    scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: ScoreUnit = "auto"
 ) -> AnalysisInputs:
     """Return the inputs: a run for each method and seed, a set for each data set.
 
@@ -169,7 +169,7 @@ def _says_lower(name: str) -> bool:
     return not LOWER_WORDS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
 
 
-def _find_scales(scores: UserScores, lower: frozenset[str], unit: Unit) -> tuple[dict[str, Scale], str]:
+def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> tuple[dict[str, Scale], str]:
     """Return the scale of each data set, and the note that says it.
 
     Without a word of the user, scores of which more is better are fractions if all lie within 0 and 1, and percentages
@@ -184,11 +184,11 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: Unit) -> tuple
         kind = "plain"
         if len(higher) and higher.min() >= 0 and higher.max() <= 100:
             kind = "fraction" if higher.max() <= 1 else "percent"
-        words = {
+        notes = {
             "fraction": "scores between 0 and 1 are taken for fractions and shown in percent (unit=plain leaves them)",
             "percent": "scores are taken for percentages (unit=plain if they are none)",
         }
-        note = words.get(kind, "")
+        note = notes.get(kind, "")
     plain = Scale(scores.measure if scores.measure != "score" else "score units")
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
     scales = {}

@@ -37,19 +37,19 @@ OBSERVERS = ("subj", "observer", *METHODS)
 TRUE, FALSE = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
 DEFAULT_SET = "items"  # data set of decisions that name none
 
-Cell = tuple[str, str, str]  # method, data set, seed
+ItemCell = tuple[str, str, str]  # method, data set, seed
 
 
 @dataclass
 class ItemScores:
     """Scores of single items by their names, and what was noted while they were read."""
 
-    values: dict[Cell, dict[str, float]] = field(default_factory=dict)
-    answers: dict[Cell, ImageAnswers] = field(default_factory=dict)  # of files that have them ready
+    values: dict[ItemCell, dict[str, float]] = field(default_factory=dict)
+    answers: dict[ItemCell, ImageAnswers] = field(default_factory=dict)  # of files that have them ready
     measures: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, cell: Cell, item: str, value: float, where: str) -> None:
+    def add(self, cell: ItemCell, item: str, value: float, where: str) -> None:
         """Add an item's score. Raises UsageError if the item is there already."""
         of_cell = self.values.setdefault(cell, {})
         if item in of_cell:

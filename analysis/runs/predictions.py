@@ -39,7 +39,7 @@ class DecisionReader(Protocol):
         """Count decisions on cue conflicts."""
 
 
-class StoredDecisions:
+class TrackedDecisions:
     """Decisions that runs keep as artifacts."""
 
     def __init__(self, store: RunStore) -> None:

@@ -10,6 +10,7 @@ Answers: How is a table of scores that somebody brings read?
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?", re.I | re.ASCII)
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What the user says about a table; `auto` leaves it to be found out."""
+    """Names of columns as the user gives them; `auto` leaves them to be found out."""
 
     method: str = "auto"
     dataset: str = "auto"
@@ -148,16 +149,17 @@ def _is_number(cell: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ScoreColumns:
     """Columns of scores as numbers, NaN for missing ones."""
 
     values: Mapping[str, Sequence[float]]
     notes: tuple[str, ...]
 
 
-def _parse_columns(grid: Grid, roles: Roles) -> Numbers:
+def _parse_columns(grid: Grid, roles: Roles) -> ScoreColumns:
     """Read the columns of scores. Raises UsageError for text in one of them."""
-    texts = [cell for head in roles.scores for cell in grid.column(head) if isinstance(cell, str)]
+    cells = itertools.chain.from_iterable(map(grid.column, roles.scores))
+    texts = [cell for cell in cells if isinstance(cell, str)]
     with_comma = [text for text in texts if _COMMA.fullmatch(text)]
     with_point = [text for text in texts if "." in text and _POINT.fullmatch(text)]
     if with_comma and with_point:
@@ -167,10 +169,10 @@ def _parse_columns(grid: Grid, roles: Roles) -> Numbers:
         )
     values: dict[str, list[float]] = {}
     for head in roles.scores:
-        cells = zip(grid.rows, grid.column(head), strict=True)
-        values[head] = [_parse_score(cell, head, where) for (where, _), cell in cells]
+        lines = zip(grid.rows, grid.column(head), strict=True)
+        values[head] = [_parse_score(cell, head, where) for (where, _), cell in lines]
     notes = [f"commas are read as decimal points ({with_comma[0]})"] if with_comma else []
-    return Numbers(values, tuple(notes))
+    return ScoreColumns(values, tuple(notes))
 
 
 def _parse_score(cell: Any, head: str, where: str) -> float:
@@ -304,7 +306,7 @@ def _without_bookkeeping(grid: Grid) -> Grid:
 # --- long and wide ----------------------------------------------------------------------------------------------------
 
 
-def _read_long(grid: Grid, roles: Roles, numbers: Numbers, notes: Iterable[str]) -> UserScores:
+def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[str]) -> UserScores:
     """Return the scores of a table with a line per score."""
     if not roles.scores:
         raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
@@ -323,7 +325,7 @@ def _read_long(grid: Grid, roles: Roles, numbers: Numbers, notes: Iterable[str])
     return _with_axes(make_scores(rows, grid.source, [said, *notes], head))
 
 
-def _read_wide(grid: Grid, roles: Roles, numbers: Numbers, names: ColumnNames, notes: Sequence[str]) -> UserScores:
+def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNames, notes: Sequence[str]) -> UserScores:
     """Return the scores of a table with a column per data set, or per method."""
     if not roles.scores:
         raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")

@@ -46,12 +46,12 @@ def read_export(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Exported
 
 
 def _from_page(
-    tracker: str, status: str, own: set[str], heads: Sequence[str], rows: Sequence[Sequence[Any]]
+    tracker: str, status: str, bookkeeping: set[str], heads: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Exported:
     """Return the export of a tracker's page, in which settings and metrics stand side by side."""
     kept = []
     for position, head in enumerate(heads):
-        if head not in own and head.rpartition(".")[2].casefold() not in SETTINGS:
+        if head not in bookkeeping and head.rpartition(".")[2].casefold() not in SETTINGS:
             kept.append(position)
     names = tuple(heads[position] for position in kept)
     return _finished(tracker, heads.index(status), names, kept, rows, None)

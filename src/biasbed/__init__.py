@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from biasbed.api.comparison import compare as compare
+from typing import Any
 
 __version__ = "0.1.0"
 

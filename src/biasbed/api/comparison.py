@@ -127,7 +127,7 @@ class ScoreComparison:
 
     @property
     def verdict(self) -> str:
-        """What the scores support, in a few sentences; on one data set by tests over seeds or single items."""
+        """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
         sentences = [findings.verdict(self.analysis)]
         over_images = self.analysis.over_images
         if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies:
@@ -137,7 +137,7 @@ class ScoreComparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was guessed about the table, left out or missing."""
+        """Notes on what was guessed about the table, left out or missing."""
         return self.analysis.notes
 
     @property
