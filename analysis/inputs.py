@@ -22,6 +22,7 @@ from biasbed.algorithms import REGISTRY as ALGORITHMS
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, collect, read_run
 from biasbed.analysis.runs.comparable import TESTED, columns_of, read_protocol
+from biasbed.analysis.runs.predictions import DecisionReader, TrackedDecisions
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection import completeness, corruption_errors, published
@@ -32,6 +33,7 @@ from biasbed.analysis.selection.select import Rules, make_rule, rules_of
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.suites import REGISTRY as SUITES
+from biasbed.system import places
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -50,6 +52,8 @@ class AnalysisInputs:
     rules: Rules
     histories: Mapping[str, History]  # run id -> history, also of runs that count under another rule only
     studies: tuple[PublishedStudy, ...]  # requested published results
+    decisions: DecisionReader
+    origin: str  # address of the tracking server, without password; empty for scores from elsewhere
 
 
 def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
@@ -90,7 +94,8 @@ def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
         pools = pools_of(collection.unpublished, histories, sets, collection.protocols, collection.evidence)
         accepted = completeness.check(rule, pools, collection, histories, options)
         collection = dataclasses.replace(collection, notes=(*collection.notes, *accepted))
-    return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies))
+    decisions, origin = TrackedDecisions(store), places.public_uri(store.uri)
+    return AnalysisInputs(collection, sets, rule, rules, histories, tuple(studies), decisions, origin)
 
 
 def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tuple[Column, ...]:

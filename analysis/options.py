@@ -143,3 +143,72 @@ class AnalyzeOptions:
         for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables", "report", "further"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Scores to compare, what their columns are, and files to write."""
+
+    scores: tuple[str, ...] = setting(
+        (),
+        "a table of scores (CSV), an export of wandb or MLflow, a folder of lm-evaluation-harness samples, or two or "
+        "more files of decisions on single images",
+    )
+    method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
+    dataset: str = setting("auto", "column with the data sets (auto: the same)")
+    seed: str = setting("auto", "column with the seeds, or folds (auto: by its name; none: there is none)")
+    score: str = setting("auto", "column with the scores (auto: by its name); of samples the measure")
+    rows: Literal["auto", "methods", "datasets"] = setting(
+        "auto", "what the lines of a table are that has a column per data set, or per method"
+    )
+    methods: Literal["all"] | tuple[str, ...] = setting("all", "methods to compare")
+    sets: Literal["all"] | tuple[str, ...] = setting("all", "data sets that count")
+    higher_is_better: Literal["auto"] | bool = setting("auto", "direction of all scores (auto: by their names)")
+    lower: Literal["auto", "none", "all"] | tuple[str, ...] = setting(
+        "auto", "data sets on which lower is better (auto: by their names)"
+    )
+    unit: Literal["auto", "fraction", "percent", "plain"] = setting(
+        "auto", "of the scores; rope and difference count in points of fractions and percentages"
+    )
+    control: str = setting("none", "compare every method with this one only, not all pairs (none: all pairs)")
+    alpha: float = setting(0.05, "significance level", gt=0, lt=1)
+    rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
+    bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
+    order: Literal["name", "rank"] | tuple[str, ...] = setting(
+        "name", "methods in tables and figures: by name, by average rank, or these first"
+    )
+    names: str = setting("auto", "names in LaTeX tables and figures: a YAML file `name: what is shown`")
+    figure_width: Literal["column", "page"] | float = setting(
+        "page", "inches that PDF figures take at most: of a column (3.3), of a page (6.9), or a number", ge=2
+    )
+    plan: bool = setting(False, "also compute how many data sets and seeds would show a difference")
+    difference: float = setting(2.0, "points that the plan is to show", gt=0, le=100)
+    figure: str = setting("none", "file for a figure: <name>.pdf, .png or .svg")
+    plot: str = setting(
+        "auto", "which figure: critical_difference, p_values, ranks, effects or scores (auto: the first of them)"
+    )
+    latex: str = setting("none", "file for the tables in LaTeX")
+    report: str = setting("none", "file for the report, one HTML page")
+    output_dir: str = setting("none", "folder for everything: tables, figures and report")
+
+    def __post_init__(self) -> None:
+        if self.higher_is_better != "auto" and self.lower not in ("auto", "none", "all"):
+            raise ValueError(f"higher_is_better={self.higher_is_better}: leave it out, as lower= names data sets")
+        for option in ("methods", "sets", "lower", "order"):
+            if not getattr(self, option):
+                raise ValueError(f"{option}=: name at least one")
+
+    @property
+    def analysis(self) -> AnalyzeOptions:
+        """Options of the analysis that computes everything."""
+        return AnalyzeOptions(
+            alpha=self.alpha,
+            control=self.control,
+            rope=self.rope,
+            bootstrap=self.bootstrap,
+            order=self.order,
+            names=self.names,
+            figure_width=self.figure_width,
+            plan=self.plan,
+            difference=self.difference,
+        )

@@ -35,7 +35,6 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import pairwise
 from biasbed.analysis.statistics.pairwise import PairwiseResults
-from biasbed.system import places
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -243,6 +242,8 @@ class Analysis:
     @property
     def title(self) -> str:
         scope = self.collection.scope
+        if self.collection.is_table:
+            return scope.study
         number = len({run.protocol for run in self.collection.unpublished})
         protocol = f"{number} protocols" if number > 1 else f"protocol {scope.protocol[:8]}"
         return f"suite {scope.suite}, study {scope.study}, {protocol}"
@@ -251,6 +252,10 @@ class Analysis:
     def runs_sentence(self) -> str:
         """Numbers of runs behind the results, and of runs that don't count."""
         c = self.collection
+        if c.is_table:
+            count = f"{len(self.runs)} score{'s' * (len(self.runs) != 1)}"
+            algorithms = f"{len(c.algorithms)} algorithm{'s' * (len(c.algorithms) != 1)}"
+            return f"{count} of {algorithms} on {len(self.sets)} set{'s' * (len(self.sets) != 1)}"
         counts = [f"{len(c.unpublished)} {c.scope.kind}"] if c.unpublished else []
         means = sum(bool(run.summary) for run in c.runs)
         published = len(c.runs) - len(c.unpublished) - means
@@ -276,7 +281,13 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
 
     Raises UsageError for options that fit no run, Failure if runs are missing or must not be compared.
     """
-    layouts, inputs = paper_layout.requested(options), gather(store, options)
+    paper_layout.requested(options)  # refuses an unknown layout before any run is read
+    return compute_from(gather(store, options), options)
+
+
+def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
+    """Compute everything from the inputs. Raises Failure if the score table has empty cells that are not accepted."""
+    layouts = paper_layout.requested(options)
     collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
     label = display_names.check_names(options, collection.algorithms, sets)
     lacking = scores.not_applicable(collection, sets)
@@ -291,7 +302,7 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
-    notes += published.unprinted_notes(unprinted) + published.summary_notes(collection)
+    notes += published.unprinted_notes(unprinted, collection.is_table) + published.summary_notes(collection)
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol)
@@ -322,12 +333,12 @@ def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
         **_of_rules(rules, histories, collection, sets, options),
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
-        **_of_decisions(store, inputs, selected, runs, sets, options),
+        **_of_decisions(inputs, selected, runs, sets, options),
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
         curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
-        tracking_uri=places.public_uri(store.uri),
-        versions=versions(),
+        tracking_uri=inputs.origin,
+        versions=versions(collection.is_table),
     )
 
 
@@ -351,7 +362,6 @@ def _of_rules(
 
 
 def _of_decisions(
-    store: RunStore,
     inputs: AnalysisInputs,
     selected: Selected,
     runs: pd.DataFrame,
@@ -360,10 +370,11 @@ def _of_decisions(
 ) -> dict[str, Any]:
     """Return the fields of `Analysis` that need files of decisions."""
     collection = inputs.collection
+    compared = (() if inputs.decisions.is_empty else sets, selected.values, options)
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
-        "over_images": single_runs.compare_single_runs(store, collection, sets, selected.values, options),
-        "cues": shape_bias.count_by_category(store, collection, biases, selected.values),
+        "over_images": single_runs.compare_single_runs(inputs.decisions, collection, *compared),
+        "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
     }
 
 
@@ -405,10 +416,11 @@ def _reproduction(inputs: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOp
     return reproduction.cards(inputs.studies, rule, our_rows, inputs.histories, *settings)
 
 
-LIBRARIES = ("mlflow", "pandas", "scipy", "scikit-posthocs", "matplotlib")
+LIBRARIES = ("pandas", "scipy", "scikit-posthocs", "matplotlib")
 
 
-def versions() -> dict[str, str]:
+def versions(is_table: bool = False) -> dict[str, str]:
     """Return the versions of this program and of the libraries behind its statistics, by name."""
     ours = {"biasbed": biasbed.__version__, "python": platform.python_version()}
-    return ours | {name: importlib.metadata.version(name) for name in LIBRARIES}
+    libraries = LIBRARIES if is_table else ("mlflow", *LIBRARIES)  # which may not be there for a table
+    return ours | {name: importlib.metadata.version(name) for name in libraries}

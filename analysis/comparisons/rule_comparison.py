@@ -31,9 +31,9 @@ from biasbed.analysis.selection.rules import (
     CLASS_LABELS,
     GROUP_LABELS,
     NO_LABELS,
+    SETTLED_RULES,
     TEST_LABELS,
     AsPublished,
-    AsTested,
     Rule,
     ValidationAccuracy,
 )
@@ -138,7 +138,7 @@ def score_every_rule(
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
     scored = [chosen]
     for name in names:
-        if not name or chosen.name in (name, AsTested.name):
+        if not name or chosen.name in (name, *SETTLED_RULES):
             continue
         runs = published.runs_under(collection, name)
         try:

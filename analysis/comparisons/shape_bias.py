@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed import measures, record
-from biasbed.analysis.runs.predictions import cues_of, steps_of
+from biasbed.analysis.runs.predictions import Cues, DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.statistics import exact, per_set
 from biasbed.errors import Failure
@@ -22,7 +22,6 @@ from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import RunStore
 
 COVERAGE = "cue_coverage"
 REFERENCE = "erm"  # if no control is named
@@ -71,7 +70,7 @@ CATEGORY_COLUMNS = ("dataset", "algorithm", "category", "shape", "texture", "sha
 
 
 def count_by_category(
-    store: RunStore, collection: Collection, biases: pd.DataFrame, selected: pd.DataFrame
+    decisions: DecisionReader, collection: Collection, biases: pd.DataFrame, selected: pd.DataFrame
 ) -> pd.DataFrame:
     """Return `CATEGORY_COLUMNS` of the rows that are drawn, if decisions of their runs are stored.
 
@@ -88,7 +87,9 @@ def count_by_category(
             number, totals = 0, pd.DataFrame(columns=["shape", "texture"], dtype="int64")
             for run in runs[name]:
                 progress.tick()
-                counts = pd.DataFrame.from_dict(_counts(store, run, dataset, steps), "index", columns=totals.columns)
+                counts = pd.DataFrame.from_dict(
+                    _counts(decisions, run, dataset, steps), "index", columns=totals.columns
+                )
                 number, totals = number + bool(len(counts)), totals.add(counts, fill_value=0)
             for category, shape, texture in totals.sort_index().itertuples(name=None):
                 bias = 100 * measures.shape_bias(shape, texture)
@@ -106,13 +107,11 @@ def _choose_drawn(biases: pd.DataFrame) -> list[tuple[str, str]]:
     return drawn
 
 
-def _counts(
-    store: RunStore, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]
-) -> dict[str, tuple[int, int]]:
+def _counts(decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]) -> Cues:
     """Return one run's decisions for shape and texture by category; empty if none are stored for the selected step."""
     if (run.id, dataset) not in steps:
         return {}
     try:
-        return cues_of(store, run, dataset, steps[run.id, dataset])
+        return decisions.cues(run, dataset, steps[run.id, dataset])
     except Failure:
         return {}

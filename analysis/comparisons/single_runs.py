@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.predictions import answers_of, steps_of
+from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
@@ -23,7 +23,6 @@ from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
-    from biasbed.analysis.runs.store import RunStore
 
 COLUMNS = (
     *("dataset", "cell", "a", "b", "num_runs_a", "num_runs_b", "run_a", "run_b", "seed_a", "seed_b"),
@@ -47,7 +46,11 @@ class ComparedOverImages:
 
 
 def compare_single_runs(
-    store: RunStore, collection: Collection, sets: Sequence[Column], selected: pd.DataFrame, options: AnalyzeOptions
+    decisions: DecisionReader,
+    collection: Collection,
+    sets: Sequence[Column],
+    selected: pd.DataFrame,
+    options: AnalyzeOptions,
 ) -> ComparedOverImages:
     """Compare every pair of rows of which one at least has a single run, on each set.
 
@@ -68,7 +71,7 @@ def compare_single_runs(
             if column.name not in {tested.name for tested in protocol.sets}:
                 left_out.append(f"{column.name}: it is derived of several sets, and has no images of its own")
                 continue
-            answers, reasons = _fetch_answers(store, column, rows, steps, progress)
+            answers, reasons = _fetch_answers(decisions, column, rows, steps, progress)
             images += sum(len(answer.right) for answer in answers.values())
             of_set, unlike = _compare_pairs(column, rows, answers, options)
             left_out += _list_reasons(column.name, reasons, len(rows)) + unlike
@@ -99,7 +102,7 @@ def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str) -> list
 
 
 def _fetch_answers(
-    store: RunStore,
+    decisions: DecisionReader,
     column: Column,
     rows: Mapping[str, tuple[Run, ...]],
     steps: Mapping[tuple[str, str], int | None],
@@ -113,7 +116,7 @@ def _fetch_answers(
         try:
             if step is not None and step < 0:
                 raise Failure("its run has no value there")
-            answers[name] = answers_of(store, runs[0], column.set_record.name, step)
+            answers[name] = decisions.answers(runs[0], column.set_record.name, step)
         except Failure as error:
             reasons[name] = str(error)
     return answers, reasons

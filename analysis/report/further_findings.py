@@ -13,6 +13,8 @@ from biasbed.analysis.report.table import TableRecord
 
 # --- shape bias -------------------------------------------------------------------------------------------------------
 
+MOST_ITEMS = 3  # pairs that the verdict names
+
 
 def texture_sentences(frame: pd.DataFrame) -> list[str]:
     """Say for each set of cue conflicts which rows rely less or more on texture than the reference.
@@ -83,6 +85,22 @@ def effective_sentences(frame: pd.DataFrame, alpha: float) -> list[str]:
 
 
 # --- rows with one run ------------------------------------------------------------------------------------------------
+
+
+def item_sentence(compared: ComparedOverImages, alpha: float) -> str:
+    """Say which pairs McNemar's tests tell apart; empty without such tests."""
+    tested = compared.table[compared.table["p"].notna()]
+    if tested.empty:
+        return ""
+    apart = []
+    for row in tested[tested["significant"].astype(bool)].to_dict("records"):
+        better, worse = ("a", "b") if row["only_a"] > row["only_b"] else ("b", "a")
+        slots = {"better": row[better], "worse": row[worse], "dataset": row["dataset"], "p": row["p_holm"]}
+        apart.append(say("items_pair", **slots))
+    if not apart:
+        return say("items_not_apart", tests=len(tested), alpha=alpha)
+    more = say("items_more", number=len(apart) - MOST_ITEMS) if len(apart) > MOST_ITEMS else ""
+    return say("items_apart", pairs="; ".join(apart[:MOST_ITEMS]), more=more)
 
 
 def single_run_sentences(compared: ComparedOverImages, alpha: float) -> list[str]:

@@ -42,20 +42,20 @@ NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
-def write(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Write the report; the figures are expected in `folder/figures`."""
+def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
+    """Write the report; the figures are expected in `folder/figures`. is_alone: it names no files beside it."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals["say"] = say
     environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
-    text = environment.get_template(REPORT).render(content(analysis, folder))
+    text = environment.get_template(REPORT).render(content(analysis, folder, is_alone))
     (folder / REPORT).write_text(text, encoding="utf-8")
     return {REPORT: "everything on one page"}
 
 
-def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
+def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
-    links = Links(analysis)
+    links, pictures = Links(analysis), _Pictures(folder, is_alone)
     verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture)
     first_words = sum(len(sentence.split()) for sentence in (verdict, *texture))
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
@@ -71,15 +71,16 @@ def content(analysis: Analysis, folder: Path) -> dict[str, Any]:
         "notes": analysis.notes,
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
-        "settings": [_setting(analysis, comparison, links, folder) for comparison in analysis.comparisons],
+        "subtitle": wording.subtitle(analysis),
+        "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
         "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),
         "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": limitations.weaknesses(analysis),
         "unseen": fold(unseen, WORDS["unseen"]),
-        "figures": _Pictures(folder),
-        "files": _Files(folder),
+        "figures": pictures,
+        "files": _Files(folder, is_alone),
         "looks": sample_images.shown(folder),
         "tables": report_tables.on_page(analysis, links),
         "runs": provenance.run_tables(analysis, links),
@@ -100,12 +101,12 @@ def _title(analysis: Analysis) -> str:
     number = wording.count(len(analysis.sets), "evaluation set")
     if analysis.comparisons[0].noun == "data set":
         number = wording.count(len(blocks(analysis.sets)), "data set")
-    return f"{analysis.collection.scope.suite}: {wording.count(len(analysis.algorithms), 'algorithm')} on {number}"
+    subject = Path(analysis.collection.scope.suite).name
+    return f"{subject}: {wording.count(len(analysis.algorithms), 'algorithm')} on {number}"
 
 
-def _setting(analysis: Analysis, comparison: RankTests, links: Links, folder: Path) -> Mapping[str, Any]:
+def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: _Pictures) -> Mapping[str, Any]:
     """Return sentences, tables and figures of one choice of sets."""
-    pictures = _Pictures(folder)
     flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
     names = ("critical_difference", "p_values", "ranks", "effects")
     return {
@@ -147,8 +148,8 @@ def _unbroken(text: str) -> Markup:
 class _Pictures:
     """Figures by name: each a PNG as text, and the width at which its letters are as large as the page's."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "figures"
+    def __init__(self, folder: Path, is_alone: bool) -> None:
+        self.folder, self.is_alone = folder / "figures", is_alone
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
@@ -159,18 +160,21 @@ class _Pictures:
         width, height = struct.unpack(">II", data[16:24])  # the format's header
         scale = CSS_DPI / DPI
         source = "data:image/png;base64," + base64.b64encode(data).decode()
-        files = [f"figures/{name}.{kind}" for kind in ("pdf", "png") if (self.folder / f"{name}.{kind}").exists()]
+        kinds = () if self.is_alone else ("pdf", "png")
+        files = [f"figures/{name}.{kind}" for kind in kinds if (self.folder / f"{name}.{kind}").exists()]
         return {"source": source, "width": round(width * scale), "height": round(height * scale), "files": files}
 
 
 class _Files:
     """Files beside the page with the numbers of its tables."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, is_alone: bool) -> None:
+        self.folder, self.is_alone = folder, is_alone
 
     def beside(self, names: str) -> list[str]:
         """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""
+        if self.is_alone:
+            return []
         csv_files = [name.strip() for name in names.split(",") if name.strip()]
         latex_files = [f"tables/{Path(name).stem}.tex" for name in csv_files]
         return [*csv_files, *(name for name in latex_files if (self.folder / name).exists())]

@@ -43,6 +43,8 @@ def prose(text: str) -> str:
 
 def provenance(analysis: Analysis) -> str:
     """Return study, rule and number of runs, for notes."""
+    if analysis.collection.is_table:
+        return escape(f"{analysis.title}; {analysis.runs_sentence}")
     rule = f"rule {analysis.rule.name}: {wording.rule_label(analysis)}"
     return escape(f"{analysis.title}; {rule}; {analysis.runs_sentence}")
 

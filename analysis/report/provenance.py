@@ -29,6 +29,10 @@ PLACES = ("output_dir", "experiment", "tracking_uri")  # options that say where,
 def facts(analysis: Analysis) -> Mapping[str, str]:
     """Return what one must know to repeat the analysis."""
     scope = analysis.collection.scope
+    versions = ", ".join(f"{name} {version}" for name, version in analysis.versions.items())
+    if analysis.collection.is_table:
+        lines = {"Scores": analysis.runs_sentence, "From": scope.study}
+        return lines | {"Significance level": f"{analysis.alpha:g}", "Versions": versions}
     protocols = _protocols(analysis)
     lines = {
         "Runs": analysis.runs_sentence,
@@ -37,7 +41,7 @@ def facts(analysis: Analysis) -> Mapping[str, str]:
         "Tracking server": analysis.tracking_uri,
         "Significance level": f"{analysis.alpha:g}",
         "This analysis again": command(analysis),
-        "Versions": ", ".join(f"{name} {version}" for name, version in analysis.versions.items()),
+        "Versions": versions,
     }
     sources = sorted({run.source for run in analysis.collection.runs if run.source})
     return lines | ({"Source": "; ".join(sources)} if sources else {})
@@ -69,7 +73,7 @@ def run_tables(analysis: Analysis, links: Links) -> Mapping[str, ReportTable | N
     return {
         "scores": score_tables.by_run(analysis, links),
         "duplicates": score_tables.duplicates(analysis, links),
-        "origin": _origin(analysis, links, [*shown, *collection.duplicates]),
+        "origin": None if collection.is_table else _origin(analysis, links, [*shown, *collection.duplicates]),
     }
 
 

@@ -88,6 +88,15 @@ def write_latex(analysis: Analysis, folder: Path) -> dict[str, str]:
     return files
 
 
+def render_latex(analysis: Analysis) -> dict[str, str]:
+    """Return the LaTeX tables of scores and tests by name, those without rows left out."""
+    texts = {}
+    for name, (table, _) in _in_print(analysis, Links(analysis)).items():
+        if table is not None:
+            texts[name] = latex.render(table, analysis.label)
+    return texts
+
+
 def _write(folder: Path, name: str, text: str) -> None:
     (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
 

@@ -187,14 +187,20 @@ def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportT
 def by_run(analysis: Analysis, links: Links) -> ReportTable:
     """Scores of every run, or of every replicate if an algorithm's replicate has a run on each cell."""
     run, step = wording.repeated(analysis), analysis.collection.protocol.step_unit
-    slots = {"run": run, "units": analysis.units, "step": step}
+    slots = {"run": run, "units": analysis.units}
     printed = PrintedText("runs", say("printed_runs", **slots), f"{latex.provenance(analysis)}.")
-    if run == "run":
+    if analysis.collection.is_table:
         records = _run_records(analysis, links, analysis.shown_runs, analysis.runs)
-        columns, caption = _run_columns(analysis, links, step), say("scores_of_runs", **slots)
+        columns, caption = _run_columns(analysis, links), say("scores_of_table", **slots)
+    elif run == "run":
+        records = _run_records(analysis, links, analysis.shown_runs, analysis.runs)
+        columns, caption = _run_columns(analysis, links, step), say("scores_of_runs", step=step, **slots)
     else:
         records = [_replicate_record(analysis, links, repeat) for repeat in repeats(analysis)]
-        columns, caption = (_run_columns(analysis, links), say("scores_of_runs", **slots) + say("scores_of_runs_links"))
+        columns, caption = (
+            _run_columns(analysis, links),
+            say("scores_of_runs", step=step, **slots) + say("scores_of_runs_links"),
+        )
     return make_table(
         caption,
         columns,
@@ -217,9 +223,10 @@ def duplicates(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[TableColumn]:
     """Return the columns of runs, or without `step` of replicates, which have no steps of their own."""
+    head = "seed" if step or analysis.collection.is_table else wording.repeated(analysis)
     columns = [
         TableColumn("algorithm", _plain_name(links), printed="algorithm", align="l"),
-        TableColumn("seed" if step else wording.repeated(analysis), prepared("name"), printed="seed", align="l"),
+        TableColumn(head, prepared("name"), printed="seed", align="l"),
     ]
     if step:
         columns += [TableColumn("run", prepared("run")), TableColumn(step, prepared("steps"))]

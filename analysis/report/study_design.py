@@ -30,7 +30,7 @@ from biasbed.analysis.report.table import (
 from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
-from biasbed.analysis.runs.run import Run, TrainedOn
+from biasbed.analysis.runs.run import TABLE, Run, TrainedOn
 from biasbed.analysis.scores import published_means
 
 MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
@@ -50,15 +50,13 @@ def sentences(analysis: Analysis) -> list[str]:
         "of_each": of_each(analysis, analysis.algorithms),
         "in_all": _in_all(analysis),
     }
-    score = "design_published_score" if collection.published else "design_score"
-    rule = rule_label(analysis).removeprefix("as published: ")
-    lines = [
-        say("design", **compared),
-        *_replicates(analysis),
-        _training_data(analysis),
-        *_start(analysis),
-        say(score, rule=rule, run=repeated(analysis)),
-    ]
+    lines = [say("design", **compared), *_replicates(analysis)]
+    if collection.is_table:
+        lines.append(say("design_table_score", run=repeated(analysis)))
+    else:
+        score = "design_published_score" if collection.published else "design_score"
+        rule = rule_label(analysis).removeprefix("as published: ")
+        lines += [_training_data(analysis), *_start(analysis), say(score, rule=rule, run=repeated(analysis))]
     if published and not collection.published:
         lines.append(say("design_published_mark", mark=PUBLISHED_MARK))
     if analysis.options.control != "none":
@@ -216,7 +214,7 @@ HEADS = {
 }
 ROW_COLUMNS = ("algorithm", "cell", *HEADS)
 DIGITS = {"parameters": 1, "images_per_second": 0, "num_runs": 0}
-KINDS = {"train": "trained", "trial": "trained", TESTED: "only tested"}
+KINDS = {"train": "trained", "trial": "trained", TESTED: "only tested", TABLE: "trained"}
 MOST_SETTINGS = 8  # in which rows differ that are shown; the file has all
 # Settings that say where and under which name a run is, or that are shown in a column of their own.
 NAMES = ("algorithm", "row", "cell", "study", "suite", "seed", "test_domains", "train")

@@ -16,6 +16,7 @@ from biasbed.analysis.report import (
     paper_tables,
     rule_tables,
     score_tables,
+    significance_tables,
     wording,
 )
 from biasbed.analysis.report.phrases import say
@@ -31,14 +32,14 @@ WIDTH = 100
 def render(analysis: Analysis) -> str:
     """Render the summary; what must be known before the numbers stands before them."""
     links, part = Links(analysis), analysis.collection.part
-    rule = [say("summary_rule", rule=wording.rule_sentence(analysis))]
+    rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
     parts = [
         say("summary", title=analysis.title),
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
-        wrap(rule, indent=0),
+        *([wrap(rule, indent=0)] if rule else []),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):
@@ -52,8 +53,11 @@ def render(analysis: Analysis) -> str:
     parts += _section(
         say("summary_single_runs"), further_findings.single_run_sentences(analysis.over_images, analysis.alpha)
     )
+    parts += _over_images(analysis, links)
     parts += _reproduction(analysis) + _regret(analysis, links) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
+    if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.over_images.applies:
+        parts += _section(say("headings.single"), findings.on_single_sets(analysis))
     parts += _section(say("summary_plan"), limitations.planned(analysis))
     return "\n\n".join(parts)
 
@@ -126,6 +130,14 @@ def _criteria(analysis: Analysis) -> list[str]:
             rows.append([f"{dataset} {rule_tables.oracle_name(row)}", *values])
     title = say("summary_criteria", number=means["num_algorithms"].iloc[0])
     return [_titled(title, align(["", *digits], rows))]
+
+
+def _over_images(analysis: Analysis, links: Links) -> list[str]:
+    """Render the comparisons over single items that a user brought; those of tracked runs are in the report."""
+    table = significance_tables.over_images(analysis, links)
+    if table is None or not analysis.collection.is_table:
+        return []
+    return [render_table(table)]
 
 
 def _reproduction(analysis: Analysis) -> list[str]:

@@ -326,6 +326,14 @@ def rule_label(analysis: Analysis) -> str:
     return label.replace(monitor, f"{kinds.pop()} of its cell" if len(kinds) == 1 else " or ".join(monitors))
 
 
+def subtitle(analysis: Analysis) -> str:
+    """Return what is analysed, and by which version."""
+    study, version = analysis.collection.scope.study, analysis.versions["biasbed"]
+    if analysis.collection.is_table:
+        return say("page_subtitle_of_table", source=study, version=version)
+    return say("page_subtitle", study=study, version=version)
+
+
 def terms(analysis: Analysis) -> Mapping[str, str]:
     """Return the glossary; with cells and blocks if there are any."""
     shown = {
@@ -334,5 +342,9 @@ def terms(analysis: Analysis) -> Mapping[str, str]:
         "replicate": repeated(analysis) == "replicate",
         "not applicable": bool(analysis.not_applicable),
     }
-    glossary = group("terms") | {"run": say("terms.run", error=error(analysis), divisor=error_by(analysis))}
+    general = group("terms")
+    if analysis.collection.is_table:
+        for name in ("selection rule", "strict setting", "protocol"):
+            del general[name]
+    glossary = general | {"run": say("terms.run", error=error(analysis), divisor=error_by(analysis))}
     return glossary | {name: text for name, text in group("cell_terms").items() if shown[name]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,38 @@ if TYPE_CHECKING:
 
 RIGHT, FURTHER = ("image", "label", "correct"), ("condition", "targets", "epoch")
 CUES = ("label", "decision", "bias")
+Cues = Mapping[str, tuple[int, int]]  # category of the shape -> decisions for the shape, for the texture
+
+
+class DecisionReader(Protocol):
+    """Reader of the decisions of an analysis' runs on single images. Both methods raise Failure if there are none."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no run can have any."""
+
+    def answers(self, run: Run, dataset: str, step: int | None) -> ImageAnswers:
+        """Return which images of a set are decided rightly."""
+
+    def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
+        """Count decisions on cue conflicts."""
+
+
+class TrackedDecisions:
+    """Decisions that runs keep as artifacts."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+
+    @property
+    def is_empty(self) -> bool:
+        return False
+
+    def answers(self, run: Run, dataset: str, step: int | None) -> ImageAnswers:
+        return answers_of(self.store, run, dataset, step)
+
+    def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
+        return cues_of(self.store, run, dataset, step)
 
 
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
@@ -41,9 +73,18 @@ def answers_of(store: RunStore, run: Run, dataset: str, step: int | None) -> Ima
     Raises Failure with a short reason if there are none: no file of that step, a damaged file, or several labels per
     image.
     """
+    return read_answers(_read(store, run, dataset, step, RIGHT))
+
+
+def parse_answers(content: bytes) -> ImageAnswers:
+    """Return the decisions of a file of predictions. Raises Failure with a short reason if it is none."""
+    return read_answers(_parse_table(content, RIGHT))
+
+
+def read_answers(table: Any) -> ImageAnswers:
+    """Return the decisions of a table of predictions."""
     import pyarrow as pa
 
-    table = _read(store, run, dataset, step, RIGHT)
     keys = [name for name in ("condition", "image") if name in table.column_names]
     table = table.sort_by([(name, "ascending") for name in keys])
     if len(table.select(keys).group_by(keys).aggregate([])) < len(table):
@@ -58,7 +99,7 @@ def answers_of(store: RunStore, run: Run, dataset: str, step: int | None) -> Ima
     return ImageAnswers(digest.hexdigest(), right, of_view)
 
 
-def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> dict[str, tuple[int, int]]:
+def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> Cues:
     """Count decisions on cue conflicts by category of the shape: (decisions for the shape, for the texture)."""
     table = _read(store, run, dataset, step, CUES).to_pandas()
     conflict = table[table["label"] != table["bias"]]

@@ -10,6 +10,8 @@ from typing import Any
 
 from biasbed import limits, record
 
+TABLE = "table"  # kind of the rows of a score table that a user brings: they are no tracked runs
+
 
 @dataclass(frozen=True)
 class Run:
@@ -181,6 +183,11 @@ class Collection:
     def published(self) -> bool:
         """True if all runs are published; other collections may contain published runs besides."""
         return self.scope.kind == "published"
+
+    @property
+    def is_table(self) -> bool:
+        """True if the scores come from a user's table and not from tracked runs."""
+        return self.scope.kind == TABLE
 
     @property
     def unpublished(self) -> tuple[Run, ...]:

@@ -18,7 +18,7 @@ from biasbed import measures, record
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, published_by_rule, read_run
 from biasbed.analysis.runs.comparable import columns_of, read_protocol
-from biasbed.analysis.runs.run import Collection, Run, TrainedOn, distinct, group_runs
+from biasbed.analysis.runs.run import TABLE, Collection, Run, TrainedOn, distinct, group_runs
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected
@@ -252,22 +252,28 @@ def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str
     runs = {run.id: run for run in collection.runs}
     lost = set()
     for missing in selected.missing:
-        if runs[missing.run_id].kind == "published":
+        if runs[missing.run_id].kind in ("published", TABLE):
             lost.add((runs[missing.run_id].algorithm, missing.dataset))
     for run_id, dataset in zip(selected.values["run_id"], selected.values["dataset"], strict=True):
         lost.discard((runs[run_id].algorithm, dataset))
     return dict.fromkeys(sorted(lost), frozenset())
 
 
-def unprinted_notes(places: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a note per set of columns, with the rows that lack a number on all of them."""
+def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool) -> list[str]:
+    """Return a note per set of columns, with the rows that lack a number on all of them.
+
+    is_table: the rows are those of a user's table.
+    """
+    absence, advice = "no number was published", ""
+    if is_table:
+        absence, advice = "no score is there", ": the tests use the sets that all methods have"
     columns: dict[str, list[str]] = {}
     for row, column in places:
         columns.setdefault(row, []).append(column)
     rows: dict[tuple[str, ...], list[str]] = {}
     for row, lost in columns.items():
         rows.setdefault(tuple(lost), []).append(row)
-    return [f"no number was published of {', '.join(same)} on {', '.join(lost)}" for lost, same in rows.items()]
+    return [f"{absence} of {', '.join(same)} on {', '.join(lost)}{advice}" for lost, same in rows.items()]
 
 
 def summaries(collection: Collection) -> tuple[str, ...]:

@@ -364,6 +364,15 @@ class AsTested(Rule):
         return last_step(history, eval_set)
 
 
+class AsScored(AsTested):
+    """Scores from a user's table: there is one value per line."""
+
+    name, label = "as_scored", "as the table has it"
+
+
+SETTLED_RULES = (AsTested.name, AsScored.name)  # rules that leave nothing to choose, so that no other can be tried
+
+
 def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
     """Return the last step at which the set was tested; published numbers have only one."""
     return tuple(history.curve(headline(eval_set)))[-1:]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import importlib.util
 import os
 import sys
 import traceback
@@ -20,7 +21,7 @@ from typing import Any, NoReturn
 
 from biasbed import __version__, usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
+from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, listed, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import CUT, Spec, build, is_text, near, nearest, specs
 from biasbed.system import commands, places
@@ -50,6 +51,8 @@ class EntryPoint:
     options: str  # class of its settings
     shared: Container[str] = ()  # settings of `train` that it takes too
     chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry of what brings more settings
+    positional: str = ""  # setting that words without a name are values of
+    is_light: bool = False  # needs none of the packages of the extra `train`
     settle: str = ""  # makes flags say what they leave to others, before choices are looked up
 
     def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
@@ -68,6 +71,8 @@ class EntryPoint:
 
     def __call__(self, flags: Flags) -> int:
         options: Any = flags
+        if not self.is_light:
+            refuse_without_extra()
         if not (self.shared or self.chooses):
             options = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
         done = resolve_name(self.run)(options)
@@ -156,6 +161,12 @@ COMMANDS: Mapping[str, EntryPoint] = {
         "selection, tables, tests, figures and report from tracked runs",
         *("biasbed.analysis:analyze", "biasbed.analysis.options:AnalyzeOptions"),
     ),
+    "compare": EntryPoint(
+        "tests, figure and report from a table of scores: biasbed compare scores.csv",
+        *("biasbed.api.comparison:run", "biasbed.analysis.options:CompareOptions"),
+        positional="scores",
+        is_light=True,
+    ),
     "export": EntryPoint(
         "tracked runs as one file", *("biasbed.tracking.transfer:export", "biasbed.options:ExportOptions")
     ),
@@ -170,12 +181,29 @@ COMMANDS: Mapping[str, EntryPoint] = {
     "list": EntryPoint(
         "methods, suites, sets, presets, rules, tables or formats of files, a line for each",
         *("biasbed.catalogue:show", "biasbed.options:ListOptions"),
+        is_light=True,
     ),
     "sync": EntryPoint(
         "send journals that never reached the server", *("biasbed.studies.sync:sync", "biasbed.options:SyncOptions")
     ),
     "test": EntryPoint("the test suite", *("biasbed.cli:run_tests", "biasbed.options:TestOptions")),
 }
+
+
+EXTRA = ("torch", "torchvision", "mlflow", "timm", "optuna", "docker", "pyarrow", "PIL", "sklearn", "psutil")
+
+
+def refuse_without_extra() -> None:
+    """Raise UsageError if the packages of the extra `train` are not installed."""
+    missing = [name for name in EXTRA[:3] if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(lacks_extra(listed(missing)))
+
+
+def lacks_extra(names: str) -> str:
+    """Return the message on packages that are not installed."""
+    advice = 'pip install "biasbed[train]" (in a checkout ".[train]")'
+    return f"this needs packages that are not installed ({names}): {advice}"
 
 
 WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method
@@ -197,9 +225,14 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     if unknown and not _is_typo(unknown[0], command, settings, flags):
         settings = command.settings(flags)
         flags, rest = _read(settings, others)
+    values = [flags[command.positional]] if command.positional in flags else []
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
+        if command.positional and not word.startswith("--"):
+            values.append(word)
+            flags[command.positional] = ",".join(values)
+            continue
         if not word.startswith("--"):
             raise UsageError(f"unexpected word '{word}': settings are given as --name value")
         if not _is_hparam(name, word):
@@ -305,6 +338,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, Failure) as error:
         print(f"biasbed: {places.public_message(printed(error))}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in EXTRA:
+            raise
+        print(f"biasbed: {lacks_extra(str(error.name))}", file=sys.stderr)
+        return UsageError.exit_code
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -34,6 +34,10 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("model", "weights", "suite", "data_dir", "sets", "label_map", "row", "study", "compare", "nproc"),
         *("resume", "limit"),
     ),
+    "compare": (
+        *("scores", "method", "dataset", "seed", "score", "rows", "lower", "control", "figure", "latex", "report"),
+        "output_dir",
+    ),
     "analyze": (
         *("suite", "study", "selection", "sets", "algorithms", "measure", "control", "with_published", "compare"),
         *("report", "output_dir"),

@@ -13,9 +13,9 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.statistics import bayesian, pairwise, per_set, planner
+from biasbed.analysis.statistics import pairwise
 from biasbed.settings import build
-from helpers.sizes import without_sizes
+from helpers.sizes import draw_few, without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
 
 
@@ -83,9 +83,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations take most of an analysis of few runs; where their numbers are not the subject, coarse ones do."""
-    draws = ((planner, "SIMULATIONS"), (planner, "RATE_SIMULATIONS"), (per_set, "PERMUTATIONS"), (bayesian, "SAMPLES"))
-    for module, name in draws:
-        monkeypatch.setattr(module, name, 200)
+    draw_few(monkeypatch)
 
 
 @pytest.fixture

@@ -5,8 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from biasbed.analysis.statistics import pairwise
+import pytest
+
+from biasbed.analysis.statistics import bayesian, pairwise, per_set, planner
 from biasbed.analysis.statistics.friedman import RankTests
+
+
+def draw_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulations take most of an analysis of few runs; where their numbers are not the subject, coarse ones do."""
+    draws = ((planner, "SIMULATIONS"), (planner, "RATE_SIMULATIONS"), (per_set, "PERMUTATIONS"), (bayesian, "SAMPLES"))
+    for module, name in draws:
+        monkeypatch.setattr(module, name, 200)
 
 
 def without_sizes(gather: Callable[..., pairwise.PairwiseResults]) -> Callable[..., pairwise.PairwiseResults]:

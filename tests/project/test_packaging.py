@@ -31,6 +31,7 @@ PROGRAM = "PYTHONPATH=src python -m biasbed "
 ENTRIES = {
     *("main", "train", "benchmark", "sweep", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync"),
     "list",
+    "compare",
     "test",
 }
 TYPES = {"string": str, "int": int, "float": float}
@@ -80,7 +81,8 @@ def test_every_default_is_a_word_or_a_number_of_its_type() -> None:
             assert type(default) is TYPES[parameter["type"]], (entry, name, default)
             word = str(default)
             assert shlex.quote(word) == word, f"{entry} {name}: MLflow would log {shlex.quote(word)}"
-    assert required == [("evaluate", "model"), ("reproduce", "run"), ("prepare", "what"), ("export", "file")]
+    needed = {"evaluate": "model", "reproduce": "run", "prepare": "what", "compare": "scores", "export": "file"}
+    assert required == list(needed.items())
 
 
 def test_every_entry_and_parameter_has_a_comment() -> None:
@@ -149,7 +151,8 @@ def test_pyproject_admits_the_pins() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pinned = {canonicalize_name(pin.name): version(pin) for pin in pins()}
     extras = project["optional-dependencies"]
-    wanted = [Requirement(line) for line in (*project["dependencies"], *extras["test"], *extras["dev"])]
+    lines = (*project["dependencies"], *extras["train"], *extras["test"], *extras["dev"])
+    wanted = [Requirement(line) for line in lines]
     wanted = [requirement for requirement in wanted if requirement.name != "biasbed"]
     bad = [str(r) for r in wanted if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"))]
     assert bad == []
@@ -160,7 +163,8 @@ def test_pins_are_complete_and_none_is_left_over() -> None:
     """What pyproject.toml asks for, followed through what is installed, is exactly what conda.yaml pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    direct = [Requirement(line) for line in (*project["dependencies"], *extras["test"], *extras["dev"])]
+    lines = (*project["dependencies"], *extras["train"], *extras["test"], *extras["dev"])
+    direct = [Requirement(line) for line in lines]
     pinned = {canonicalize_name(pin.name): version(pin) for pin in pins() if not pin.marker or pin.marker.evaluate()}
     try:
         needed = dict(closure(requirement for requirement in direct if requirement.name != "biasbed"))

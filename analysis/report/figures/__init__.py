@@ -31,6 +31,33 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return files
 
 
+def names(analysis: Analysis) -> list[str]:
+    """Return the names of the figures that the result allows."""
+    return [name for name, *_ in drawn(analysis)]
+
+
+def draw(analysis: Analysis, figure: str) -> Figure | None:
+    """Draw one figure by its name; None if the result does not allow it."""
+    with matplotlib.rc_context(style.STYLE):
+        for name, sheet, _ in drawn(analysis):
+            if name == figure:
+                FigureCanvasAgg(sheet)
+                style.lay_out(sheet)
+                return sheet
+    return None
+
+
+def save(analysis: Analysis, figure: Figure, path: Path) -> None:
+    """Save a figure: in the size of a paper's as PDF or SVG, else as it is."""
+    with matplotlib.rc_context(style.STYLE):
+        bounds = style.lay_out(figure)
+        options = {}
+        if path.suffix.lower() in (".pdf", ".svg"):
+            bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
+            options = {"metadata": {"CreationDate" if path.suffix.lower() == ".pdf" else "Date": None}}
+        style.save(figure, path, bounds, **options)
+
+
 UNSELECTED = ("epochs", "selection_gap")  # every epoch is shown; the gap says itself what is an oracle's
 
 

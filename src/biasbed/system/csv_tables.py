@@ -23,30 +23,30 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?(inf|
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def read_lines(path: Path, delimiters: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, fields) of each line with content; blanks around fields are removed.
 
-    A byte order mark, blank lines, lines of empty fields, and semicolons or tabs in place of commas are taken. Raises
-    UsageError for what is no text or no CSV, or too long.
+    A byte order mark, blank lines, lines of empty fields, and semicolons or tabs in place of commas are taken. With
+    `delimiters` the one is taken that the first line has most of. Raises UsageError for what is no text or no CSV, or
+    too long.
     """
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             if os.fstat(file.fileno()).st_size > BYTES:
                 raise UsageError(f"{path}: is larger than {BYTES // 2**20} MiB: is this the right file?")
-            yield from parse_lines(file, str(path))
+            yield from parse_lines(file, str(path), delimiters)
     except OSError as error:
         raise UsageError(f"{path}: can't be read ({error.strerror})") from None
 
 
-def parse_lines(file: TextIO, where: str) -> Iterator[tuple[int, list[str]]]:
+def parse_lines(file: TextIO, where: str, delimiters: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
     """Yield (number, fields) of each line with content of an open file. where: names it in messages."""
     lines = BoundedLines(file)
     try:
         head = next((line for line in lines if line.strip()), "")
         blank = lines.number - 1
-        rows = csv.reader(
-            itertools.chain([head], lines), delimiter=_delimiter(head), skipinitialspace=True, strict=True
-        )
+        delimiter = max(delimiters, key=head.count) if delimiters else _delimiter(head)
+        rows = csv.reader(itertools.chain([head], lines), delimiter=delimiter, skipinitialspace=True, strict=True)
         for row in rows:
             lines.end_row()
             if rows.line_num > ROWS:

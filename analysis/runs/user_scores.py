@@ -1,0 +1,112 @@
+"""Scores that users bring: a table of method, data set, seed and score, checked, with what was guessed about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pandas as pd
+
+from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.errors import UsageError, listed
+from biasbed.settings import nearest
+
+COLUMNS = ("method", "dataset", "seed", "score")
+
+
+class ScoreRow(NamedTuple):
+    """One score and where it was read."""
+
+    method: str
+    dataset: str
+    seed: str  # empty if the table names none
+    score: float  # NaN for a cell without a score
+    where: str  # of its line, for messages
+
+
+@dataclass(frozen=True)
+class UserScores:
+    """Scores of one comparison, in the order of their first appearance."""
+
+    source: str  # the files, or what else they were given as
+    table: pd.DataFrame  # `COLUMNS`, one row per score; every score is finite
+    notes: tuple[str, ...] = ()  # guesses, and what was left out
+    measure: str = "score"
+    # Decisions on single items by (method, data set, seed); empty if only scores are known.
+    answers: Mapping[tuple[str, str, str], ImageAnswers] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(self.table["method"]))
+
+    @property
+    def datasets(self) -> list[str]:
+        return list(dict.fromkeys(self.table["dataset"]))
+
+
+def make_scores(rows: Iterable[ScoreRow], source: str, notes: Iterable[str], measure: str) -> UserScores:
+    """Return the scores of rows. Raises UsageError for a score that is there twice, or if there is none."""
+    seen: dict[tuple[str, str, str], str] = {}
+    kept: list[tuple[str, str, str, float]] = []
+    empty: list[ScoreRow] = []
+    for row in rows:
+        key = row.method, row.dataset, row.seed
+        if key in seen:
+            raise UsageError(_twice(row, seen[key]))
+        seen[key] = row.where
+        if row.score == row.score:
+            kept.append((*key, row.score))
+        else:
+            empty.append(row)
+    if not kept:
+        raise UsageError(f"{source}: there are no scores in it")
+    lines = list(notes)
+    scored = {(method, dataset) for method, dataset, _, _ in kept}
+    seeds = [row for row in empty if (row.method, row.dataset) in scored]
+    lost = [f"{row.method} on {row.dataset} with seed {row.seed}" for row in seeds]
+    if lost:
+        lines.append(f"left out, as no score is there: {listed(lost, 5)}")
+    table = pd.DataFrame(kept, columns=list(COLUMNS))
+    lines += _lookalikes("methods", table["method"]) + _lookalikes("data sets", table["dataset"])
+    return UserScores(source, table, tuple(lines), measure)
+
+
+def _twice(row: ScoreRow, first: str) -> str:
+    """Return the message on a second score of one cell."""
+    first = first.rpartition(", ")[2]
+    if row.seed:
+        return f"{row.where}: {row.method} on {row.dataset} with seed {row.seed} is there already ({first}): keep one"
+    return (
+        f"{row.where}: {row.method} on {row.dataset} is there already ({first}): keep one, or name what tells them "
+        "apart in a column 'seed'"
+    )
+
+
+def _lookalikes(noun: str, names: Iterable[str]) -> list[str]:
+    """Return a note on names that differ only in capitals and signs."""
+    forms: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        letters = "".join(sign for sign in name.casefold() if sign.isalnum())
+        forms.setdefault(letters or name, []).append(name)
+    notes = []
+    for same in forms.values():
+        if len(same) > 1:
+            quoted = " and ".join(f"'{name}'" for name in same)
+            notes.append(f"the {noun} {quoted} are taken for different ones: if they are one, give them one name")
+    return notes
+
+
+def select_scores(scores: UserScores, methods: Iterable[str], datasets: Iterable[str]) -> UserScores:
+    """Return the scores of these methods and data sets, which must exist; of all if no names are given."""
+    table = scores.table
+    for option, column, names in (("methods", "method", list(methods)), ("sets", "dataset", list(datasets))):
+        for name in names:
+            if name not in set(scores.table[column]):
+                hint = nearest(name, dict.fromkeys(scores.table[column]))
+                raise UsageError(f"{option}={','.join(names)}: {scores.source} has no '{name}'{hint}")
+        if names:
+            table = table[table[column].isin(names)]
+    if table.empty:
+        raise UsageError(f"{scores.source}: no score is left of these methods and sets")
+    return replace(scores, table=table.reset_index(drop=True))

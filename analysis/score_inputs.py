@@ -1,0 +1,198 @@
+"""Inputs of an analysis from a user's table of scores, so that it is analysed as tracked runs are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from biasbed import measures, record
+from biasbed.analysis.inputs import AnalysisInputs
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.runs.comparable import columns_of
+from biasbed.analysis.runs.predictions import Cues
+from biasbed.analysis.runs.run import TABLE, Collection, Run, TrainedOn
+from biasbed.analysis.runs.user_scores import UserScores
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.rules import AsScored
+from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import nearest
+
+ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
+# Words in a score's name that mean that less of it is better.
+LOWER_WORDS = {
+    *("error", "errors", "err", "loss", "mse", "rmse", "mae", "mape", "nll", "ece", "brier", "perplexity", "ppl"),
+    *("wer", "cer", "fid", "seconds", "time", "latency", "runtime", "mce", "regret", "rank"),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """ScoreUnit of the scores on one data set, and the factor from a score in the table to the stored one."""
+
+    unit: str
+    factor: float = 1.0
+
+
+class UserDecisions:
+    """Decisions that a user brings, as `predictions.DecisionReader`."""
+
+    def __init__(self, answers: Mapping[tuple[str, str, str], ImageAnswers]) -> None:
+        self._answers = answers
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._answers
+
+    def answers(self, run: Run, dataset: str, step: int | None) -> ImageAnswers:
+        try:
+            return self._answers[run.algorithm, dataset, run.seed]
+        except KeyError:
+            raise Failure("no decisions are there") from None
+
+    def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
+        raise Failure("no decisions on cue conflicts are there")
+
+
+def gather_scores(
+    scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: ScoreUnit = "auto"
+) -> AnalysisInputs:
+    """Return the inputs: a run for each method and seed, a set for each data set.
+
+    lower: data sets on which lower is better; None if that follows from their names. Raises UsageError for a data set
+    or control that the table lacks.
+    """
+    lower_sets, lower_note = _find_lower(scores, lower)
+    scales, unit_note = _find_scales(scores, lower_sets, unit)
+    protocol = record.Protocol(
+        suite=scores.source,
+        sets=tuple(_set_record(scores, name, scales[name], name not in lower_sets) for name in scores.datasets),
+        training_sets=(),
+        validation_sets=(),
+        monitor="",
+        selection_rules=(),
+        default_selection="",
+    )
+    cells = (TrainedOn("", protocol),)
+    columns = columns_of(cells)
+    metrics = {column.name: str(column.metric) for column in columns}
+    runs, histories = _make_runs(scores, protocol, metrics, scales)
+    collection = Collection(
+        scope=runs[0].scope,
+        cells=cells,
+        protocols={protocol.hash: protocol},
+        runs=tuple(runs),
+        notes=tuple(filter(None, (*scores.notes, lower_note, unit_note))),
+    )
+    if options.control != "none" and options.control not in collection.algorithms:
+        advice = nearest(options.control, collection.algorithms)
+        raise UsageError(f"control={options.control}: no compared method has this name{advice}")
+    return AnalysisInputs(
+        collection=collection,
+        sets=columns,
+        rule=AsScored(),
+        rules={},
+        histories=histories,
+        studies=(),
+        decisions=UserDecisions(scores.answers),
+        origin="",
+    )
+
+
+def _make_runs(
+    scores: UserScores, protocol: record.Protocol, metrics: Mapping[str, str], scales: Mapping[str, Scale]
+) -> tuple[list[Run], dict[str, History]]:
+    """Return a run for each method and seed, and the histories by run id."""
+    rows: dict[tuple[str, str], list[tuple[str, int, float]]] = {}
+    for method, dataset, seed, score in scores.table.itertuples(index=False, name=None):
+        rows.setdefault((method, seed), []).append((metrics[dataset], 0, score * scales[dataset].factor))
+    runs, histories = [], {}
+    for (method, seed), values in rows.items():
+        run_id = f"{method}#{seed or 1}"  # no name of a method or data set
+        run = Run(
+            id=run_id,
+            name=run_id,
+            experiment="",
+            status="FINISHED",
+            started=0,
+            ended=0,
+            kind=TABLE,
+            suite=scores.source,
+            study=scores.source,
+            protocol=protocol.hash,
+            algorithm=method,
+            method=method,
+            seed=seed,
+        )
+        runs.append(run)
+        histories[run_id] = History(run_id, values, is_settled=True)
+    return runs, histories
+
+
+def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: bool) -> record.SetRecord:
+    """Return the record of one data set; with decisions on items its headline is their accuracy."""
+    items = [len(answers.right) for (_, dataset, _), answers in scores.answers.items() if dataset == name]
+    measure = "accuracy" if items else record.slug(scores.measure)
+    return record.SetRecord(
+        name=name,
+        headline=measure,
+        images=max(items, default=0),
+        classes=0,
+        chance=0.0,
+        measures=(),  # none besides the headline
+        higher_is_better=higher_is_better,
+        unit=scale.unit,
+    )
+
+
+# --- direction and unit -----------------------------------------------------------------------------------------------
+
+
+def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozenset[str], str]:
+    """Return the data sets on which lower is better, and a note if their names alone say so."""
+    if lower is not None:
+        for name in lower:
+            if name not in scores.datasets:
+                raise UsageError(f"lower={name}: there is no such data set{nearest(name, scores.datasets)}")
+        return frozenset(lower), ""
+    if _says_lower(scores.measure):
+        note = f"lower is better, as the scores are called '{scores.measure}' (higher_is_better=yes turns it)"
+        return frozenset(scores.datasets), note
+    named = [name for name in scores.datasets if _says_lower(name)]
+    note = f"lower is better on {', '.join(named)}, by the name (lower=none turns it)" if named else ""
+    return frozenset(named), note
+
+
+def _says_lower(name: str) -> bool:
+    return not LOWER_WORDS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
+
+
+def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> tuple[dict[str, Scale], str]:
+    """Return the scale of each data set, and the note that says it.
+
+    Without a word of the user, scores of which more is better are fractions if all lie within 0 and 1, and percentages
+    if all lie within 0 and 100: `rope` and the plan then count in points.
+    """
+    table = scores.table
+    higher = table.loc[~table["dataset"].isin(lower), "score"]
+    kind, note = unit, ""
+    if unit == "auto" and scores.answers:
+        kind = "fraction"
+    elif unit == "auto":
+        kind = "plain"
+        if len(higher) and higher.min() >= 0 and higher.max() <= 100:
+            kind = "fraction" if higher.max() <= 1 else "percent"
+        notes = {
+            "fraction": "scores between 0 and 1 are taken for fractions and shown in percent (unit=plain leaves them)",
+            "percent": "scores are taken for percentages (unit=plain if they are none)",
+        }
+        note = notes.get(kind, "")
+    plain = Scale(scores.measure if scores.measure != "score" else "score units")
+    by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
+    scales = {}
+    for name in scores.datasets:
+        is_plain = unit == "auto" and name in lower
+        scales[name] = plain if is_plain else by_kind[kind]
+    return scales, note

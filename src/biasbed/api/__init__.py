@@ -1,0 +1,1 @@
+"""Public functions of biasbed for Python: thin, over the functions that commands call."""

@@ -1,0 +1,315 @@
+"""Comparison of methods from a table of scores, in Python and as the command `compare`.
+
+The numbers are those of `analyze`: a table becomes the score table that the analysis of tracked runs starts from.
+Loads neither torch nor MLflow.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from biasbed import analysis as frames_of_analysis
+from biasbed.analysis.options import CompareOptions
+from biasbed.analysis.report import figures, findings, further_findings, html, report_tables, summary
+from biasbed.analysis.result import Analysis, compute_from
+from biasbed.analysis.runs import item_files, score_files
+from biasbed.analysis.runs.score_files import ColumnNames
+from biasbed.analysis.runs.user_scores import UserScores, select_scores
+from biasbed.analysis.score_inputs import gather_scores
+from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
+from biasbed.errors import UsageError
+from biasbed.settings import build, nearest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from biasbed.analysis.statistics.pairwise import Limits
+
+PLOTS = ("critical_difference", "p_values", "ranks", "effects", "scores")
+LATEX = ("scores", "ranks", "nemenyi", "pairs")
+Scores = pd.DataFrame | str | Path | Sequence[str | Path]
+
+
+def compare(scores: Scores, **options: Any) -> ScoreComparison:
+    """Compare methods by their scores on data sets.
+
+    Args:
+        scores: A DataFrame or a CSV file with a line per score, in columns for method, data set, score and perhaps
+            seed, or with a column per data set or per method. Or a folder of lm-evaluation-harness samples, several
+            files of decisions on single items, or an export of wandb or MLflow.
+        options: Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and
+            `score` name columns, `lower` the data sets on which lower is better, `control` a method to compare all
+            others with.
+
+    Returns:
+        The result: `verdict`, `friedman`, `nemenyi`, `pairs`, `power`, with `plot`, `to_latex` and `report`. `print`
+        shows the summary.
+
+    Raises:
+        UsageError: If the scores can't be read, or an option is wrong. Nothing is written.
+
+    Example:
+
+    >>> import biasbed
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"method": ["a", "b"], "x": [71.0, 74.0], "y": [52.0, 53.0], "z": [60.0, 66.0]})
+    >>> biasbed.compare(table).ranks.mean().to_dict()
+    {'a': 2.0, 'b': 1.0}
+    """
+    values = dict(options)
+    for name in ("methods", "sets", "lower", "order"):
+        if isinstance(values.get(name), list | set | pd.Index):
+            values[name] = tuple(values[name])
+    if "scores" in values:
+        raise UsageError("scores: give them once")
+    return _compare(scores, build(CompareOptions, values))
+
+
+def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
+    user_scores = read_scores(scores, options)
+    with threadpool_limits(limits=1, user_api="blas"):  # as in `analyze`: the last digits go by the number of threads
+        inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
+        return ScoreComparison(compute_from(inputs, options.analysis))
+
+
+def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
+    """Read scores of any form. Raises UsageError if they can't be read."""
+    names = ColumnNames(options.method, options.dataset, options.seed, options.score, options.rows)
+    if isinstance(scores, pd.DataFrame):
+        user_scores = score_files.read_scores(scores, names)
+    else:
+        sources = (scores,) if isinstance(scores, str | Path) else scores
+        paths = [Path(source).expanduser() for source in sources]
+        for path in paths:
+            if not path.exists():
+                raise UsageError(f"scores={path}: there is no such file")
+        if not paths:
+            raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
+        if len(paths) > 1 or item_files.has_items(paths[0]):
+            user_scores = item_files.read_items(paths, names)
+        else:
+            user_scores = score_files.read_scores(paths[0], names)
+    methods = () if options.methods == "all" else options.methods
+    return select_scores(user_scores, methods, () if options.sets == "all" else options.sets)
+
+
+def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
+    """Return the data sets on which lower is better; None if their names are to say it."""
+    if options.higher_is_better != "auto":
+        return () if options.higher_is_better else scores.datasets
+    by_word = {"auto": None, "none": (), "all": scores.datasets}
+    if isinstance(options.lower, str):
+        return by_word[options.lower]
+    return options.lower
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreComparison:
+    """Result of `compare`. `print` shows the summary; tables are DataFrames."""
+
+    analysis: Analysis
+
+    def __repr__(self) -> str:
+        """Return a line, as a notebook shows it."""
+        size = f"{len(self.analysis.algorithms)} methods, {len(self.analysis.sets)} data sets"
+        return f"<ScoreComparison of {self.analysis.title}: {size}. {self.verdict}>"
+
+    def __str__(self) -> str:
+        return summary.render(self.analysis)
+
+    @property
+    def verdict(self) -> str:
+        """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
+        sentences = [findings.verdict(self.analysis)]
+        over_images = self.analysis.over_images
+        if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies:
+            sentences += findings.on_single_sets(self.analysis)
+        sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha))
+        return " ".join(filter(None, sentences))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on what was guessed about the table, left out or missing."""
+        return self.analysis.notes
+
+    @property
+    def _tests(self) -> RankTests:
+        return self.analysis.comparisons[0]
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """Mean score, deviation and number of seeds of each method on each data set."""
+        return self.analysis.scores
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """Rank of each method on each data set (data sets x methods), 1 for the best."""
+        return self._tests.ranks
+
+    @property
+    def friedman(self) -> Friedman | None:
+        """Friedman's test with Iman and Davenport's correction; None with two methods, or if nothing can be tested."""
+        return self._tests.friedman
+
+    @property
+    def paired(self) -> PairTest | None:
+        """Wilcoxon's and the sign test of two methods; None with more."""
+        return self._tests.pair
+
+    @property
+    def nemenyi(self) -> pd.DataFrame | None:
+        """P-values of Nemenyi's test (methods x methods); None without Friedman's test."""
+        return self._tests.nemenyi
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """Every pair: difference a - b with intervals, wins, p-values of Wilcoxon's test without and with Holm."""
+        results = self.analysis.pairwise
+        keys = ["a", "b"]
+        effects = results.effects[results.effects["setting"] == self._tests.setting].drop(columns="setting")
+        tests = results.wilcoxon[results.wilcoxon["setting"] == self._tests.setting]
+        columns = [*keys, "p", "p_holm", "smallest_p", "significant"]
+        return effects.merge(tests[columns], on=keys, how="left").reset_index(drop=True)
+
+    @property
+    def single_sets(self) -> pd.DataFrame:
+        """Mann-Whitney test of every pair on each data set, over seeds; empty with one seed."""
+        return self.analysis.pairwise.set_pairs
+
+    @property
+    def items(self) -> pd.DataFrame:
+        """McNemar's test and paired bootstrap of every pair on each data set; empty without decisions on items."""
+        return self.analysis.over_images.table
+
+    @property
+    def _limits(self) -> Limits | None:
+        return next((limits for limits in self.analysis.pairwise.limits if limits.setting == ALL_SETS), None)
+
+    @cached_property
+    def power(self) -> pd.DataFrame:
+        """For each test the fewest data sets, and the difference that it finds with a probability of 0.8."""
+        limits = self._limits
+        rows = [] if limits is None else limits.detectable
+        columns = ["test", "num_sets", "num_seeds", "smallest_num_sets", "detectable_difference"]
+        table = []
+        for row in rows:
+            assert limits is not None
+            size = (limits.num_sets, limits.num_runs)
+            table.append((row.procedure, *size, row.smallest_num_sets, row.difference))
+        return pd.DataFrame(table, columns=columns)
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """All tables by name, as docs/report.md describes them."""
+        return frames_of_analysis.frames(self.analysis)
+
+    def plot(self, name: str = "auto", file: str | Path | None = None) -> Figure:
+        """Draw a figure: critical_difference, p_values, ranks, effects or scores (auto: the first that there is).
+
+        file: also save it, as PDF, PNG or SVG. Raises UsageError for a figure that this result does not have.
+        """
+        name = self._plot_name(name)
+        if file is not None:
+            figures.save(self.analysis, self._draw(name), _checked_path(Path(file), (".pdf", ".png", ".svg")))
+        return self._draw(name)
+
+    def _plot_name(self, name: str) -> str:
+        names = figures.names(self.analysis)
+        if name == "auto":
+            return next(plot for plot in PLOTS if plot in names)
+        if name not in names:
+            why = ""
+            if name in PLOTS and self._tests.pair is not None:
+                why = " with two methods"
+            raise UsageError(f"plot={name}: there is no such figure{why}{nearest(name, names)}")
+        return name
+
+    def _draw(self, name: str) -> Figure:
+        figure = figures.draw(self.analysis, name)
+        assert figure is not None
+        return figure
+
+    def to_latex(self, *tables: str) -> str:
+        """Return tables in LaTeX: scores, ranks, nemenyi, pairs (none named: these four), runs and more.
+
+        Raises UsageError for a table that this result does not have.
+        """
+        texts = report_tables.render_latex(self.analysis)
+        for name in tables:
+            if name not in texts:
+                raise UsageError(f"latex: there is no table '{name}'{nearest(name, texts)}")
+        names: Iterable[str] = tables or [name for name in LATEX if name in texts]
+        return "\n".join(texts[name] for name in names)
+
+    def report(self, file: str | Path) -> Path:
+        """Write the report, one HTML page with everything inside, and return its path."""
+        path = _checked_path(Path(file), (".html", ".htm"))
+        with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
+            figures.write(self.analysis, Path(folder))
+            html.write(self.analysis, Path(folder), is_alone=True)
+            _write(path, (Path(folder) / html.REPORT).read_text(encoding="utf-8"))
+        return path
+
+    def save(self, folder: str | Path) -> Path:
+        """Write everything into a folder: CSV, JSON and LaTeX tables, figures and report. Returns the folder."""
+        from biasbed.analysis import command
+
+        target = Path(folder).expanduser().absolute()
+        with tempfile.TemporaryDirectory() as scratch:
+            command.write(self.analysis, str(self), Path(scratch))
+            return command.publish(Path(scratch), target)
+
+
+def _checked_path(path: Path, suffixes: Sequence[str]) -> Path:
+    """Return the path of a file to write. Raises UsageError if its ending is another, or its folder is not there."""
+    path = path.expanduser()
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: give a name that ends in {' or '.join(suffixes)}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.absolute().parent}")
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror}") from None
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def run(options: CompareOptions) -> None:
+    """Print the summary, and write the files that the options name."""
+    wanted_files = (
+        (options.figure, (".pdf", ".png", ".svg")),
+        (options.latex, (".tex",)),
+        (options.report, (".html", ".htm")),
+    )
+    for file, suffixes in wanted_files:
+        if file != "none":
+            _checked_path(Path(file), suffixes)
+    result = _compare(options.scores, options)
+    print(result, flush=True)
+    written = []
+    if options.figure != "none":
+        result.plot(options.plot, options.figure)
+        written.append(f"Figure: {options.figure}")
+    if options.latex != "none":
+        _write(Path(options.latex).expanduser(), result.to_latex())
+        written.append(f"LaTeX: {options.latex}")
+    if options.report != "none":
+        written.append(f"Report: {result.report(options.report)}")
+    if options.output_dir != "none":
+        written.append(f"Tables, figures and report: {result.save(options.output_dir)}")
+    if written:
+        print("\n" + "\n".join(written), flush=True)

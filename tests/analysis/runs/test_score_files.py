@@ -1,0 +1,156 @@
+"""Tables of scores as people keep them: forms, separators, decimal signs, axes, exports; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from biasbed.analysis.runs.score_files import ColumnNames, read_scores
+from biasbed.analysis.runs.user_scores import UserScores
+from biasbed.errors import UsageError
+
+METHODS, SETS = ("a", "b", "c"), ("u", "v", "w", "x")
+SCORES = {(m, d): 50 + 3 * i + 10 * j + 0.25 * (i * j % 3) for i, m in enumerate(METHODS) for j, d in enumerate(SETS)}
+LONG = "method,dataset,score\n" + "".join(f"{m},{d},{score}\n" for (m, d), score in SCORES.items())
+WIDE = "model," + ",".join(SETS) + "\n" + "".join(f"{m},{','.join(str(SCORES[m, d]) for d in SETS)}\n" for m in METHODS)
+
+
+def turned(text: str) -> str:
+    rows = [line.split(",") for line in text.split()]
+    return "\n".join(",".join(row) for row in zip(*rows, strict=True)) + "\n"
+
+
+def read(text: str | bytes, folder: Path, **names: str) -> UserScores:
+    path = folder / "scores.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_scores(path, ColumnNames(**names))
+
+
+def by_cell(scores: UserScores) -> dict[tuple[str, str], float]:
+    return {(row.method, row.dataset): row.score for row in scores.table.itertuples()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG,
+        b"\xef\xbb\xbf" + LONG.encode(),
+        LONG.replace(",", ";"),
+        LONG.replace(",", "\t"),
+        LONG.replace(",", " | "),
+        LONG.replace(",", ";").replace(".", ","),
+        LONG.replace("\n", "\r\n"),
+        LONG.replace("method,dataset,score", "Algorithm,Task,Accuracy (%)"),
+        LONG.replace("method,dataset,score", "Methode,Datensatz,Wert"),
+        LONG.replace("method,dataset,score", "method,dataset,score,,").replace("0\n", "0,,\n"),
+        WIDE,
+        turned(WIDE).replace("model", "dataset"),
+        turned(WIDE).replace("model", ""),
+        "method,dataset,score\n" + "".join(reversed(LONG.splitlines(keepends=True)[1:])),
+    ],
+)
+def test_every_form_of_a_table_is_the_same_scores(text: str | bytes, tmp_path: Path) -> None:
+    assert by_cell(read(text, tmp_path)) == SCORES
+
+
+def test_frames_are_read_with_and_without_an_index() -> None:
+    wide = pd.DataFrame({m: {d: SCORES[m, d] for d in SETS} for m in METHODS})  # data sets x methods
+    assert by_cell(read_scores(wide, ColumnNames())) == SCORES
+    numbered = read_scores(wide.reset_index(drop=True), ColumnNames())
+    assert numbered.methods == list(METHODS)
+    assert numbered.datasets == ["row 1", "row 2", "row 3", "row 4"]
+
+
+def test_a_numbering_of_lines_is_no_method(tmp_path: Path) -> None:
+    text = "x,a,b\n" + "".join(f"{n},{50 + n},{52 + 2 * n}\n" for n in range(1, 5))
+    assert read(text, tmp_path).methods == ["a", "b"]
+
+
+def test_seeds_and_what_was_read_are_said(tmp_path: Path) -> None:
+    lines = [f"{m},{d},{seed},{score + seed}" for (m, d), score in SCORES.items() for seed in (0, 1)]
+    scores = read("\n".join(["model,task,fold,f1", *lines]), tmp_path)
+    assert sorted(set(scores.table["seed"])) == ["0", "1"]
+    assert scores.notes == ("columns: method 'model', data set 'task', seed 'fold', score 'f1'",)
+    assert len(scores.table) == 2 * len(SCORES)
+
+
+def test_columns_are_taken_as_the_user_says(tmp_path: Path) -> None:
+    text = "who,where,how_good,acc\n" + "".join(f"{m},{d},{s},1\n" for (m, d), s in SCORES.items())
+    assert by_cell(read(text, tmp_path, score="how_good")) == SCORES
+    swapped = read(text, tmp_path, score="how_good", method="where", dataset="WHO")
+    assert by_cell(swapped) == {(d, m): score for (m, d), score in SCORES.items()}
+    assert by_cell(read(turned(WIDE), tmp_path, rows="datasets")) == SCORES
+
+
+def test_swapped_axes_are_noticed(tmp_path: Path) -> None:
+    names = {"a": "resnet50", "b": "vit_b", "c": "erm", "u": "cifar10", "v": "imagenet_r", "w": "pacs", "x": "mnist"}
+    lines = [f"{names[d]},{names[m]},{score}" for (m, d), score in SCORES.items()]
+    scores = read("\n".join(["method,dataset,score", *lines]), tmp_path)
+    assert any("look swapped: cifar10 is read as a method" in note for note in scores.notes)
+    straight = read("\n".join(["dataset,method,score", *lines]), tmp_path)
+    assert not any("swapped" in note for note in straight.notes)
+    columns = ",".join(names[d] for d in SETS)
+    rows = [f"{names[m]},{','.join(str(SCORES[m, d]) for d in SETS)}" for m in METHODS]
+    wide = "\n".join([f"name,{columns}", *rows])
+    for text in (wide, turned(wide)):  # the names tell lines from columns
+        assert read(text, tmp_path).methods == ["resnet50", "vit_b", "erm"]
+
+
+def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
+    for word in ("NaN", "", "-", "n/a"):
+        scores = by_cell(read(LONG.replace("a,u,50.0", f"a,u,{word}"), tmp_path))
+        assert scores == {cell: score for cell, score in SCORES.items() if cell != ("a", "u")}
+    seeds = "method,dataset,seed,score\na,u,0,1\na,u,1,nan\nb,u,0,2\nb,u,1,3\n"
+    assert "left out, as no score is there: a on u with seed 1" in read(seeds, tmp_path).notes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LONG + "a,u,99\n", r"line 14: a on u is there already \(line 2\): keep one, or .* column 'seed'"),
+        ("method,dataset,seed,score\na,u,0,1\na,u,0,1\n", "line 3: a on u with seed 0 is there already"),
+        (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
+        (LONG.replace("a,u,50.0", "a,u,50 ± 2"), "line 2: '50 ± 2' .* is no number: give each seed a line"),
+        (LONG.replace("a,u,50.0", "a,u,inf"), "line 2: 'inf' in the column 'score' is no finite number"),
+        (WIDE.replace("50.0", "good"), "line 2: 'good' in the column 'u' is no number"),
+        ("method;dataset;score\na;u;0,5\nb;u;0.6\n", r"with a comma \('0,5'\) and with a point \('0.6'\)"),
+        ("method,dataset,score\n,u,1\n", "line 2: has no name of a method"),
+        ("method,dataset\na,u\n", "no column holds numbers; its columns are method, dataset"),
+        ("method,dataset,score\n", "should have a head and lines of method"),
+        ("", "the file is empty"),
+        ("a,a,b\n1,2,3\n", "has the column 'a' twice"),
+        (LONG + "a,u,1,2,3\n", "line 14: 5 entries for 3 columns"),
+        (LONG.encode("utf-16"), "can't be read as CSV"),
+        ("method,dataset,score\na,u,nan\n", "there are no scores in it"),
+    ],
+)
+def test_what_is_no_table_of_scores_is_refused_in_a_line(text: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(text, tmp_path)
+    if "column" in message:
+        with pytest.raises(UsageError, match=r"score=acc: .* has no such column; valid: method, dataset, score"):
+            read(LONG, tmp_path, score="acc")
+
+
+RUNS = [(m, seed, 0.5 + 0.1 * i + 0.01 * seed) for i, m in enumerate(METHODS) for seed in (0, 1)]
+
+
+def test_exports_of_trackers_are_read(tmp_path: Path) -> None:
+    expected = {(m, d, str(seed)): score for m, seed, score in RUNS for d in ("acc_u", "acc_v")}
+    heads = {
+        "Name,State,User,Created,Runtime,algorithm,seed,lr,acc_u,acc_v": "r,finished,me,2026,9,{},{},0.1,{},{}",
+        "Start Time,Duration,Run ID,Name,Source Type,User,Status,algorithm,seed,lr,acc_u,acc_v": (
+            "2026,1s,1,r,LOCAL,me,FINISHED,{},{},0.1,{},{}"
+        ),
+        "run_id,experiment_id,status,start_time,metrics.acc_u,metrics.acc_v,params.algorithm,params.seed,params.lr": "",
+    }
+    for head, line in heads.items():
+        rows = [line.format(m, seed, score, score) for m, seed, score in RUNS]
+        if not line:
+            rows = [f"1,0,FINISHED,2026,{score},{score},{m},{seed},64" for m, seed, score in RUNS]
+        unfinished = rows[0].replace("finished", "crashed").replace("FINISHED", "FAILED")
+        scores = read("\n".join([head, *rows, unfinished]), tmp_path)
+        assert {(r.method, r.dataset, r.seed): r.score for r in scores.table.itertuples()} == expected
+        assert any("6 finished runs (1 that did not finish are left out)" in note for note in scores.notes)

@@ -1,0 +1,98 @@
+"""A table of scores and the runs that it was made of: the same numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from biasbed.analysis import frames
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.result import Analysis, compute_from
+from biasbed.analysis.runs.score_files import ColumnNames, read_scores
+from biasbed.analysis.score_inputs import gather_scores
+from biasbed.analysis.statistics.pairwise import limits_fields
+from biasbed.errors import UsageError
+from helpers.toy_runs import Recorder
+
+
+def analyse(table: pd.DataFrame, lower: tuple[str, ...] | None = None, unit: str = "auto") -> Analysis:
+    settings = AnalyzeOptions(bootstrap=200)
+    scores = read_scores(table, ColumnNames())
+    return compute_from(gather_scores(scores, settings, lower, unit), settings)  # type: ignore[arg-type]
+
+
+# What follows from the scores alone, whatever the runs are called.
+SAME = ("scores", "ranks", "nemenyi", "wilcoxon_holm", "effects", "bayesian", "intervals", "per_set")
+
+
+def test_numbers_are_those_of_analyze(full: tuple[Outcome, Recorder]) -> None:
+    """To the last digit: the table holds the logged fractions of the same runs."""
+    tracked = full[0].analysis
+    runs = tracked.runs
+    table = pd.DataFrame({"method": runs["algorithm"], "dataset": runs["dataset"], "seed": runs["seed"]})
+    table["score"] = runs["score"] / 100
+    options = AnalyzeOptions()
+    computed = compute_from(gather_scores(read_scores(table, ColumnNames()), options), options)
+    ours, theirs = frames(computed), frames(tracked)
+    for name in SAME:
+        left, right = ours[name], theirs[name]
+        if "setting" in right:
+            right = right[right["setting"] == "all"].reset_index(drop=True)
+            left = left[left["setting"] == "all"].reset_index(drop=True)
+        shared = [column for column in right if column in left and column not in ("run_ids", "images")]
+        shared = [column for column in shared if not column.startswith("binomial")]
+        assert {"algorithm", "dataset", "a"} & set(shared)
+        assert_frame_equal(left[shared], right[shared], check_exact=True, obj=name)
+    assert computed.comparisons[0].friedman == tracked.comparisons[0].friedman
+    limits = [limits_fields(analysis.pairwise.limits[0], 0.05) for analysis in (computed, tracked)]
+    assert limits[0] == limits[1]
+
+
+def rows(scores: dict[str, list[float]], head: str = "score") -> pd.DataFrame:
+    lines = [(m, f"s{j}", value) for m, values in scores.items() for j, value in enumerate(values)]
+    return pd.DataFrame(lines, columns=["method", "dataset", head])
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_direction_follows_from_names_and_from_the_user() -> None:
+    table = {"a": [0.1, 0.2, 0.3] * 2, "b": [0.4, 0.5, 0.6, 0.7, 0.5, 0.6], "c": [0.9, 0.8] * 3}
+    best = {"score": "c", "test_loss": "a"}
+    for head, name in best.items():
+        result = analyse(rows(table, head))
+        assert next(iter(result.comparisons[0].mean_ranks)) == name
+    assert any("lower is better, as the scores are called 'test_loss'" in note for note in result.notes)
+    flipped = analyse(rows(table), lower=tuple(f"s{j}" for j in range(6)))
+    assert next(iter(flipped.comparisons[0].mean_ranks)) == "a"
+    with pytest.raises(UsageError, match="lower=t1: there is no such data set"):
+        analyse(rows(table), lower=("t1",))
+
+
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize(
+    ("factor", "unit", "shown", "has_rope"),
+    [(1, "auto", 90.0, True), (100, "auto", 90.0, True), (1000, "auto", 900.0, False), (1, "plain", 0.9, False)],
+)
+def test_units(factor: float, unit: str, shown: float, has_rope: bool) -> None:
+    table = rows({"a": [0.9 * factor, 0.5 * factor, 0.25 * factor], "b": [0.7 * factor, 0.4 * factor, 0.3 * factor]})
+    result = analyse(table, unit=unit)
+    assert result.cells["a", "s0"].mean == pytest.approx(shown, abs=1e-9)
+    assert bool(len(result.pairwise.bayesian)) == has_rope
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_missing_cells_and_unequal_seeds_are_said() -> None:
+    table = rows({"a": [1, 2, 3, 4], "b": [2, 4, 4, 6], "c": [5, 5, 5, 9]}).drop(index=0)
+    result = analyse(table)
+    assert "no score is there of a on s0: the tests use the sets that all methods have" in result.notes
+    assert [(c.setting, c.sets) for c in result.comparisons] == [
+        ("all", ("s1", "s2", "s3")),
+        ("complete", ("s0", "s1", "s2", "s3")),
+    ]
+    seeds = pd.concat([table.assign(seed=0), table[table["method"] == "b"].assign(seed=1)])
+    assert "unequal numbers of runs: a 1, b 2, c 1" in analyse(seeds).notes
+
+
+def test_one_method_is_scored_and_not_tested() -> None:
+    assert "at least two algorithms" in analyse(rows({"a": [1, 2, 3]})).comparisons[0].skipped

@@ -1,0 +1,208 @@
+"""`biasbed.compare` and `biasbed compare`: numbers of other packages, files, messages, and what is not imported."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import biasbed
+from biasbed import cli
+from biasbed.errors import UsageError
+from helpers.commands import ROOT, command_environment
+from helpers.demsar import DEMSAR
+
+REFERENCE = json.loads((ROOT / "tests" / "vectors" / "comparison" / "reference.json").read_text())
+NAMES = {"c45": "C4.5", "c45_m": "C4.5+m", "c45_cf": "C4.5+cf", "c45_m_cf": "C4.5+m+cf"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "scores.csv"
+    DEMSAR.rename(columns=NAMES).to_csv(path, sep=";", decimal=",", index_label="dataset", encoding="utf-8-sig")
+    return path
+
+
+def frame_of(example: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(example["scores"])  # data sets x methods
+
+
+def test_demsar_s_example(table: Path) -> None:
+    """The paper prints these average ranks (Demsar 2006, table 6)."""
+    result = biasbed.compare(table, bootstrap=200)
+    ranks = result.ranks.mean().to_dict()
+    assert ranks == pytest.approx({"C4.5": 3.143, "C4.5+m": 2.0, "C4.5+cf": 2.893, "C4.5+m+cf": 1.964}, abs=5e-4)
+    assert result.friedman is not None
+    assert result.friedman.f_dof == (3, 39)
+    assert result.verdict == "Over these 14 sets the algorithms differ: C4.5+m is better than C4.5."
+    pair = result.pairs.set_index(["a", "b"]).loc[("C4.5", "C4.5+m")]
+    assert pair["p"] == 16 / 2**11  # exact: of 2^12 signs of the 12 differences 32 are as far out
+    assert list(result.power["test"]) == ["nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"]
+
+
+def test_p_values_are_those_of_autorank_and_scikit_posthocs() -> None:
+    """On the examples of both packages' documentation."""
+    example = REFERENCE["autorank"]
+    result = biasbed.compare(frame_of(example), bootstrap=200)
+    assert result.friedman is not None
+    assert result.friedman.chi2_p == pytest.approx(example["friedman_p"], rel=1e-8)
+    assert result.ranks.mean().to_dict() == pytest.approx(example["mean_ranks"], abs=1e-12)
+    reach = result.analysis.comparisons[0].reach
+    assert reach is not None
+    assert reach.critical_difference == pytest.approx(example["cd"], rel=1e-8)
+    for example in (REFERENCE["autorank"], REFERENCE["scikit_posthocs"]):
+        nemenyi = biasbed.compare(frame_of(example), bootstrap=200, unit="plain").nemenyi
+        assert nemenyi is not None
+        for row, expected in zip(nemenyi[list(example["scores"])].to_numpy().tolist(), example["nemenyi"], strict=True):
+            assert row == pytest.approx(expected, abs=1e-8)
+
+
+def test_exact_wilcoxon_p_values_are_scipy_s() -> None:
+    example = REFERENCE["scikit_posthocs"]
+    result = biasbed.compare(frame_of(example), unit="plain", bootstrap=200)
+    assert result.friedman is not None
+    assert result.friedman.chi2 == pytest.approx(example["friedman_chi2"], rel=1e-8)
+    p = result.pairs.set_index(["a", "b"])["p"]
+    assert {(a, b): float(p[a, b]) for a, b, _ in example["wilcoxon"]} == pytest.approx(
+        {(a, b): value for a, b, value in example["wilcoxon"]}, rel=1e-8
+    )
+
+
+def test_paired_items_show_what_their_scores_do_not(tmp_path: Path) -> None:
+    """lm-evaluation-harness#3868 has p = 0.008 paired and 0.080 unpaired on 220 items.
+
+    It prints no counts; of the eight tables of counts with both p-values this is one.
+    """
+    both, only_a, only_b, neither = 109, 30, 12, 69
+    counts = {(1, 1): both, (1, 0): only_a, (0, 1): only_b, (0, 0): neither}
+    right = [pair for pair, number in counts.items() for _ in range(number)]
+    for position, model in enumerate(("first", "second")):
+        folder = tmp_path / model
+        folder.mkdir()
+        samples = [{"doc_id": n, "metrics": ["acc"], "acc": float(pair[position])} for n, pair in enumerate(right)]
+        text = "".join(json.dumps(sample) + "\n" for sample in samples)
+        (folder / "samples_task_2026-06-23T10-00-00.000000.jsonl").write_text(text)
+    result = biasbed.compare(tmp_path, bootstrap=200)
+    (row,) = result.items.to_dict("records")
+    assert (row["only_a"], row["only_b"], row["images"]) == (only_a, only_b, 220)
+    assert row["p"] == pytest.approx(0.008, abs=5e-4)
+    first, second = (both + only_a) / 220, (both + only_b) / 220
+    error = math.sqrt(first * (1 - first) / 220 + second * (1 - second) / 220)
+    unpaired = 2 * (1 - NormalDist().cdf((first - second) / error))
+    assert unpaired == pytest.approx(0.080, abs=5e-4)
+    assert "first beats second on task (p = 0.0079)" in result.verdict
+    assert "first" in str(result).split("photographs")[1]  # the table of pairs
+
+
+def test_one_data_set_is_compared_over_its_seeds() -> None:
+    lines = [(m, seed, 50 + 5 * i + seed / 2) for i, m in enumerate("ab") for seed in range(6)]
+    result = biasbed.compare(pd.DataFrame(lines, columns=["method", "seed", "accuracy"]), bootstrap=200)
+    assert "at least two sets" in result.verdict
+    assert "1 of 1 comparison" in result.verdict
+    assert result.single_sets["p"].tolist() == [pytest.approx(2 / math.comb(12, 6))]
+    assert "On single sets" in str(result)
+
+
+def test_the_command_prints_and_writes_what_is_asked_for(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = set(tmp_path.rglob("*"))
+    assert cli.main(["compare", "scores.csv", "--bootstrap", "200"]) == 0
+    assert "Exact Wilcoxon tests with Holm's correction tell 1 of 6 pairs apart" in capsys.readouterr().out
+    assert set(tmp_path.rglob("*")) == before
+    files = ["--figure", "cd.pdf", "--latex", "tables.tex", "--report", "report.html"]
+    assert cli.main(["compare", *files, "scores.csv", "--bootstrap", "200"]) == 0
+    assert {path.name for path in set(tmp_path.rglob("*")) - before} == {"cd.pdf", "tables.tex", "report.html"}
+    assert (tmp_path / "cd.pdf").read_bytes().startswith(b"%PDF")
+    latex = (tmp_path / "tables.tex").read_text()
+    assert latex.count(r"\begin{table") == 4
+    assert r"C4.5+m & 76.8 & 59.1 & \textbf{97.1}" in latex
+    page = (tmp_path / "report.html").read_text()
+    assert "C4.5+m is better than C4.5" in page
+    assert page.count("data:image/png;base64,") >= 4
+    assert 'href="figures/' not in page
+    assert ".csv</a>" not in page
+    for words in ("tracking server", "Selection rule", "mlflow"):
+        assert words.lower() not in page.lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "scores: name a table of scores"),
+        (["none.csv"], "scores=none.csv: there is no such file"),
+        (["scores.csv", "--figure", "cd.doc"], "cd.doc: give a name that ends in .pdf or .png or .svg"),
+        (["scores.csv", "--report", "no/where.html"], "no/where.html: there is no folder"),
+        (["scores.csv", "--control", "C5"], "control=C5: no compared method has this name; did you mean 'C4.5'?"),
+        (["scores.csv", "--sets", "iriss"], "sets=iriss: scores.csv has no 'iriss'; did you mean 'iris'?"),
+        (["scores.csv", "--scor", "x"], "unknown setting 'scor'; did you mean 'score'?"),
+        (["scores.csv", "--higher_is_better", "no", "--lower", "iris"], "leave it out, as lower= names data sets"),
+    ],
+)
+def test_wrong_commands_are_refused_in_a_line(
+    words: list[str], message: str, table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.parent)
+    assert cli.main(["compare", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_figures_and_tables_that_are_not_there_are_named(table: Path) -> None:
+    result = biasbed.compare(table, methods=["C4.5", "C4.5+m"], bootstrap=200)
+    assert result.friedman is None
+    assert result.paired is not None
+    with pytest.raises(UsageError, match="plot=critical_difference: there is no such figure with two methods"):
+        result.plot("critical_difference")
+    with pytest.raises(UsageError, match="there is no table 'nemenyi'"):
+        result.to_latex("nemenyi")
+    assert r"\begin{table" in result.to_latex()
+
+
+def test_everything_goes_into_one_folder(table: Path, tmp_path: Path) -> None:
+    folder = biasbed.compare(table, bootstrap=200).save(tmp_path / "out")
+    names = {path.name for path in folder.iterdir()}
+    assert {"scores.csv", "wilcoxon_holm.csv", "power.json", "report.html", "figures", "tables"} <= names
+
+
+LIGHT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in {"torch", "torchvision", "timm", "mlflow", "optuna", "docker", "pyarrow", "sklearn"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=top)
+sys.meta_path.insert(0, Absent())
+from biasbed.analysis.statistics import planner
+planner.SIMULATIONS = planner.RATE_SIMULATIONS = 100
+import biasbed
+from biasbed import cli
+result = biasbed.compare(sys.argv[1], bootstrap=200)
+result.report(sys.argv[2])
+print(result.verdict)
+for command in (["list", "--what", "methods"], ["train", "--seed", "1"], ["analyze"]):
+    print(cli.main(command))
+print(sorted({"torch", "mlflow"} & set(sys.modules)))
+"""
+
+
+def test_a_comparison_needs_no_heavy_package(table: Path, tmp_path: Path) -> None:
+    """Without torch, MLflow and the others: it compares and reports, and other commands say what they lack."""
+    words = [sys.executable, "-c", LIGHT, str(table), str(tmp_path / "report.html")]
+    done = subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=True)
+    verdict, *codes, loaded = done.stdout.splitlines()
+    assert "C4.5+m is better than C4.5" in verdict
+    assert codes == ["2", "2", "2"]
+    assert loaded == "[]"
+    messages = done.stderr.splitlines()
+    assert len(messages) == 3
+    assert all('pip install "biasbed[train]"' in message for message in messages)
