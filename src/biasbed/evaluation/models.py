@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from biasbed.networks.weights import is_run_id
 from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes
+
+if TYPE_CHECKING:
+    from biasbed.suites.sets import EvaluationSet
 
 # Requirements of an exported network. MLflow would infer them in a process of its own, which takes ten seconds.
 TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
@@ -98,6 +101,14 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
     )
 
 
+class OwnTransform(Protocol):
+    """User's transform of test images."""
+
+    def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
+        """Return the set with this transform in place of its own."""
+        ...
+
+
 @dataclass(frozen=True)
 class TestedModel:
     """Trained model that is to be tested."""
@@ -111,6 +122,7 @@ class TestedModel:
     preprocessing: Mapping[str, Any]  # of tests during its training or by its library: settings by dotted name
     task: Task | None = None  # that it has learnt; None if the weights don't say
     normalisation: Normalisation | None = None  # of its images
+    transform: OwnTransform | None = None  # of the user's, in place of the sets' own
 
     @property
     def own_normalisation(self) -> dict[str, Any]:
