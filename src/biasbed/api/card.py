@@ -23,6 +23,7 @@ from biasbed.system.processes import with_signals_kept
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_CONFLICTS = ("shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 COLUMNS = ("set", "metric", "value", "low", "high", "n")
 
 
@@ -168,10 +169,12 @@ class Card:
 
 
 def _intervals(decisions: Decisions) -> dict[str, tuple[float, float, int]]:
-    """Return low, high and the number of images of each measure of a set that has an interval."""
+    """Return low, high and the number of images of measures that have an interval, or are of some of the images."""
     row = report.set_row(decisions)
     intervals = {"accuracy": (row["accuracy_low"], row["accuracy_high"], row["images"])}
     for cues in report.cue_rows(decisions)[:1]:
+        for measure in OF_CONFLICTS:
+            intervals[measure] = (math.nan, math.nan, cues["images"])
         intervals["shape_bias"] = (cues["shape_bias_low"], cues["shape_bias_high"], cues["images"])
     return intervals
 
