@@ -53,7 +53,7 @@ def test_a_network_is_tested_through_mlflow(tracking: str, plugged_in: None) -> 
     pd.testing.assert_frame_equal(result.artifacts["predictions/edge"].content, expected.predictions("edge"))
     pd.testing.assert_frame_equal(biasbed.predictions(run.info.run_id, "edge"), expected.predictions("edge"))
     table = mlflow.load_table("biasbed_metrics.json", run_ids=[run.info.run_id])
-    assert table["value"].tolist() == expected.metrics["value"].tolist()
+    assert table["value"].tolist() == pytest.approx(expected.metrics["value"].tolist(), abs=1e-9)
 
 
 def test_a_logged_model_is_tested_by_its_address(tracking: str, plugged_in: None) -> None:

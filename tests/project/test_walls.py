@@ -66,6 +66,7 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
         "tracking/run_reader.py",
         "tracking/server.py",
         "evaluation/models.py",
+        "evaluation/served_images.py",
         "api/active_run.py",
         "api/mlflow_evaluator.py",
         "published/__init__.py",

@@ -80,14 +80,14 @@ class Card:
         return frame.astype({"value": float, "low": float, "high": float, "n": "Int64"})
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        known = {decisions.set: decisions for decisions in self._results.stored.decisions}
-        intervals = {name: _intervals(decisions) for name, decisions in known.items()}
-        counts = {name: _count_groups(decisions) for name, decisions in known.items()}
+        decided = {decisions.set: decisions for decisions in self._results.stored.decisions}
+        intervals = {name: _intervals(decisions) for name, decisions in decided.items()}
+        counts = {name: _count_groups(decisions) for name, decisions in decided.items()}
         for metric, value in self._results.metrics.items():
             name = record.parse_metric(metric)
             if name is None or name.phase != "test" or name.set is None:
                 continue
-            decisions = known.get(name.set)
+            decisions = decided.get(name.set)
             low, high, images = math.nan, math.nan, None
             if decisions is not None and name.group is None:
                 low, high, images = intervals[name.set].get(name.measure, (low, high, decisions.num_images))
@@ -145,10 +145,10 @@ class Card:
         if not is_run_active():
             with with_signals_kept():
                 return track(self._job, self._results)
-        with tempfile.TemporaryDirectory() as place:
-            self.save(place)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(folder)
             log_metrics(self._results.metrics, step)
-            return log_folder(Path(place))
+            return log_folder(Path(folder))
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write predictions, tables and figures into a folder as a run has them, and return the folder."""

@@ -25,7 +25,7 @@ from biasbed.api.given_model import (
     unchanged,
     wrap_model,
 )
-from biasbed.api.keywords import given, to_flags
+from biasbed.api.keywords import to_flags, without_none
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
 from biasbed.errors import UsageError
@@ -37,7 +37,6 @@ from biasbed.settings import build
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
 OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking")
-Names = Sequence[str] | str
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class Request:
     def load(self, model: Model, device: torch.device) -> tuple[TestedModel, command.EvaluateFlags]:
         """Return the model as one that is tested, and the settings of its test."""
         options, shared = command.read({**self.flags, "model": name_model(model)})
-        own = build(Config, {name: shared[name] for name in ("mean", "std") if name in shared})
-        preparation = prepare_images(model, self.transform, mean_std(own))
+        normalisation = build(Config, {name: shared[name] for name in ("mean", "std") if name in shared})
+        preparation = prepare_images(model, self.transform, mean_std(normalisation))
         maps = outputs.own_maps(options)
         size = options.image_size
         if size == "auto":
@@ -99,7 +98,7 @@ def evaluate(
     model: Model,
     suite: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    sets: Names | None = None,
+    sets: Sequence[str] | str | None = None,
     *,
     transform: TransformImage | None = None,
     classes: Sequence[str] | None = None,
@@ -141,7 +140,7 @@ def evaluate(
         >>> card = biasbed.evaluate(model, suite="biasbed", data_dir="/data", sets=["cue_conflict"])
         >>> card.shape_bias.value
     """
-    named = given(
+    named = without_none(
         suite=suite, data_dir=data_dir, sets=sets, label_map=label_map, eval_batch_size=batch_size, **settings
     )
     loop = LoopEvaluator._from_request(Request.from_arguments(named, transform, classes, device, quiet), every=1)
@@ -163,7 +162,7 @@ class LoopEvaluator:
         self,
         suite: str | None = None,
         data_dir: str | os.PathLike[str] | None = None,
-        sets: Names | None = None,
+        sets: Sequence[str] | str | None = None,
         *,
         every: int = 1,
         transform: TransformImage | None = None,
@@ -175,7 +174,7 @@ class LoopEvaluator:
         **settings: Any,
     ) -> None:
         """every: epochs between evaluations."""
-        named = given(
+        named = without_none(
             suite=suite, data_dir=data_dir, sets=sets, label_map=label_map, eval_batch_size=batch_size, **settings
         )
         self._prepare(Request.from_arguments(named, transform, classes, device, quiet), every)

@@ -60,7 +60,7 @@ class GivenTransform:
 
 
 class Preparation(NamedTuple):
-    """How images become the input of a model."""
+    """Preparation of images as the input of a model."""
 
     settings: Mapping[str, Any]  # of evaluation, by dotted name
     mean_std: MeanStd | None  # by which images in [0,1] are normalised
@@ -77,8 +77,8 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
     config = getattr(model, "pretrained_cfg", None)
     if _is_torchvision_preset(transform):
         preset: Any = transform
-        own = MeanStd(tuple(preset.mean), tuple(preset.std))
-        return Preparation(torchvision_settings(preset), mean_std or own, None, "of torchvision's transforms")
+        usual = MeanStd(tuple(preset.mean), tuple(preset.std))
+        return Preparation(torchvision_settings(preset), mean_std or usual, None, "of torchvision's transforms")
     if transform is not None:
         if not callable(transform):
             raise UsageError(f"transform={transform!r} is no function from a PIL image to a tensor")
@@ -86,9 +86,9 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
             raise UsageError("mean= and std= are for images that biasbed prepares: normalise inside transform= instead")
         return Preparation({}, None, GivenTransform(transform), "")
     if isinstance(config, Mapping) and "mean" in config and isinstance(model, nn.Module):
-        own = MeanStd(tuple(config["mean"]), tuple(config["std"]))
+        usual = MeanStd(tuple(config["mean"]), tuple(config["std"]))
         settings = timm_settings(config, type(model).__name__)
-        return Preparation(settings, mean_std or own, None, "of the model's pretrained_cfg")
+        return Preparation(settings, mean_std or usual, None, "of the model's pretrained_cfg")
     return Preparation({}, mean_std, None, "given")
 
 

@@ -23,6 +23,6 @@ def to_flags(arguments: Mapping[str, Any]) -> dict[str, str]:
     return flags
 
 
-def given(**arguments: Any) -> dict[str, Any]:
+def without_none(**arguments: Any) -> dict[str, Any]:
     """Return the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}

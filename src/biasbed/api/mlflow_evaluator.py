@@ -60,9 +60,9 @@ class BiasbedEvaluator(ModelEvaluator):
         if SET_COLUMN in getattr(frame, "columns", ()):
             arguments.setdefault("sets", sorted(set(frame[SET_COLUMN])))
         card = evaluate(find_network(model), **arguments)
-        with tempfile.TemporaryDirectory() as place:
-            folder = card.save(place)
-            mlflow.log_artifacts(place)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = card.save(temporary)
+            mlflow.log_artifacts(temporary)
             artifacts = _read_tables(folder, mlflow.get_artifact_uri())
         mlflow.log_table(card.metrics.astype({"n": float}), "biasbed_metrics.json")
         if model_id is None:  # MLflow logs the metrics of a logged model by itself

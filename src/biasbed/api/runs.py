@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.api.keywords import given, to_flags
+from biasbed.api.keywords import to_flags, without_none
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.tracking.server import active_run, artifact_bytes, resolve_uri
@@ -77,7 +77,7 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
     from biasbed.system.processes import with_signals_kept
     from biasbed.training import command
 
-    flags = to_flags(given(suite=suite, algorithm=algorithm, seed=seed, **settings))
+    flags = to_flags(without_none(suite=suite, algorithm=algorithm, seed=seed, **settings))
     with with_signals_kept():
         trained = command.carry_out(flags)
     if trained.code:

@@ -137,7 +137,7 @@ class _Folder:
             raise MissingData(f"data_dir={root}: there is no such folder")
         return root
 
-    def of(self, data_set: Any) -> Path:
+    def for_data_set(self, data_set: Any) -> Path:
         """Return the folder for a data set: any, if all of it is computed."""
         if self.data_dir is None and not isinstance(data_set, OnDisk):
             return Path()
@@ -154,9 +154,9 @@ def _open_sources(
             continue
         data_set = registry.make(name, folder)
         if registry is domains.DATA_SETS:
-            parts = _with_domain_numbers(data_set.open_domains(folder.of(data_set), seed, image_size))
+            parts = _with_domain_numbers(data_set.open_domains(folder.for_data_set(data_set), seed, image_size))
             return registry.identifier(name), parts
-        root = folder.of(data_set)
+        root = folder.for_data_set(data_set)
         request = biased.DivisionRequest(severity=severity, seed=seed, image_size=image_size, frost=root / "frost")
         division = data_set.parts(root, request)
         return registry.identifier(name), {"train": division.train, "val": division.validation, "test": division.test}
@@ -165,8 +165,8 @@ def _open_sources(
         return tests[letters(name)], {"test": test.open(folder())}
     root = None if folder.data_dir is None else folder()
     if root is not None and (root / name).is_dir():
-        own = domains.OwnDomains(root / name)
-        return own.name, _with_domain_numbers(own.open_domains(root))
+        folders = domains.OwnDomains(root / name)
+        return folders.name, _with_domain_numbers(folders.open_domains(root))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})
     raise UsageError(f"there is no data set '{name}'{nearest(name, names)}, or a folder of domains in data_dir")
 

@@ -130,8 +130,8 @@ def write_files(folder: Path, row: str, results: InMemory) -> None:
 
 def track(job: EvaluationJob, results: InMemory) -> str:
     """Track an evaluation that was made in memory, as a run like those of the command; return the run's id."""
-    with tempfile.TemporaryDirectory() as place:
-        job = replace(job, config=replace(job.config, output_dir=place, resume="never", tracking="on"))
+    with tempfile.TemporaryDirectory() as temporary:
+        job = replace(job, config=replace(job.config, output_dir=temporary, resume="never", tracking="on"))
         folder = job.take_folder()
         with working_in(folder), tracking(job, folder) as tracker:
             assert tracker is not None

@@ -69,10 +69,10 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
     mlflow.set_tracking_uri(uri)
     was_active = mlflow.active_run()
     with (
-        tempfile.TemporaryDirectory() as place,
+        tempfile.TemporaryDirectory() as temporary,
         mlflow.start_run(run_id=run_id, nested=was_active is not None) as run,
     ):
-        exported = Path(place) / "network"
+        exported = Path(temporary) / "network"
         _export(algorithm, exported, image, outputs)
         (exported / served_images.SETTINGS_FILE).write_text(json.dumps(settings))
         info = Model.log(

@@ -58,11 +58,12 @@ class ImageClassifier:
             return pd.DataFrame(columns=["class", "score", "classes", "scores"])
         logits = torch.cat([self.network(image[None]).float() for image in images])
         scores = logits.sigmoid() if self.settings["several"] else logits.softmax(dim=1)
-        return pd.DataFrame([self._row(row) for row in scores])
+        return pd.DataFrame([self._row(*rows) for rows in zip(logits, scores, strict=True)])
 
-    def _row(self, scores: Tensor) -> dict[str, Any]:
+    def _row(self, logits: Tensor, scores: Tensor) -> dict[str, Any]:
         names = self.settings["classes"]
-        order = scores.argsort(descending=True, stable=True)[:TOP].tolist()
+        # By logits, as in evaluation: small probabilities may be equal where logits are not.
+        order = logits.argsort(descending=True, stable=True)[:TOP].tolist()
         values = scores.double().tolist()
         best = names[order[0]]
         if self.settings["several"]:
@@ -140,8 +141,8 @@ def read_content(cell: str | bytes | Path) -> bytes:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         shown = text if len(text) <= 80 else f"{text[:80]}..."
-        known = "base64" if SERVER in os.environ else "the path of a file, nor base64"
-        raise ValueError(f"image: {shown!r} is not {known}") from None
+        expected = "base64" if SERVER in os.environ else "the path of a file, nor base64"
+        raise ValueError(f"image: {shown!r} is not {expected}") from None
 
 
 def _load_pyfunc(path: str) -> ImageClassifier:
