@@ -53,15 +53,17 @@ NAMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562)."""
-    if name not in NAMES:
-        raise AttributeError(f"module 'biasbed' has no attribute '{name}'")
-    from pkgutil import resolve_name
+if not TYPE_CHECKING:  # or every name would be one
 
-    value = resolve_name(NAMES[name])
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use (PEP 562)."""
+        if name not in NAMES:
+            raise AttributeError(f"module 'biasbed' has no attribute '{name}'")
+        from pkgutil import resolve_name
+
+        value = resolve_name(NAMES[name])
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -26,5 +26,7 @@ def log_folder(folder: Path) -> str:
     """Log all files of a folder as artifacts of the active run, and return the run's id."""
     import mlflow
 
+    run = mlflow.active_run()
+    assert run is not None
     mlflow.log_artifacts(str(folder))
-    return str(mlflow.active_run().info.run_id)
+    return str(run.info.run_id)

@@ -56,7 +56,7 @@ class BiasbedEvaluator(ModelEvaluator):
         if model is None:
             raise UsageError("evaluators='biasbed' tests a model on a suite's images: give model=")
         arguments = dict(evaluator_config)
-        frame = getattr(dataset, "features_data", None)
+        frame: Any = getattr(dataset, "features_data", None)
         if SET_COLUMN in getattr(frame, "columns", ()):
             arguments.setdefault("sets", sorted(set(frame[SET_COLUMN])))
         card = evaluate(find_network(model), **arguments)

@@ -163,10 +163,9 @@ def _open_sources(
     if letters(name) in tests:
         test: DataSet = resolve_name(TESTS[tests[letters(name)]])()
         return tests[letters(name)], {"test": test.open(folder())}
-    root = None if folder.data_dir is None else folder()
-    if root is not None and (root / name).is_dir():
-        folders = domains.OwnDomains(root / name)
-        return folders.name, _with_domain_numbers(folders.open_domains(root))
+    if folder.data_dir is not None and (folder() / name).is_dir():
+        folders = domains.OwnDomains(folder() / name)
+        return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})
     raise UsageError(f"there is no data set '{name}'{nearest(name, names)}, or a folder of domains in data_dir")
 

@@ -121,7 +121,7 @@ def _image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[
     resize = values.get(f"{group}.resize")
     short, share = resize, None
     if group == "preprocess":
-        short = round(size / USUAL) if resize == "auto" else int(resize)
+        short = round(size / USUAL) if resize == "auto" else int(values["preprocess.resize"])
         if values.get("preprocess.crop_first"):
             share = USUAL if resize == "auto" else size / short
     return {
