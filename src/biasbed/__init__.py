@@ -1,9 +1,22 @@
-"""biasbed: does a training method really make an image classifier rely less on texture?"""
+"""biasbed: does a training method really make an image classifier rely less on texture?
+
+`docs/python.md` describes the public functions. Each is imported on first use, so that `import biasbed` loads no torch.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from biasbed import datasets
+    from biasbed.api import corruptions, methods
+    from biasbed.api.card import Card
+    from biasbed.api.comparison import compare
+    from biasbed.api.evaluation import LoopEvaluator as Evaluator
+    from biasbed.api.evaluation import evaluate
+    from biasbed.api.runs import predictions, runs, train
+    from biasbed.errors import Failure, UsageError
 
 __version__ = "0.1.0"
 
@@ -12,16 +25,49 @@ __version__ = "0.1.0"
 for _name in ("MLFLOW_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
     os.environ[_name] = "true"
 
-# Public name -> `module:name`.
-NAMES = {"compare": "biasbed.api.comparison:compare"}
+__all__ = [
+    "Card",
+    "Evaluator",
+    "Failure",
+    "UsageError",
+    "compare",
+    "corruptions",
+    "datasets",
+    "evaluate",
+    "methods",
+    "predictions",
+    "runs",
+    "train",
+]
+# Public name -> `module:name`, or the module itself.
+NAMES = {
+    "Card": "biasbed.api.card:Card",
+    "Evaluator": "biasbed.api.evaluation:LoopEvaluator",
+    "Failure": "biasbed.errors:Failure",
+    "UsageError": "biasbed.errors:UsageError",
+    "compare": "biasbed.api.comparison:compare",
+    "corruptions": "biasbed.api.corruptions",
+    "datasets": "biasbed.datasets",
+    "evaluate": "biasbed.api.evaluation:evaluate",
+    "methods": "biasbed.api.methods",
+    "predictions": "biasbed.api.runs:predictions",
+    "runs": "biasbed.api.runs:runs",
+    "train": "biasbed.api.runs:train",
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use (PEP 562)."""
-    if name not in NAMES:
-        raise AttributeError(f"module 'biasbed' has no attribute '{name}'")
-    from pkgutil import resolve_name
+if not TYPE_CHECKING:  # or every name would be one
 
-    value = resolve_name(NAMES[name])
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import a public name on first use (PEP 562)."""
+        if name not in NAMES:
+            raise AttributeError(f"module 'biasbed' has no attribute '{name}'")
+        from pkgutil import resolve_name
+
+        value = resolve_name(NAMES[name])
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *NAMES})

@@ -123,14 +123,14 @@ def test_block_sites_of_a_bottleneck() -> None:
 def test_windows_of_layers_in_a_row() -> None:
     """A pixel's influence reaches exactly as far as the window says."""
     stem = nn.Sequential(nn.Conv2d(1, 1, 3, 2, 1), nn.ReLU(), nn.Conv2d(1, 1, 3, 1, 1), nn.MaxPool2d(3, 2, 1))
-    window = surgery._window(stem)
+    window = surgery.window_of(stem)
     assert window == Window(11, 4, 5)
     linear = nn.Sequential(nn.Conv2d(1, 1, 3, 2, 1), nn.Conv2d(1, 1, 3, 1, 1), nn.AvgPool2d(3, 2, 1))
     x = torch.rand(1, 1, 64, 64, requires_grad=True)
     linear(x)[0, 0, 5, 5].backward()
     rows = x.grad[0, 0].abs().sum(dim=1).nonzero()
     assert (int(rows.min()), int(rows.max())) == (5 * 4 - 5, 5 * 4 - 5 + 11 - 1)
-    assert surgery._window(nn.Conv2d(1, 1, 3, padding=2, dilation=2)) == Window(5, 1, 2)
+    assert surgery.window_of(nn.Conv2d(1, 1, 3, padding=2, dilation=2)) == Window(5, 1, 2)
 
 
 @pytest.mark.parametrize("name", ["torchvision:densenet121", "timm:test_vit", "timm:resnest14d"])

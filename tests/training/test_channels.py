@@ -91,7 +91,9 @@ def test_the_whole_way(
     expected = models.find(str(folder / "best.ckpt")).predict(torch.from_numpy(x)).detach().numpy()
     (output,) = run.outputs.model_outputs
     loaded = mlflow.pyfunc.load_model(f"models:/{output.model_id}")
-    np.testing.assert_allclose(loaded.predict(x), expected, rtol=1e-4, atol=1e-5)
+    raw = loaded.get_raw_model()(torch.from_numpy(x)).detach().numpy()
+    np.testing.assert_allclose(raw, expected, rtol=1e-4, atol=1e-5)
+    assert len(loaded.predict({"image": list(x)})) == 5
     testing = {**given, "model": str(folder / "last.ckpt")}
     assert cli.main(words("evaluate", testing)) == 0, capsys.readouterr().err
     (tested,) = all_runs(tracking, kind="evaluate")

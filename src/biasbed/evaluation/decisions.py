@@ -330,7 +330,7 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
     pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own takes 20 MB more than it needs
 
     def make_table(start: int) -> pa.Table:
-        return pa.table(_columns(decisions, epoch, slice(start, start + ROWS)))
+        return to_table(decisions, epoch, slice(start, start + ROWS))
 
     metadata = {"label_map": decisions.label_map}
     if decisions.targets is not None:
@@ -350,6 +350,13 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
     with atomic_file(path) as temporary, parquet.ParquetWriter(temporary, schema, **options) as writer:
         for start in range(0, len(decisions.label), ROWS):
             writer.write_table(make_table(start).replace_schema_metadata(metadata))
+
+
+def to_table(decisions: Decisions, epoch: int, rows: slice) -> Any:
+    """Return these rows of the decisions as an Arrow table with the columns `record.PREDICTIONS`."""
+    import pyarrow as pa
+
+    return pa.table(_columns(decisions, epoch, rows))
 
 
 def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:

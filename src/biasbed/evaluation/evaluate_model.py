@@ -6,10 +6,11 @@ Answers: How is a trained model evaluated?
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from biasbed import record, suites
 from biasbed.algorithms import presets
@@ -22,11 +23,11 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
-from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
+from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
@@ -39,6 +40,7 @@ from biasbed.system import code
 from biasbed.system.files import sha256, write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder
+from biasbed.tracking.tracker import Tracker
 
 COUNTED = (published.HUMANS, published.PUBLISHED)
 SCALED_SIZES = ("preprocess.size", "preprocess.resize", "stimuli.resize", "stimuli.size")  # with image_size
@@ -53,6 +55,14 @@ class Evaluation:
     observers: Mapping[str, Sequence[Decisions]]  # set -> other observers of its images
     job: EvaluationJob
     counted: Sequence[PublishedObserver] = ()  # people and networks whose counts are known
+
+
+class InMemory(NamedTuple):
+    """Results of an evaluation that was made in memory."""
+
+    stored: StoredDecisions
+    pairs: list[ObserverPair]
+    metrics: dict[str, float]  # by name
 
 
 def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[str, float]:
@@ -74,20 +84,16 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
     job, suite = evaluation.job, evaluation.suite
     with tracking(job, folder, group.is_main) as tracker, convert_errors():
         if tracker is not None:
-            write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
-            job.write_description(folder)
-            job.open_run(tracker, job.describe())
+            _open_run(job, folder, tracker)
             print(job.normalisation_line, file=sys.stderr)
         stored = _decide(evaluation, group, folder)
         if tracker is None or stored is None:
             return {}
-        pairs = _compare(stored.decisions, suite.testing, evaluation.observers)
-        metrics = _measure(evaluation, stored, pairs)
-        report.write(folder.path, stored.decisions, pairs)
-        conflicting = list(filter(cue_figure.has_bias, stored.decisions))
-        for decisions in conflicting:
-            cue_figure.draw({job.row: decisions}, folder.path / cue_figure.FILE.format(decisions.set))
+        pairs = compare_observers(evaluation, stored.decisions)
+        metrics = measure_decisions(evaluation, stored, pairs)
+        write_results(folder.path, job.row, stored.decisions, pairs)
         finish(tracker, metrics)
+    conflicting = list(filter(cue_figure.has_bias, stored.decisions))
     print(report.text(stored.decisions, pairs, "set", suite.left_out))
     for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
         print(line)
@@ -98,6 +104,48 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         print(f"left out: {len(stored.skipped)} images that can't be read, e.g. {min(stored.skipped)}")
     print(tracker.ending())
     return metrics
+
+
+def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
+    """Write the files that describe the run, and open it on the server."""
+    write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
+    job.write_description(folder)
+    job.open_run(tracker, job.describe())
+
+
+def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: bool = False) -> InMemory:
+    """Test the model in this process; no folder and no run is made. evaluator: of the sets that are tested."""
+    evaluator.skipped.clear()
+    stored = decide_in_memory(evaluator, evaluation.model.predict, evaluation.model.algorithm, silent)
+    pairs = compare_observers(evaluation, stored.decisions)
+    return InMemory(stored, pairs, measure_decisions(evaluation, stored, pairs))
+
+
+def write_files(folder: Path, row: str, results: InMemory) -> None:
+    """Write the decisions on every image, tables and figures, as in a run's folder. row: name of the model."""
+    for decisions in results.stored.decisions:
+        write_predictions(folder / record.predictions_file(decisions.set, "last"), decisions, 0)
+    write_results(folder, row, results.stored.decisions, results.pairs)
+
+
+def track(job: EvaluationJob, results: InMemory) -> str:
+    """Track an evaluation that was made in memory, as a run like those of the command; return the run's id."""
+    with tempfile.TemporaryDirectory() as temporary:
+        job = replace(job, config=replace(job.config, output_dir=temporary, resume="never", tracking="on"))
+        folder = job.take_folder()
+        with working_in(folder), tracking(job, folder) as tracker:
+            assert tracker is not None
+            _open_run(job, folder, tracker)
+            write_files(folder.path, job.row, results)
+            finish(tracker, results.metrics)
+        return tracker.run_id
+
+
+def write_results(folder: Path, row: str, decided: Sequence[Decisions], pairs: Sequence[ObserverPair]) -> None:
+    """Write the tables of the evaluation, and a figure for each set whose cues conflict. row: name of the model."""
+    report.write(folder, decided, pairs)
+    for decisions in filter(cue_figure.has_bias, decided):
+        cue_figure.draw({row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
 
 def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedModel:
@@ -120,6 +168,8 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         )
     outputs.refuse_unfit(suites.make_suite(config), model, maps, config)
     suite = suites.open_suite(config)
+    if model.transform is not None:
+        suite = replace(suite, sets=tuple(model.transform.use_for(member) for member in suite.sets))
     if model.task is not None and model.task.name != suite.task.name:
         raise UsageError(
             f"the model has learnt {model.task.description}, and the suite '{suite.name}' {suite.task.description}"
@@ -127,7 +177,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
     fitted = outputs.fit_sets(suite, model, maps, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)
-    job = _make_job(options, config, model, suite)
+    job = make_job(options, config, model, suite)
     counted = _counted_observers(options.compare, suite.testing)
     return Evaluation(model, suite, _match_observers(observers, suite.testing), job, counted)
 
@@ -245,11 +295,10 @@ def _match_observers(observers: Sequence[Decisions], sets: Sequence[EvaluationSe
     return by_set
 
 
-def _compare(
-    tested: Sequence[Decisions], sets: Sequence[EvaluationSet], observers: Mapping[str, Sequence[Decisions]]
-) -> list[ObserverPair]:
-    """Compare the model with every other observer."""
-    sets_by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
+def compare_observers(evaluation: Evaluation, tested: Sequence[Decisions]) -> list[ObserverPair]:
+    """Compare the model, by its decisions, with every other observer."""
+    observers = evaluation.observers
+    sets_by_name = {evaluation_set.name: evaluation_set for evaluation_set in evaluation.suite.testing}
     pairs: list[ObserverPair] = []
     for decisions in tested:
         if decisions.set in observers:
@@ -262,7 +311,8 @@ def _compare(
 # --- the job ----------------------------------------------------------------------------------------------------------
 
 
-def _make_job(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationJob:
+def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel, suite: OpenSuite) -> EvaluationJob:
+    """Return the job that tests the model as the settings say. suite: with the sets that fit the model."""
     values = flatten(config)
     suite_settings = suites.REGISTRY.own_settings(config.suite)
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *suite_settings)}
@@ -317,7 +367,10 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     return decide(store, model.predict, evaluator)
 
 
-def _measure(evaluation: Evaluation, stored: StoredDecisions, pairs: Sequence[ObserverPair]) -> dict[str, float]:
+def measure_decisions(
+    evaluation: Evaluation, stored: StoredDecisions, pairs: Sequence[ObserverPair]
+) -> dict[str, float]:
+    """Return all metrics of an evaluation by name: measured and derived ones, error consistency and speed."""
     suite = evaluation.suite
     metrics = stored.measure()
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from biasbed import algorithms, networks, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.presets import TESTING, is_within
+from biasbed.data.transforms import USUAL
 from biasbed.errors import UsageError, first_line
+from biasbed.evaluation import served_images
 from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
@@ -26,8 +32,11 @@ from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes
 
+if TYPE_CHECKING:
+    from biasbed.suites.sets import EvaluationSet
+
 # Requirements of an exported network. MLflow would infer them in a process of its own, which takes ten seconds.
-TO_SERVE = ("mlflow", "torch", "numpy", "pandas")
+TO_SERVE = ("mlflow", "torch", "numpy", "pandas", "pillow")
 
 
 class Predict(nn.Module):
@@ -46,33 +55,133 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
 
     named: the method, if it is the user's own. register: a name for MLflow's registry.
 
-    The model is exported by torch.export: it loads without pickled code and serves any batch size.
+    The model is exported by torch.export: it loads without pickled code. As a pyfunc it takes images and returns names
+    of classes and scores (`served_images`). As a PyTorch model it takes tensors of any batch size and returns logits.
     """
     import mlflow
-    from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
+    from mlflow.models import Model
 
-    algorithm, config, classes, *_ = from_checkpoint(best, named)
+    algorithm, config, classes, values, task, _ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
-    outputs, image = algorithm.setup.num_classes, (config.network.channels, config.image_size, config.image_size)
-    example = np.random.default_rng(0).random((2, *image), dtype=np.float32)
-    signature = ModelSignature(
-        Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
-        Schema([TensorSpec(np.dtype(np.float32), (-1, outputs))]),
-    )
+    outputs, channels = algorithm.setup.num_classes, config.network.channels
+    settings = _image_settings(values, channels, classes, task)
+    image = (channels, settings["size"], settings["size"])
     mlflow.set_tracking_uri(uri)
     was_active = mlflow.active_run()
-    with mlflow.start_run(run_id=run_id, nested=was_active is not None) as run:
-        info = mlflow.pytorch.log_model(
-            Predict(algorithm).eval(),
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        mlflow.start_run(run_id=run_id, nested=was_active is not None) as run,
+    ):
+        exported = Path(temporary) / "network"
+        _export(algorithm, exported, image, outputs)
+        (exported / served_images.SETTINGS_FILE).write_text(json.dumps(settings))
+        info = Model.log(
+            None,
+            _ImageFlavor(exported, settings),
             name=model_name(run.data.tags),
-            signature=signature,
-            input_example=example,
-            pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE],
+            flavor_name="pytorch",
             registered_model_name=None if register == "none" else register,
         )
         note = run.data.tags.get(notes.NOTE, "")
         mlflow.set_logged_model_tags(info.model_id, {notes.NOTE: card(info.model_uri, image, classes, outputs, note)})
+
+
+def _export(algorithm: Algorithm, folder: Path, image: Sequence[int], outputs: int) -> None:
+    """Save the network as an MLflow model of PyTorch: float32 [N,C,S,S] in [0,1] -> logits."""
+    import mlflow
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    signature = ModelSignature(
+        Schema([TensorSpec(np.dtype(np.float32), (-1, *image))]),
+        Schema([TensorSpec(np.dtype(np.float32), (-1, outputs))]),
+    )
+    mlflow.pytorch.save_model(
+        Predict(algorithm).eval(),
+        folder,
+        signature=signature,
+        input_example=np.random.default_rng(0).random((2, *image), dtype=np.float32),
+        pip_requirements=_requirements(),
+    )
+
+
+def _requirements() -> list[str]:
+    return [f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE]
+
+
+def _image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[str], task: Task) -> dict[str, Any]:
+    """Return how images become the network's input, as in the tests of its training (`ImageClassifier`).
+
+    Images are prepared as photographs, if the suite has them, else as its stimuli. values: settings of the training, by
+    dotted name.
+    """
+    group = "preprocess" if "preprocess.size" in values else "stimuli"
+    size = values.get(f"{group}.size", "auto")
+    size = values["image_size"] if size == "auto" else int(size)
+    resize = values.get(f"{group}.resize")
+    short, share = resize, None
+    if group == "preprocess":
+        short = round(size / USUAL) if resize == "auto" else int(values["preprocess.resize"])
+        if values.get("preprocess.crop_first"):
+            share = USUAL if resize == "auto" else size / short
+    return {
+        "size": size,
+        "short": short,
+        "share": share,
+        "interpolation": values.get(f"{group}.interpolation", "bilinear"),
+        "channels": channels,
+        "classes": list(classes),
+        "several": task.several,
+    }
+
+
+class _ImageFlavor:
+    """Flavour that `Model.log` saves by: a pyfunc that takes images, and the PyTorch model inside it."""
+
+    def __init__(self, exported: Path, settings: Mapping[str, Any]) -> None:
+        self.exported, self.settings = exported, settings
+
+    def save_model(self, path: str, mlflow_model: Any) -> None:
+        """Save the model to a folder, with signature, example and the loader's code."""
+        import mlflow
+        import pandas as pd
+        from mlflow.models import Model, ModelSignature
+        from mlflow.types import ColSpec, DataType, Schema
+        from mlflow.types.schema import AnyType, Array
+
+        signature = ModelSignature(
+            Schema([ColSpec(AnyType(), served_images.COLUMN)]),
+            Schema(
+                [
+                    *(ColSpec(DataType.string, "class"), ColSpec(DataType.double, "score")),
+                    *(ColSpec(Array(DataType.string), "classes"), ColSpec(Array(DataType.double), "scores")),
+                ]
+            ),
+        )
+        mlflow.pyfunc.save_model(
+            path,
+            mlflow_model=mlflow_model,
+            loader_module=Path(served_images.__file__).stem,
+            data_path=str(self.exported),
+            code_paths=[served_images.__file__],
+            signature=signature,
+            input_example=pd.DataFrame({served_images.COLUMN: [self._example()]}),
+            pip_requirements=_requirements(),
+        )
+        flavor = Model.load(str(self.exported)).flavors["pytorch"]
+        data = f"{mlflow_model.flavors['python_function']['data']}/{flavor['model_data']}"
+        mlflow_model.add_flavor("pytorch", **{**flavor, "model_data": data})
+        mlflow_model.save(str(Path(path) / "MLmodel"))
+
+    def _example(self) -> Any:
+        """Return an image in base64, or as an array."""
+        size, channels = self.settings["size"], self.settings["channels"]
+        if channels not in (1, 3):  # no file has so many
+            return np.zeros((channels, size, size)).tolist()
+        pixels = np.random.default_rng(0).integers(0, 256, (size, size, 3), dtype=np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        return base64.b64encode(buffer.getvalue()).decode()
 
 
 def model_name(tags: Mapping[str, str]) -> str:
@@ -94,8 +203,19 @@ def card(uri: str, image: Sequence[int], classes: Sequence[str] | None, outputs:
         "del model.eval, model.train  # PyTorch's stand-ins, which refuse to be called\n```",
         "It is exported (torch.export) as it computes in evaluation, in any mode: `eval()` and `train()` "
         "change nothing. The second line lets programs call them.",
+        "As a pyfunc it takes images as paths, bytes, base64 or arrays, and gives names of classes and scores:",
+        f'```python\nimport mlflow.pyfunc\n\nmodel = mlflow.pyfunc.load_model("{uri}")\n'
+        'model.predict({"image": ["a.png"]})\n```',
         note,
     )
+
+
+class OwnTransform(Protocol):
+    """User's transform of test images."""
+
+    def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
+        """Return the set with this transform in place of its own."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -111,6 +231,7 @@ class TestedModel:
     preprocessing: Mapping[str, Any]  # of tests during its training or by its library: settings by dotted name
     task: Task | None = None  # that it has learnt; None if the weights don't say
     normalisation: Normalisation | None = None  # of its images
+    transform: OwnTransform | None = None  # of the user's, in place of the sets' own
 
     @property
     def own_normalisation(self) -> dict[str, Any]:

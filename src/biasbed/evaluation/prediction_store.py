@@ -173,12 +173,31 @@ def decide(store: PredictionStore, predict: Callable[[Tensor], Tensor], usual: E
     evaluator.close()
     if not group.is_main:
         return None
-    skipped: set[str] = set()
-    for evaluation_set in store.sets:
-        missing = _missing_images(evaluation_set, decisions[evaluation_set.name])
-        skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
     in_order_of_sets = [decisions[evaluation_set.name] for evaluation_set in store.sets]
-    return StoredDecisions(store.sets, in_order_of_sets, skipped, images, seconds)
+    return StoredDecisions(store.sets, in_order_of_sets, skipped_images(store.sets, in_order_of_sets), images, seconds)
+
+
+def decide_in_memory(
+    evaluator: Evaluator, predict: Callable[[Tensor], Tensor], observer: str, silent: bool = False
+) -> StoredDecisions:
+    """Decide on all images of the evaluator's sets in this process, and store nothing. observer: name of the model."""
+    images, began = sum(len(piece.rows) for piece in evaluator.coming), time.monotonic()
+    with ProgressBar(images, "image", silent=silent) as bar:
+        decided = [decisions for decisions in evaluator.each(predict, bar.tick, observer) if decisions is not None]
+    return StoredDecisions(evaluator.sets, decided, skipped_images(evaluator.sets, decided), images, _since(began))
+
+
+def skipped_images(sets: Sequence[EvaluationSet], decided: Sequence[Decisions]) -> set[str]:
+    """Return the images of the sets, as `<set>: <image>`, that could not be read."""
+    skipped: set[str] = set()
+    for evaluation_set, decisions in zip(sets, decided, strict=True):
+        missing = _missing_images(evaluation_set, decisions)
+        skipped.update(f"{evaluation_set.name}: {image}" for image in missing)
+    return skipped
+
+
+def _since(began: float) -> float:
+    return time.monotonic() - began
 
 
 def _missing_images(evaluation_set: EvaluationSet, decisions: Decisions) -> set[str]:

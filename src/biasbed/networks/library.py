@@ -134,9 +134,13 @@ def _from_torchvision(architecture: Architecture) -> _Loaded:
 
     weights: Any = models.get_model_weights(architecture.name)[architecture.tag]
     backbone: nn.Module = models.get_model(architecture.name, weights=weights, progress=False)
-    how, outputs = weights.transforms(), len(weights.meta["categories"])
-    settings = _settings(how.crop_size[0], how.resize_size[0], how.interpolation.value)
+    settings, outputs = torchvision_settings(weights.transforms()), len(weights.meta["categories"])
     return _Loaded(backbone, outputs, _wordnet_ids("imagenet-1k", outputs), settings)
+
+
+def torchvision_settings(preset: Any) -> dict[str, Any]:
+    """Return the preprocessing of torchvision's `ImageClassification`, the transforms of its weights, as settings."""
+    return _settings(preset.crop_size[0], preset.resize_size[0], preset.interpolation.value)
 
 
 def _from_timm(architecture: Architecture) -> _Loaded:
@@ -158,12 +162,18 @@ def _from_timm(architecture: Architecture) -> _Loaded:
 def _timm_settings(architecture: Architecture) -> dict[str, Any]:
     """Return timm's preprocessing for the weights that the tag names."""
     import timm
-    from timm.data.config import resolve_data_config
 
     config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
-    how = resolve_data_config(pretrained_cfg=config.to_dict())
+    return timm_settings(config.to_dict(), f"timm:{architecture.tagged}")
+
+
+def timm_settings(pretrained_cfg: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the preprocessing of timm's `pretrained_cfg` as settings. Raises UsageError for another crop than ours."""
+    from timm.data.config import resolve_data_config
+
+    how = resolve_data_config(pretrained_cfg=dict(pretrained_cfg))
     if how["crop_mode"] != "center":
-        raise UsageError(f"timm:{architecture.tagged} can't be tested as it is: crop {how['crop_mode']}")
+        raise UsageError(f"{name} can't be tested as it is: crop {how['crop_mode']}")
     size = how["input_size"][-1]
     return _settings(size, int(size / how["crop_pct"]), how["interpolation"])
 

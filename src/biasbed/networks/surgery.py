@@ -72,7 +72,7 @@ def stem_site(resnet: nn.Module) -> Site:
     """Return the site of the stem, from the network's input to the output of its max-pooling."""
     stages(resnet)
     conv, pool = resnet.get_submodule("conv1"), resnet.get_submodule("maxpool")
-    return Site(conv, pool, _window(conv), _window(pool))
+    return Site(conv, pool, window_of(conv), window_of(pool))
 
 
 def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
@@ -83,11 +83,11 @@ def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
     """
     block: Any = stages(resnet)[stage - 1][0]
     convs = block_convs(block)
-    sites = [Site(convs[0], block.bn1, _window(convs[0]))]
+    sites = [Site(convs[0], block.bn1, window_of(convs[0]))]
     if len(convs) == 3:
-        sites.append(Site(convs[1], block.bn2, _window(convs[1])))
+        sites.append(Site(convs[1], block.bn2, window_of(convs[1])))
     elif block.downsample is None:
-        sites.append(Site(convs[1], block, _window(convs[1])))
+        sites.append(Site(convs[1], block, window_of(convs[1])))
     return sites
 
 
@@ -216,12 +216,12 @@ def middle(backbone: nn.Module) -> Middle:
     return Middle(before, after, len(last))
 
 
-def _window(module: Any) -> Window:
+def window_of(module: Any) -> Window:
     """Return the window of a layer, or of layers in a row."""
     if isinstance(module, nn.Sequential):
         window = Window()
         for layer in module:
-            window = window.then(_window(layer))
+            window = window.then(window_of(layer))
         return window
     kernel = getattr(module, "kernel_size", None) or getattr(module, "filt_size", None)  # filt_size: timm's blur
     if kernel is None:  # a norm, an activation

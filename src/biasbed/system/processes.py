@@ -177,6 +177,18 @@ def interruptible() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def with_signals_kept() -> Iterator[None]:
+    """Restore the signal handlers after the block: a command ends its process, a function in a notebook does not."""
+    numbers = (*ENDING, signal.SIGINT, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def interrupt_once() -> None:
     """From now on Ctrl-C ends this process once, in good order, whatever it is at.
 

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.settings import as_flags
 from biasbed.training.resolve import resolve
 
+if TYPE_CHECKING:
+    from biasbed.tracking.folder import RunFolder
+
+
+class CarriedOut(NamedTuple):
+    """Training that a command has carried out."""
+
+    code: int  # exit code
+    folder: RunFolder
+
 
 def train(flags: Mapping[str, str]) -> int:
     """Train as the flags say, or go on with it; return the exit code."""
+    return carry_out(flags).code
+
+
+def carry_out(flags: Mapping[str, str]) -> CarriedOut:
+    """Train as the flags say, or go on with it; return the exit code and the run's folder."""
     config = resolve(flags)
     from biasbed.compute.device import run_torchrun, settle_device
     from biasbed.system.processes import in_torchrun
@@ -27,6 +43,5 @@ def train(flags: Mapping[str, str]) -> int:
         planned = job.plan(config)  # a wrong command is refused here, once, rather than by every process
         folder = planned.find_folder()
         code = run_torchrun(count, ["train", *as_flags(flags)])
-        return 0 if planned.is_settled(folder) else code  # a signal may come when all is done
-    train(config)
-    return 0
+        return CarriedOut(0 if planned.is_settled(folder) else code, folder)  # a signal may come when all is done
+    return CarriedOut(0, train(config))

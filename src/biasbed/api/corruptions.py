@@ -1,0 +1,212 @@
+"""Corruptions as transforms in the manner of torchvision's v2, for PIL images and uint8 tensors.
+
+Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
+pixels are those of biasbed's corruption sets: `data/corruptions` computes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import v2
+from torchvision.tv_tensors import Image as ImageTensor
+
+from biasbed.data.corruptions import SEVERITIES, corrupt, find
+from biasbed.data.corruptions.released import round_trip
+from biasbed.errors import UsageError
+
+
+def _is_plain(value: Any) -> bool:
+    """Return True for a tensor that is no box, mask or other annotation."""
+    return isinstance(value, ImageTensor) or type(value) is Tensor
+
+
+class Corrupt(v2.Transform):
+    """Corruption of a PIL image or of tensors uint8 [..., 3, H, W]; labels and annotations pass through.
+
+    severity: 1 to 5. seed: None draws anew in each call, from torch's global generator; with a number an image gets the
+    same draws in each call, which depend on the seed and on the image alone. jpeg: encode and decode the result as the
+    released sets are (quality 85).
+    """
+
+    name: ClassVar[str]
+    _transformed_types = (_is_plain, Image.Image)
+
+    def __init__(self, severity: int, seed: int | None = None, jpeg: bool = False) -> None:
+        super().__init__()
+        if severity not in SEVERITIES:
+            raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
+        self.severity, self.seed, self.jpeg = severity, seed, jpeg
+        self._corruption = self._find()
+
+    def _find(self) -> Any:
+        return find(self.name)
+
+    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+        """Corrupt an image. Raises UsageError for another type, or a size for which the corruption is not defined."""
+        if isinstance(inpt, Image.Image):
+            return Image.fromarray(self._corrupt(np.asarray(inpt.convert("RGB")), None))
+        if inpt.dtype != torch.uint8 or inpt.ndim < 3 or inpt.shape[-3] != 3:
+            raise UsageError(
+                f"{self.name} takes PIL images and tensors uint8 [...,3,H,W], not {inpt.dtype} {list(inpt.shape)}: "
+                "put it before v2.ToDtype(torch.float32, scale=True)"
+            )
+        images = inpt.reshape(-1, *inpt.shape[-3:])
+        corrupted = [self._corrupt_tensor(image.as_subclass(Tensor)) for image in images]
+        result = torch.stack(corrupted).reshape(inpt.shape).to(inpt.device)
+        return ImageTensor(result) if isinstance(inpt, ImageTensor) else result
+
+    def _corrupt_tensor(self, image: Tensor) -> Tensor:
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
+        return torch.from_numpy(self._corrupt(pixels, None)).permute(2, 0, 1)
+
+    def of_image(self, image: Image.Image, image_id: str) -> Image.Image:
+        """Return the corrupted image with the draws that the image of this id has in biasbed's corruption sets.
+
+        image_id: path of the image in its data set. Needs a seed, that of the sets (`corrupted.seed`, by default 0).
+        """
+        if self.seed is None:
+            raise UsageError(
+                f"{type(self).__name__} has no seed, by which an image's draws follow from its id: give seed=0"
+            )
+        return Image.fromarray(self._corrupt(np.asarray(image.convert("RGB")), image_id))
+
+    def _corrupt(self, pixels: np.ndarray, image_id: str | None) -> np.ndarray:
+        seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
+        if image_id is None:
+            image_id = hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
+        corrupted = corrupt(pixels, self._corruption, self.severity, seed, image_id)
+        return np.array(round_trip(corrupted)) if self.jpeg else corrupted
+
+    def extra_repr(self) -> str:
+        return f"severity={self.severity}, seed={self.seed}, jpeg={self.jpeg}"
+
+
+class GaussianNoise(Corrupt):
+    """Gaussian noise."""
+
+    name = "gaussian_noise"
+
+
+class ShotNoise(Corrupt):
+    """Poisson noise of few photons."""
+
+    name = "shot_noise"
+
+
+class ImpulseNoise(Corrupt):
+    """Black and white pixels."""
+
+    name = "impulse_noise"
+
+
+class DefocusBlur(Corrupt):
+    """Blur of a lens out of focus."""
+
+    name = "defocus_blur"
+
+
+class GlassBlur(Corrupt):
+    """View through frosted glass, for 224 and 32 pixels."""
+
+    name = "glass_blur"
+
+
+class MotionBlur(Corrupt):
+    """Blur of a moving camera."""
+
+    name = "motion_blur"
+
+
+class ZoomBlur(Corrupt):
+    """Blur of a camera that zooms."""
+
+    name = "zoom_blur"
+
+
+class Snow(Corrupt):
+    """Falling snow, for 224 and 32 pixels."""
+
+    name = "snow"
+
+
+class Frost(Corrupt):
+    """Frost on the window, for 224 and 32 pixels. folder: the five published photographs of frost (docs/data.md)."""
+
+    name = "frost"
+
+    def __init__(
+        self, severity: int, folder: str | os.PathLike[str], seed: int | None = None, jpeg: bool = False
+    ) -> None:
+        self.folder = Path(folder).expanduser()
+        super().__init__(severity, seed, jpeg)
+
+    def _find(self) -> Any:
+        return find(self.name, self.folder)
+
+
+class Fog(Corrupt):
+    """Fog, for 224 and 32 pixels."""
+
+    name = "fog"
+
+
+class Brightness(Corrupt):
+    """Brighter images."""
+
+    name = "brightness"
+
+
+class Contrast(Corrupt):
+    """Less contrast."""
+
+    name = "contrast"
+
+
+class ElasticTransform(Corrupt):
+    """Elastic distortion."""
+
+    name = "elastic_transform"
+
+
+class Pixelate(Corrupt):
+    """Coarse pixels, for 224 and 32 pixels."""
+
+    name = "pixelate"
+
+
+class JpegCompression(Corrupt):
+    """Artefacts of JPEG."""
+
+    name = "jpeg_compression"
+
+
+class SpeckleNoise(Corrupt):
+    """Noise in proportion to brightness."""
+
+    name = "speckle_noise"
+
+
+class GaussianBlur(Corrupt):
+    """Gaussian blur."""
+
+    name = "gaussian_blur"
+
+
+class Spatter(Corrupt):
+    """Water or mud on the lens."""
+
+    name = "spatter"
+
+
+class Saturate(Corrupt):
+    """More or less colour."""
+
+    name = "saturate"

@@ -1,0 +1,284 @@
+"""Models in memory, as evaluation takes them: what they return, how their images are made, and their state kept."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from biasbed import record
+from biasbed.data.decoding import as_pillow_decodes
+from biasbed.data.source import Decoded, Picture
+from biasbed.datasets.loading import to_image
+from biasbed.errors import UsageError, first_line, listed
+from biasbed.evaluation.models import TestedModel
+from biasbed.networks import MeanStd, Normalisation, Normalise, as_input
+from biasbed.networks.library import timm_settings, torchvision_settings
+from biasbed.suites.sets import EvaluationSet
+
+Model = nn.Module | Callable[[Tensor], Tensor]
+TransformImage = Callable[[Image.Image], Any]
+TWO = 2  # images by which a model is tried
+CHANNELS = (3, 1, 2)  # of these images, the first that the model takes
+
+
+# --- transforms -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GivenTransform:
+    """User's transform of a PIL image to the model's input [C,H,W], in place of the sets' own."""
+
+    function: TransformImage
+
+    def __call__(self, picture: Picture) -> Tensor:
+        x = self.function(to_image(as_pillow_decodes(picture)))
+        if not isinstance(x, Tensor) or x.ndim != 3:
+            raise UsageError(
+                f"transform= returns {describe_output(x)} and should return a tensor [C,H,W]: let it end with "
+                "torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True)"
+            )
+        return x
+
+    def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
+        """Return the set with this transform in place of its own."""
+        return replace(evaluation_set, transform=self, preprocessing=f"given: {self.description}")
+
+    @property
+    def description(self) -> str:
+        """Name of a function, else its `repr` in a line, without addresses in memory."""
+        text = getattr(self.function, "__qualname__", repr(self.function))
+        return re.sub(r"\s+", " ", re.sub(r" at 0x[0-9a-f]+", "", text))[:300]
+
+
+class Preparation(NamedTuple):
+    """Preparation of images as the input of a model."""
+
+    settings: Mapping[str, Any]  # of evaluation, by dotted name
+    mean_std: MeanStd | None  # by which images in [0,1] are normalised
+    transform: GivenTransform | None  # that does everything itself
+    why: str  # where mean and std come from, as a clause
+
+
+def prepare_images(model: Model, transform: TransformImage | None, mean_std: MeanStd | None) -> Preparation:
+    """Return how a model's images are made: by `transform`, by timm's config of the model, or as the suite does it.
+
+    transform: the `ImageClassification` of torchvision's weights is read as settings; any other function is called.
+    mean_std: the user's own, which wins. Raises UsageError for a transform and `mean_std` together.
+    """
+    config = getattr(model, "pretrained_cfg", None)
+    if _is_torchvision_preset(transform):
+        preset: Any = transform
+        usual = MeanStd(tuple(preset.mean), tuple(preset.std))
+        return Preparation(torchvision_settings(preset), mean_std or usual, None, "of torchvision's transforms")
+    if transform is not None:
+        if not callable(transform):
+            raise UsageError(f"transform={transform!r} is no function from a PIL image to a tensor")
+        if mean_std is not None:
+            raise UsageError("mean= and std= are for images that biasbed prepares: normalise inside transform= instead")
+        return Preparation({}, None, GivenTransform(transform), "")
+    if isinstance(config, Mapping) and "mean" in config and isinstance(model, nn.Module):
+        usual = MeanStd(tuple(config["mean"]), tuple(config["std"]))
+        settings = timm_settings(config, type(model).__name__)
+        return Preparation(settings, mean_std or usual, None, "of the model's pretrained_cfg")
+    return Preparation({}, mean_std, None, "given")
+
+
+def _is_torchvision_preset(transform: Any) -> bool:
+    return type(transform).__module__ == "torchvision.transforms._presets" and hasattr(transform, "crop_size")
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
+class _Function(nn.Module):
+    """Function as a module without weights."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class GivenNetwork(nn.Module):
+    """Model of the user's for images [N,C,H,W] in [0,1], which it normalises if there are a mean and std.
+
+    The weights have the names that `networks.Network` gives them, so that the same weights have the same hash. A
+    function without weights has the logits of two grey images in their place.
+    """
+
+    def __init__(self, model: Model, mean_std: MeanStd | None, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+        self.backbone = model if isinstance(model, nn.Module) else _Function(model)
+        self.normalise = None if mean_std is None else Normalise(*mean_std).to(device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.to(self.device)
+        if self.normalise is not None:
+            x = self.normalise(x)
+        logits = self.backbone(x)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
+            raise UsageError(
+                f"the model returns {describe_output(logits)} for {len(x)} images, and should return logits "
+                f"[{len(x)},classes]: {_advise(logits)}"
+            )
+        return logits
+
+
+def describe_output(output: Any) -> str:
+    """Describe what a user's function returns: its type, and the types and shapes in it."""
+    if isinstance(output, Tensor):
+        return f"a tensor {list(output.shape)}"
+    if isinstance(output, Mapping):
+        return f"a {type(output).__name__} with {listed(output, 5)}"
+    if isinstance(output, tuple | list):
+        return f"a {type(output).__name__} of {listed(map(describe_output, output), 3)}"
+    return f"a {type(output).__name__}"
+
+
+def _advise(output: Any) -> str:
+    if isinstance(output, Mapping):
+        name = "logits" if "logits" in output else next(iter(output), "logits")
+        return f"give a function that takes them out, as lambda x: model(x)[{name!r}]"
+    if isinstance(output, tuple | list):
+        return "give a function that takes them out, as lambda x: model(x)[0]"
+    if hasattr(output, "logits"):
+        return "give a function that takes them out, as lambda x: model(x).logits"
+    return "give a function that returns them"
+
+
+def wrap_model(
+    model: Model,
+    preparation: Preparation,
+    device: torch.device,
+    image_size: int,
+    classes: Sequence[str] | None,
+) -> TestedModel:
+    """Return a model in memory as one that is tested. It has to be on `device`, in evaluation mode.
+
+    image_size: pixels per side of images that the model takes. classes: names of its outputs. Raises UsageError if the
+    model returns no logits, or not as many as there are classes.
+    """
+    if not callable(model):
+        raise UsageError(f"model={describe_output(model)}: give an nn.Module, or a function from images to logits")
+    network = GivenNetwork(model, preparation.mean_std, device)
+    logits = _try_model(network, preparation, image_size)
+    outputs = logits.shape[1]
+    names = _check_classes(classes, outputs)
+    if not any(True for _ in network.parameters()):
+        network.register_buffer("logits", logits.float().cpu())
+    how = None
+    if preparation.mean_std is not None:
+        how = Normalisation(*preparation.mean_std, "given", preparation.why)
+    return TestedModel(
+        module=network,
+        predict=network,
+        algorithm=name_model(model),
+        seed=0,
+        classes=names,
+        outputs=outputs,
+        preprocessing=preparation.settings,
+        normalisation=how,
+        transform=preparation.transform,
+    )
+
+
+def name_model(model: Model) -> str:
+    """Return the name of a model's class, or of a function, as an identifier."""
+    inner = getattr(model, "_orig_mod", model)  # of torch.compile
+    name = type(inner).__name__ if isinstance(inner, nn.Module) else getattr(inner, "__name__", type(inner).__name__)
+    return record.slug(name)
+
+
+def _try_model(network: GivenNetwork, preparation: Preparation, image_size: int) -> Tensor:
+    """Return the logits of two grey images. Raises UsageError, in a line, if the model doesn't take them."""
+    if preparation.transform is not None:
+        grey = Decoded(torch.full((3, image_size, image_size), 128, dtype=torch.uint8))
+        inputs = [as_input(torch.stack([preparation.transform(grey)] * TWO))]
+    else:
+        inputs = [torch.full((TWO, channels, image_size, image_size), 0.5) for channels in CHANNELS]
+    problems = []
+    for x in inputs:
+        try:
+            with torch.inference_mode():
+                return network(x)
+        except UsageError:
+            raise
+        except Exception as error:  # a user's model may raise anything
+            problems.append(first_line(error))
+    raise UsageError(
+        f"the model fails on images {list(inputs[0].shape)} on {network.device} ({problems[0]}): give image_size=, "
+        "transform= or device= as it needs them"
+    )
+
+
+def _check_classes(classes: Sequence[str] | None, outputs: int) -> tuple[str, ...] | None:
+    """Return the names of the outputs. Raises UsageError unless each output has one name of its own."""
+    if classes is None:
+        return None
+    if isinstance(classes, str):
+        raise UsageError(f"classes={classes!r}: give the names of the outputs as a list, in their order")
+    names = tuple(map(str, classes))
+    if len(names) != outputs:
+        raise UsageError(f"classes= has {len(names)} names ({listed(names, 4)}), and the model {outputs} outputs")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"classes=: two outputs are called '{twice}'")
+    return names
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+def find_device(model: Model, device: str | torch.device) -> torch.device:
+    """Return the device to test on: the one that is named, or for `auto` the one on which the model's weights are."""
+    if device != "auto":
+        try:
+            chosen = torch.device(device)
+        except RuntimeError as error:
+            raise UsageError(f"device={device}: {first_line(error)}") from None
+        if chosen.type == "cuda" and not torch.cuda.is_available():
+            raise UsageError(f"device={device}: there is no GPU here")
+        return chosen
+    if isinstance(model, nn.Module):
+        for tensor in (*model.parameters(), *model.buffers()):
+            return tensor.device
+    return torch.device("cpu")
+
+
+@contextlib.contextmanager
+def unchanged(model: Model, device: torch.device) -> Iterator[None]:
+    """Put the model in evaluation mode on `device` within the block; then restore mode, device and random states."""
+    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    modes: dict[nn.Module, bool] = {}
+    home = find_device(model, "auto")
+    if isinstance(model, nn.Module):
+        modes = {module: module.training for module in model.modules()}
+        if device != home:
+            model.to(device)
+        with contextlib.suppress(NotImplementedError):  # a model of torch.export has one mode and refuses the call
+            model.eval()
+    try:
+        yield
+    finally:
+        if isinstance(model, nn.Module) and device != home:
+            model.to(home)
+        for module, mode in modes.items():
+            module.training = mode
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+        if cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state, device)

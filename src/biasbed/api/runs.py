@@ -1,0 +1,173 @@
+"""Trainings started from Python, and tracked runs and their predictions as data frames."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed import record
+from biasbed.api.keywords import to_flags, without_none
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import nearest
+from biasbed.tracking.server import active_run, artifact_bytes, resolve_uri
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = ("run", "row", "seed", "set", "epoch", "metric", "value", "study", "cell", "kind", "status")
+KINDS = ("train", "trial", "reproduction", "evaluate", "published")  # runs with results of a model
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """Run of a training that has ended."""
+
+    id: str  # in MLflow; empty if it was trained with tracking="offline"
+    folder: Path  # with checkpoints, journal and predictions
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Metrics of every evaluation: set, epoch, metric, value."""
+        import pandas as pd
+
+        from biasbed.tracking.folder import RunFolder
+
+        rows = []
+        for entry in RunFolder(self.folder).read_journal():
+            for metric, value in entry["metrics"].items():
+                cells = _split(metric)
+                if cells is not None:
+                    rows.append((cells[0], entry["step"], cells[1], value))
+        return pd.DataFrame(rows, columns=["set", "epoch", "metric", "value"])
+
+    def predictions(self, set_name: str, which: str = "last") -> pd.DataFrame:
+        """Return the decisions on a set, an image a row, of the `last` or the `best` evaluation."""
+        path = self.folder / record.predictions_file(set_name, _check_which(which))
+        if not path.is_file():
+            sets = [folder.name for folder in (self.folder / "predictions").glob("*")]
+            raise UsageError(f"{self.folder} has no predictions on '{set_name}'{nearest(set_name, sets)}")
+        return _read_parquet(path.read_bytes())
+
+
+def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0, **settings: Any) -> TrainedRun:
+    """Train as the command `train` does, or continue such a training, and return its run.
+
+    As with the command, the same call continues an interrupted training, and returns a finished one. It selects
+    deterministic kernels for the whole process. Call it in the main thread, as it handles signals.
+
+    Args:
+        suite: name of the suite, or `<file>.py:<Class>`. Default: the demo.
+        algorithm: name of the method, or `<file>.py:<Class>`. Default: that of the suite.
+        seed: seed of everything that is random.
+        settings: further settings of the command, as `epochs=5`, `optim={"lr": 0.1}`, `hparams={"drop_rate": 1.0}`.
+
+    Returns:
+        The run, with `id`, `folder`, `metrics` and `predictions(set)`.
+
+    Raises:
+        UsageError: if a setting is unknown or wrong, before anything is created.
+        Failure: if the training breaks down.
+
+    Example:
+        >>> run = biasbed.train(suite="demo", algorithm="infodrop", seed=0, epochs=2)
+        >>> run.metrics
+    """
+    from biasbed.system.processes import with_signals_kept
+    from biasbed.training import command
+
+    flags = to_flags(without_none(suite=suite, algorithm=algorithm, seed=seed, **settings))
+    with with_signals_kept():
+        trained = command.carry_out(flags)
+    if trained.code:
+        raise Failure(f"the training ended with exit code {trained.code}: its processes have printed the reason")
+    return TrainedRun(str(trained.folder.read_state().get("run_id", "")), trained.folder.path)
+
+
+def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
+    """Return the metrics of tracked runs, a row each: run, row, seed, set, epoch, metric, value, and further tags.
+
+    All runs of trainings, trials and evaluations are there, finished or not: `status` says which. `metric` is
+    `<phase>/<measure>`, as `test/accuracy`. `epoch` is the step, in the suite's unit.
+
+    Args:
+        study: name of the study. Default: all studies.
+        tracking_uri: address of the tracking server. Default: MLflow's.
+
+    Raises:
+        UsageError: if the server has no run of this study.
+
+    Example:
+        >>> frame = biasbed.runs(study="main")
+        >>> frame[frame.metric == "test/shape_bias"].groupby("row").value.mean()
+    """
+    import pandas as pd
+
+    from biasbed.analysis.runs.store import RunStore
+
+    store = RunStore(resolve_uri(tracking_uri))
+    tracked: list[Any] = []
+    for kind in KINDS:
+        tracked += store.runs(kind)
+    studies = sorted({run.data.tags.get(record.STUDY, record.ADHOC) for run in tracked})
+    if study is not None:
+        if study not in studies:
+            raise UsageError(f"study={study}: there are no runs of this study{nearest(study, studies)}")
+        tracked = [run for run in tracked if run.data.tags.get(record.STUDY, record.ADHOC) == study]
+    histories = store.histories(tracked)
+    rows = []
+    for run in tracked:
+        tags = run.data.tags
+        row = tags.get(record.ROW) or tags.get(record.ALGORITHM, "")
+        last = (tags.get(record.STUDY, record.ADHOC), tags.get(record.CELL, ""), tags[record.KIND], run.info.status)
+        for metric, step, value in histories[run.info.run_id]:
+            cells = _split(metric)
+            if cells is not None:
+                rows.append((run.info.run_id, row, tags.get(record.SEED, ""), cells[0], step, cells[1], value, *last))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: str = "auto") -> pd.DataFrame:
+    """Return a tracked run's decisions on a set, an image a row, with the columns that docs/tracking.md lists.
+
+    Args:
+        run_id: id of the run in MLflow.
+        set_name: name of the evaluation set.
+        which: `last` or `best` evaluation of a training. An evaluation of a given model has `last` alone.
+        tracking_uri: address of the tracking server. Default: MLflow's.
+
+    Raises:
+        UsageError: if there is no such run, or it has no decisions on this set.
+
+    Example:
+        >>> decisions = biasbed.predictions(run_id, "cue_conflict")
+        >>> decisions.correct.mean()
+    """
+    uri = resolve_uri(tracking_uri)
+    active_run(uri, run_id)
+    content = artifact_bytes(uri, run_id, record.predictions_file(set_name, _check_which(which)))
+    if content is None:
+        raise UsageError(f"run {run_id} has no predictions of its {which} evaluation on a set '{set_name}'")
+    return _read_parquet(content)
+
+
+def _check_which(which: str) -> str:
+    if which not in record.PREDICTION_EPOCHS:
+        raise UsageError(f"which={which}: should be {' or '.join(record.PREDICTION_EPOCHS)}")
+    return which
+
+
+def _split(metric: str) -> tuple[str, str] | None:
+    """Return the set, with a group if there is one, and `<phase>/<measure>`; None for a metric without a set."""
+    name = record.parse_metric(metric)
+    if name is None or name.set is None:
+        return None
+    set_name = name.set if name.group is None else f"{name.set}:{name.group}"
+    return set_name, f"{name.phase}/{name.measure}"
+
+
+def _read_parquet(content: bytes) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_parquet(io.BytesIO(content))
