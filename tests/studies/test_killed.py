@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -186,6 +187,52 @@ def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracki
             for path in (folder, reference)
         )
         assert own == undisturbed == stored(tracking, run.info.run_id)
+
+
+@pytest.mark.timeout(1500)
+def test_a_study_that_stops_when_decided_stops_alike_if_it_is_killed(
+    image_root: Path, tracking: str, tmp_path: Path
+) -> None:
+    """A row that learns and one that does not: launcher and training are killed, another machine goes on, analysis."""
+    path = tmp_path / "table.yaml"
+    flags = settings(image_root)
+    rate = flags.pop("optim.lr")
+    rows = f"{{learns: {{algorithm: erm, optim.lr: {rate}}}, stays: {{algorithm: erm, optim.lr: 1.0e-9}}}}"
+    path.write_text(f"suite: folders\nstudy: mine\nrows: {rows}\nseeds: 0..6\n")
+    command = ["benchmark", "--table", str(path), "--loader_workers", "0", "--workers", "2", "--stop", "decided"]
+    command += ["--stop_group", "1", "--stop_alpha", "0.4", "--stop_score", "loss/ink,loss/paint", "--retries", "5"]
+    command += [word for name, value in flags.items() for word in (f"--{name}", value)]
+    study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(3)
+    study.start()
+    for victim in ("launcher", "training", "launcher"):
+        time.sleep(draw.uniform(4, 10))
+        study.kill(victim, draw)
+    assert study.process.wait(600) == 0, study.log.read_text()
+    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
+    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
+    undisturbed.start()
+    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
+    decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
+    assert decisions[0].read_bytes() == decisions[1].read_bytes()
+    looks = json.loads(decisions[0].read_text())["looks"]
+    # Losses on other domains are far apart from the first seed on: 2 / 2^3 is above 0.4 x 3 / 7, 2 / 2^4 below 0.4 x 4 / 7.
+    assert [look["comparisons"][0]["decided"] for look in looks] == [False, False, False, True]
+    assert len(run_folders(study.home)) == len(all_runs(tracking, kind="train")) == 8
+    assert "saved by stop=decided: 6 of 14 trainings" in study.log.read_text()
+    (parent,) = all_runs(tracking, kind="study")
+    assert parent.data.tags[record.STOP] == all_runs(tracking, kind="train")[0].data.tags[record.STOP]
+    # Another machine, without the folders: the looks are made from what the server has.
+    elsewhere = children.run([*command, "--output_dir", str(tmp_path / "elsewhere")])
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert not run_folders(tmp_path / "elsewhere")
+    other = tmp_path / "elsewhere" / "studies" / "mine" / "decisions.json"
+    assert other.read_bytes() == decisions[0].read_bytes()
+    fixed = children.run([*command[:7], *command[-2 * len(flags) :]])
+    assert fixed.returncode == 2, fixed.stderr
+    assert "stops when decided: give stop=decided as before" in fixed.stderr
+    analysis = children.run(["analyze", "--study", "mine", "--output_dir", str(tmp_path / "report")])
+    assert analysis.returncode == 0, analysis.stderr
+    assert "ADAPTIVE: seeds were added until" in analysis.stdout + analysis.stderr
 
 
 def _check(

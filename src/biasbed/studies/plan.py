@@ -64,6 +64,8 @@ class PlannedRun:
     monitor_unit: str = measures.FRACTION
     label: str = ""  # its name, if that is not made of row, cell and seed
     environment: Mapping[str, str] = field(default_factory=dict)  # variables for its own training
+    protocol: record.Protocol | None = None  # of a training
+    test_domains: tuple[str, ...] = ()  # held out of training
 
     @property
     def name(self) -> str:
@@ -298,6 +300,8 @@ def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher
                 cadence=config.cadence,
                 processes=int(config.nproc),
                 tracked=config.tracking == "on",
+                protocol=first.protocol,
+                test_domains=tuple(first.test_domains),
             )
         )
     return first, runs
