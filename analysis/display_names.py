@@ -22,7 +22,7 @@ from biasbed.analysis.columns import Column, by_name
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import formats, strict_yaml
-from biasbed.system.formats import Named
+from biasbed.system.formats import ByName
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -61,10 +61,12 @@ def _check_shown(text: str) -> str:
     return " ".join(_refuse_signs(text).split())
 
 
-Shown = Annotated[str, AfterValidator(_check_shown)]
+ShownText = Annotated[str, AfterValidator(_check_shown)]
 
 
-class NamesFile(RootModel[Annotated[Named[Annotated[str, AfterValidator(_refuse_signs)], Shown], Field(min_length=1)]]):
+class NamesFile(
+    RootModel[Annotated[ByName[Annotated[str, AfterValidator(_refuse_signs)], ShownText], Field(min_length=1)]]
+):
     """Display names: for each method, row or set the text that tables and figures show, in their order."""
 
     model_config = ConfigDict(strict=True)

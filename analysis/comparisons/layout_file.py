@@ -41,7 +41,7 @@ from biasbed.published import cells
 from biasbed.settings import nearest
 from biasbed.suites import derived
 from biasbed.system import formats, strict_yaml
-from biasbed.system.formats import Format, Named
+from biasbed.system.formats import ByName, Format
 
 FOLDER = importlib.resources.files("biasbed.published") / "layouts"
 DIGITS = 1  # of what is printed where nothing tells its rounding
@@ -82,8 +82,8 @@ class Hypothesis(Format):
 
 
 # A text that may also be a number or a date.
-Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
-Number = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
+RowLabel = Annotated[str, BeforeValidator(lambda value: "" if value is None else str(value)), WithJsonSchema({})]
+PrintedValue = Annotated[PrintedNumber, BeforeValidator(_parse_number), WithJsonSchema({"type": "number"})]
 
 
 class TableLayout(Format):
@@ -93,13 +93,15 @@ class TableLayout(Format):
     source: str = Field("", description="published numbers to show beside yours (empty: none)")
     show: Literal["accuracy", "error"] = Field("accuracy", description="accuracies as they are, or 100 less them")
     study: str = Field("", description="table of sweeps/studies that has the rows")
-    columns: Named[str, LayoutColumn] = Field(min_length=1, description="columns by their heads")
-    rows: Named[str, Text] = Field({}, description="rows of a study, with their names in the table (empty: the same)")
-    hypotheses: Named[str, Hypothesis] = Field({}, description="gains of one row over another, in place of rows")
-    printed: Named[str, Named[str, Number]] = Field(
+    columns: ByName[str, LayoutColumn] = Field(min_length=1, description="columns by their heads")
+    rows: ByName[str, RowLabel] = Field(
+        {}, description="rows of a study, with their names in the table (empty: the same)"
+    )
+    hypotheses: ByName[str, Hypothesis] = Field({}, description="gains of one row over another, in place of rows")
+    printed: ByName[str, ByName[str, PrintedValue]] = Field(
         {}, description="by head and row: numbers that the paper prints and that do not follow from its other numbers"
     )
-    lacking: Named[str, Text] = Field({}, description="rows that no run can fill, with the reason")
+    lacking: ByName[str, RowLabel] = Field({}, description="rows that no run can fill, with the reason")
     _name: str = PrivateAttr("")
 
     @field_validator("rows")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from biasbed.errors import UsageError
 from biasbed.system import formats
-from biasbed.system.formats import Format, Listed, Named, parsed_by
+from biasbed.system.formats import ByName, Format, Listed, parsed_by
 
 
 class Shelf(Format):
@@ -25,7 +25,7 @@ class Shelf(Format):
 class Library(Format):
     """Library of a town."""
 
-    shelves: Named[str, Shelf] = Field(min_length=1, description="shelves by name")
+    shelves: ByName[str, Shelf] = Field(min_length=1, description="shelves by name")
     wings: Listed[Shelf] = Field((), description="shelves in wings")
     floors: int | Literal["many"] = Field(1, description="number of floors")
 
@@ -63,6 +63,7 @@ def test_right_content_is_an_object_of_its_type() -> None:
         (changed(height=0), "shelves.a: height=0: input should be greater than 0"),
         (changed(height=float("inf")), "shelves.a: height=inf: input should be a finite number"),
         (changed(sort="titel"), "shelves.a: sort=titel: input should be 'title' or 'author'; did you mean 'title'?"),
+        (changed(books=[["x"]]), "shelves.a: books[0]=['x']: input should be a valid string"),
         (changed(books="x"), "shelves.a.books: should be a list"),
         (changed(books=["x", 2]), "shelves.a.books[1]: 2 without quotes is a number or date in YAML: put it in quotes"),
         ({**RIGHT, "wings": [{"room": "x"}, {"rom": "x"}]}, "wings[1]: unknown entry 'rom'; did you mean 'room'?"),

@@ -18,7 +18,7 @@ import numpy as np
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.registry import Registry
-from biasbed.system import commands
+from biasbed.system import commands, formats
 from biasbed.system.files import write_whole
 from biasbed.system.places import own_home
 from biasbed.system.strict import MANY_PARTS, parse_json
@@ -79,10 +79,7 @@ class ImagesManifest:
         try:
             values = parse_json((folder / MANIFEST).read_bytes(), MANY_PARTS)
             values["product"] = values.pop("what")
-            manifest = cls(**{**values, "skipped": tuple(values["skipped"])})
-            if not isinstance(manifest.settings, dict):
-                raise ValueError("its settings are not a mapping")
-            return manifest
+            return formats.check(cls, values)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:

@@ -11,7 +11,7 @@ from biasbed import measures, record
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.system import formats, strict_yaml
-from biasbed.system.formats import Format, Listed, Named
+from biasbed.system.formats import ByName, Format, Listed
 
 
 class MeasureInput(NamedTuple):
@@ -27,7 +27,7 @@ def _check_slug(name: str) -> str:
     return name
 
 
-Name = Annotated[str, AfterValidator(_check_slug)]  # can be a part of a metric's name
+SlugName = Annotated[str, AfterValidator(_check_slug)]  # can be a part of a metric's name
 
 
 class PaperColumn(Format):
@@ -39,14 +39,14 @@ class PaperColumn(Format):
     )
     higher_is_better: bool | Literal["auto"] = Field("auto", description="direction of the measure")
     complement: bool = Field(False, description="100 minus the value is printed: the error for an accuracy")
-    block: Name = Field("", description="the data set that it is a part of")
-    domain: Name = Field("", description="the domain that it shows, held out of training")
+    block: SlugName = Field("", description="the data set that it is a part of")
+    domain: SlugName = Field("", description="the domain that it shows, held out of training")
     aliases: Listed[str] = Field((), description="other names of the domain, or of the column if it has no domain")
     images: int = Field(0, ge=0, description="of the set; 0 if unknown")
     classes: int = Field(0, ge=0, description="of the set; 0 if unknown")
     made_by: str | None = Field(None, description="training data that were made in the same way")
     source_images: str | None = Field(None, description="columns with the same name here show the same images")
-    groups: Named[str, int] = Field({}, description="number of images of each group")
+    groups: ByName[str, int] = Field({}, description="number of images of each group")
     further: Listed[str] = Field((), description="other measures of this column only, of the same unit")
 
     @model_validator(mode="after")
@@ -105,7 +105,7 @@ class PaperRow(Format):
     """Description of a row that is more than a method of its name."""
 
     algorithm: str = Field("", description="name of its method")
-    training_data: Named[str, float] = Field({}, description="share of each data set in a batch")
+    training_data: ByName[str, float] = Field({}, description="share of each data set in a batch")
     needs: Listed[str] = Field((), description="needs of the method (algorithms/requests.py)")
 
 
@@ -164,10 +164,12 @@ class Description(Format):
     further: Listed[str] = Field(
         (), description="other measures of the same sets; the CSV has the measure of each number"
     )
-    columns: Named[Name, PaperColumn] = Field(min_length=1, description="columns of the paper's tables")
-    rows: Named[Name, PaperRow] = Field({}, description="rows that need a description")
-    rules: Named[Name, PaperRule] = Field({}, description="selection rules by their name in the CSV, if it has any")
-    derived: Named[Name, DerivedMeasure] = Field({}, description="measures that follow from printed ones")
+    columns: ByName[SlugName, PaperColumn] = Field(min_length=1, description="columns of the paper's tables")
+    rows: ByName[SlugName, PaperRow] = Field({}, description="rows that need a description")
+    rules: ByName[SlugName, PaperRule] = Field(
+        {}, description="selection rules by their name in the CSV, if it has any"
+    )
+    derived: ByName[SlugName, DerivedMeasure] = Field({}, description="measures that follow from printed ones")
 
     @model_validator(mode="after")
     def _check(self) -> Description:

@@ -39,7 +39,7 @@ from biasbed.options import OWN
 from biasbed.record import slug
 from biasbed.settings import nearest, word
 from biasbed.system import formats
-from biasbed.system.formats import Format, Named, parsed_by
+from biasbed.system.formats import ByName, Format, parsed_by
 
 TABLES = Path(__file__).resolve().parents[1] / "sweeps" / "studies"
 T = TypeVar("T")
@@ -115,15 +115,15 @@ def _parse_file_seeds(value: Any) -> tuple[int, ...]:
 _ANY_SETTINGS = {"type": ["object", "null"], "additionalProperties": {"not": {"type": "object"}}}
 _METHODS = {"anyOf": [{"type": "array", "items": {"type": "string"}}, _ANY_SETTINGS | {"additionalProperties": True}]}
 RunName = Annotated[str, AfterValidator(_check_run_name)]
-Settings = Annotated[dict[str, str], parsed_by(_parse_overrides), WithJsonSchema(_ANY_SETTINGS)]
-Row = Annotated[dict[str, str], parsed_by(_parse_row), WithJsonSchema(_ANY_SETTINGS)]
-Methods = Annotated[dict[str, Settings], parsed_by(_as_methods), WithJsonSchema(_METHODS)]
-Seeds = Annotated[
+TableSettings = Annotated[dict[str, str], parsed_by(_parse_overrides), WithJsonSchema(_ANY_SETTINGS)]
+RowSettings = Annotated[dict[str, str], parsed_by(_parse_row), WithJsonSchema(_ANY_SETTINGS)]
+FileMethods = Annotated[dict[str, TableSettings], parsed_by(_as_methods), WithJsonSchema(_METHODS)]
+FileSeeds = Annotated[
     tuple[int, ...],
     parsed_by(_parse_file_seeds),
     WithJsonSchema({"type": ["string", "integer", "array"], "items": {"type": "integer"}}),
 ]
-Text = Annotated[str, BeforeValidator(word)]
+WordText = Annotated[str, BeforeValidator(word)]
 
 
 class ChosenBy(Format):
@@ -131,8 +131,8 @@ class ChosenBy(Format):
 
     study: str = Field(description="name of the sweep")
     objective: str = Field(description="metric by which it chose")
-    oracle: Text = Field(description="true if it chose by test sets")
-    seeds: Text = Field(description="seeds that it trained with, which the study may not use again")
+    oracle: WordText = Field(description="true if it chose by test sets")
+    seeds: WordText = Field(description="seeds that it trained with, which the study may not use again")
 
 
 class TableFile(Format):
@@ -140,12 +140,18 @@ class TableFile(Format):
 
     suite: str = Field(min_length=1, description="suite of all runs")
     study: str = Field(min_length=1, description="name that the runs are filed under")
-    algorithms: Methods = Field({}, description="methods, or methods with settings; each is a row with its name")
-    rows: Named[RunName, Row] = Field({}, description="rows: a name, with `algorithm` or `model`, and settings")
-    seeds: Seeds = Field((), description="seeds of each trained row: 0..9, or 0,1,5, or a list")
-    settings: Settings = Field({}, description="settings of all runs: any of `train`, by its dotted name")
-    cells: Named[RunName, Settings] = Field({}, description="what the runs train on: a name, with settings of the data")
-    chosen: Named[str, Named[str, Settings]] = Field({}, description="best settings by row and cell, from `sweep`")
+    algorithms: FileMethods = Field({}, description="methods, or methods with settings; each is a row with its name")
+    rows: ByName[RunName, RowSettings] = Field(
+        {}, description="rows: a name, with `algorithm` or `model`, and settings"
+    )
+    seeds: FileSeeds = Field((), description="seeds of each trained row: 0..9, or 0,1,5, or a list")
+    settings: TableSettings = Field({}, description="settings of all runs: any of `train`, by its dotted name")
+    cells: ByName[RunName, TableSettings] = Field(
+        {}, description="what the runs train on: a name, with settings of the data"
+    )
+    chosen: ByName[str, ByName[str, TableSettings]] = Field(
+        {}, description="best settings by row and cell, from `sweep`"
+    )
     chosen_by: ChosenBy | None = Field(None, description="the sweep that chose settings, from `sweep`")
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from biasbed.datasets.classes import _RANGES, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import formats, strict_yaml
-from biasbed.system.formats import Format, Listed, Named, parsed_by
+from biasbed.system.formats import ByName, Format, Listed, parsed_by
 from biasbed.tasks import MULTI_CLASS, Task
 
 USUAL: Aggregation = "prob_mean"
@@ -230,7 +230,7 @@ def _parse_outputs(value: Any) -> Any:
 _OUTPUT = {"type": ["integer", "string"]}
 _SEVERAL = {"type": "array", "items": _OUTPUT, "minItems": 1}
 _NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}
-Outputs = Annotated[
+FileOutputs = Annotated[
     Any, parsed_by(_parse_outputs), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2}, _NAMES]})
 ]
 
@@ -238,7 +238,7 @@ Outputs = Annotated[
 class MapFile(Format):
     """Label map: the outputs of the model that stand for each class."""
 
-    classes: Named[str, Annotated[Any, WithJsonSchema({"anyOf": [_OUTPUT, _SEVERAL]})]] = Field(
+    classes: ByName[str, Annotated[Any, WithJsonSchema({"anyOf": [_OUTPUT, _SEVERAL]})]] = Field(
         min_length=1, description="for each class an output of the model, or a list of outputs: positions or names"
     )
     how: Aggregation = Field(USUAL, description="how the scores of several outputs become one")
@@ -247,7 +247,7 @@ class MapFile(Format):
 class LabelMapFile(Format):
     """Label maps of a model, for sets of exactly their classes. Names of outputs are a map, too."""
 
-    outputs: Outputs = Field(description="number of the model's outputs, or their names in order")
+    outputs: FileOutputs = Field(description="number of the model's outputs, or their names in order")
     maps: Listed[MapFile] = Field((), description="label maps; may be omitted if the outputs have names")
 
 

@@ -71,7 +71,7 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value)
 
 
-Named = Annotated[dict[K, T], BeforeValidator(_as_names)]  # entries with names of the user's; may be empty
+ByName = Annotated[dict[K, T], BeforeValidator(_as_names)]  # entries with names of the user's; may be empty
 Listed = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
 
 
@@ -122,16 +122,16 @@ def _allow_empty(part: Any) -> None:
 
 def entries(kind: Any) -> Iterator[tuple[str, str]]:
     """Yield every entry of a format and what it means; `<name>` is a name of the user's, `[]` a place in a list."""
-    whole = schema(kind)
-    yield from _entries(whole, whole.get("$defs", {}), "")
+    described = schema(kind)
+    yield from _entries(described, described.get("$defs", {}), "")
 
 
 def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
     if "$ref" in part:
         part = definitions[part["$ref"].rpartition("/")[2]]
-    for name, entry in part.get("properties", {}).items():
-        yield f"{above}{name}", entry["description"]
-        yield from _entries(entry, definitions, f"{above}{name}.")
+    for name, field in part.get("properties", {}).items():
+        yield f"{above}{name}", field["description"]
+        yield from _entries(field, definitions, f"{above}{name}.")
     if isinstance(part.get("additionalProperties"), dict):
         yield from _entries(part["additionalProperties"], definitions, f"{above}<name>.")
     if "items" in part:
@@ -145,18 +145,21 @@ def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str
 
 def _explain(problem: Mapping[str, Any], content: object) -> str:
     """Return a problem that pydantic found in one line: `place: name=value: what is wrong`."""
-    place = _place(problem["loc"], content)
+    keys = _locate(problem["loc"], content)
     value, cause = problem["input"], problem.get("ctx", {}).get("error")
     if problem["type"] == "missing":
-        return _join(place, f"'{problem['loc'][-1]}' is missing")
-    parent, name = place[:-1], _dotted(place[-1:])
+        return _join(keys, f"'{problem['loc'][-1]}' is missing")
+    last = len(keys) - 1
+    while last > 0 and isinstance(keys[last], int):  # a place in a list has the list's name
+        last -= 1
+    parent, name = keys[: max(last, 0)], _dotted(keys[max(last, 0) :])
     if isinstance(cause, ValueError):  # of a validator of ours; a message that begins with the entry's name has it once
-        is_named = bool(place) and re.match(rf"'?{re.escape(name)}\b", str(cause)) is not None
-        return _join(parent if is_named else place, str(cause))
+        is_named = bool(keys) and re.match(rf"'?{re.escape(name)}\b", str(cause)) is not None
+        return _join(parent if is_named else keys, str(cause))
     if value in (None, "", [], (), {}):
-        return _join(parent, f"'{name}' is empty" if place else "is empty")
+        return _join(parent, f"'{name}' is empty" if keys else "is empty")
     if problem["type"] == "string_type" and not isinstance(value, list | dict):
-        return _join(place, f"{_text(value)} {strict_yaml.as_read(value)}")
+        return _join(keys, f"{_text(value)} {strict_yaml.as_read(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     if problem["type"] == "literal_error":
         close = near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
@@ -164,25 +167,25 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     return _join(parent, f"{name}={_text(value)}: {message}")
 
 
-def _place(location: Sequence[str | int], content: object) -> list[str | int]:
+def _locate(location: Sequence[str | int], content: object) -> list[str | int]:
     """Return the keys and positions of a location. Pydantic's has names of types besides, which the content lacks."""
-    place: list[str | int] = []
+    keys: list[str | int] = []
     for part in location:
         is_key = isinstance(content, dict) and part in content
         is_position = isinstance(content, list | tuple) and isinstance(part, int)
         if is_key or is_position:
             content = content[part]  # type: ignore[index]
-            place.append(part)
-    return place
+            keys.append(part)
+    return keys
 
 
-def _dotted(place: Sequence[str | int]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+def _dotted(keys: Sequence[str | int]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys)
     return text.removeprefix(".")
 
 
-def _join(place: Sequence[str | int], text: str) -> str:
-    return f"{_text(_dotted(place))}: {text}" if place else text
+def _join(keys: Sequence[str | int], text: str) -> str:
+    return f"{_text(_dotted(keys))}: {text}" if keys else text
 
 
 def _text(value: object) -> str:

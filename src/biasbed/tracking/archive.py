@@ -27,11 +27,12 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field
 
 from biasbed import __version__
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
+from biasbed.system import formats
 from biasbed.system.csv_tables import BoundedLines
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
@@ -287,7 +288,7 @@ class Archive:
                 f"{self.path} was written by biasbed {values.get('biasbed')} in version {values.get('version')} of the "
                 f"format; this one reads version {VERSION}"
             )
-        manifest = self._parsed(TypeAdapter(ArchiveManifest), values, MANIFEST)
+        manifest = self._parsed(ArchiveManifest, values, MANIFEST)
         twice = [run_id for run_id, count in Counter(manifest.runs).items() if count > 1]
         if twice:
             raise self._damaged(f"the run {twice[0]} is there twice")
@@ -301,20 +302,18 @@ class Archive:
             raise UsageError(f"{self.path}: {name} can't be read: {_one_line(error)}") from None
         if not _is_storable(values):
             raise UsageError(f"{self.path}: {name} can't be read: it has characters that no database keeps")
-        run = self._parsed(TypeAdapter(ArchivedRun), values, name)
+        run = self._parsed(ArchivedRun, values, name)
         if run.run_id != run_id:
             raise UsageError(f"{self.path}: {name} is about another run")
         if run.name and run.tags.get(notes.NAME, run.name) != run.name:
             raise UsageError(f"{self.path}: {name} can't be read: its run has two names")
         return run
 
-    def _parsed(self, adapter: TypeAdapter[T], values: object, name: str) -> T:
+    def _parsed(self, kind: type[T], values: object, name: str) -> T:
         try:
-            return adapter.validate_python(values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))[:80]
-            raise UsageError(f"{self.path}: {name} can't be read: {field!r}: {first['msg']}") from None
+            return formats.check(kind, values)
+        except ValueError as error:
+            raise UsageError(f"{self.path}: {name} can't be read: {error}") from None
 
 
 def _is_safe(name: str) -> bool:

@@ -32,7 +32,7 @@ from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
 from biasbed.studies.study_table import Overrides
 from biasbed.system import formats
-from biasbed.system.formats import Format, Listed, Named
+from biasbed.system.formats import ByName, Format, Listed
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
@@ -234,9 +234,9 @@ def _parse_number(value: Any) -> Any:
     return value
 
 
-Number = Annotated[float, BeforeValidator(_parse_number), WithJsonSchema({"type": ["number", "string"]})]
-Word = Annotated[str, BeforeValidator(word), WithJsonSchema({})]
-Words = Annotated[
+Bound = Annotated[float, BeforeValidator(_parse_number), WithJsonSchema({"type": ["number", "string"]})]
+ChoiceText = Annotated[str, BeforeValidator(word), WithJsonSchema({})]
+AllowedValues = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda value: tuple(map(word, value if isinstance(value, list) else [value]))),
     WithJsonSchema({}),
@@ -249,12 +249,12 @@ class RangeFile(Format):
     distribution: Literal["uniform", "loguniform", "int", "intlog", "categorical", "floor_power"] = Field(
         description="how values are drawn; floor_power is int(base**U(low, high))"
     )
-    low: Number = Field(0.0, description="lowest value; for floor_power the lowest exponent")
-    high: Number = Field(0.0, description="highest value; for floor_power the exponent below which it stays")
-    step: Number | None = Field(None, description="distance of values, for uniform and int")
-    base: Number = Field(2.0, gt=1, description="base of floor_power")
-    choices: Listed[Word] = Field((), description="values of categorical, at least two")
-    when: Named[str, Words] = Field(
+    low: Bound = Field(0.0, description="lowest value; for floor_power the lowest exponent")
+    high: Bound = Field(0.0, description="highest value; for floor_power the exponent below which it stays")
+    step: Bound | None = Field(None, description="distance of values, for uniform and int")
+    base: Bound = Field(2.0, gt=1, description="base of floor_power")
+    choices: Listed[ChoiceText] = Field((), description="values of categorical, at least two")
+    when: ByName[str, AllowedValues] = Field(
         {}, description="the setting exists only if these settings, further up, have one of these values"
     )
 
@@ -285,7 +285,7 @@ class RangeFile(Format):
             raise ValueError(f"{kind} needs whole numbers")
 
 
-class SpaceFile(RootModel[Annotated[Named[str, RangeFile], Field(min_length=1)]]):
+class SpaceFile(RootModel[Annotated[ByName[str, RangeFile], Field(min_length=1)]]):
     """Search space of a method: for each setting that is searched, by its dotted name, its range."""
 
 
