@@ -68,7 +68,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class UpperLevelDraws:
     """Draws of the upper level, chains x draws, in the unit of the differences."""
 
     centre: Array
@@ -109,7 +109,7 @@ def prepare(differences: Sequence[Array], correlation: float) -> Data | None:
     return Data(unit, means, np.maximum(within, counts * FLOOR**2), counts, correlation, largest, among)
 
 
-def sample(data: Data, *, chains: int = CHAINS, warm_up: int = WARM_UP, draws: int = DRAWS) -> Posterior:
+def sample(data: Data, *, chains: int = CHAINS, warm_up: int = WARM_UP, draws: int = DRAWS) -> UpperLevelDraws:
     """Draw from the posterior; deterministic."""
     generator = np.random.default_rng(SEED)
     shape = (chains, len(data.means))
@@ -132,7 +132,7 @@ def sample(data: Data, *, chains: int = CHAINS, warm_up: int = WARM_UP, draws: i
         weights = generator.gamma((dof + 1) / 2) / ((dof + squares) / 2)
         if i >= warm_up:
             kept[:, i - warm_up] = centre * data.unit, deviation * data.unit, excess + 1
-    return Posterior(*kept.transpose(0, 2, 1))
+    return UpperLevelDraws(*kept.transpose(0, 2, 1))
 
 
 def _draw_variances(generator: np.random.Generator, data: Data, deltas: Array) -> Array:
@@ -236,7 +236,7 @@ def _r_hat(draws: Array) -> float:
     return math.sqrt((number - 1) / number + between / within)
 
 
-def probabilities(posterior: Posterior, rope: float) -> tuple[bayesian.Posterior, float]:
+def probabilities(posterior: UpperLevelDraws, rope: float) -> tuple[bayesian.Posterior, float]:
     """Return how often each region is the likeliest, and the largest standard error by the spread between chains."""
     likeliest = posterior.regions(rope).argmax(axis=0)
     shares = np.stack([(likeliest == region).mean(axis=1) for region in range(3)])
