@@ -15,7 +15,16 @@ ALLOWANCES = (*DIFFERENCES, *GAPS)
 WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
 # Tests, tables and figures that are made on request only, outside of every verdict: statistics of
 # biasbed.analysis.statistics.further, and biasbed.analysis.report.tikz.
-FURTHER = ("corrections", "omnibus", "cliques", "aggregates", "comparison_matrix", "correlated_t", "tikz")
+FURTHER = (
+    "corrections",
+    "omnibus",
+    "cliques",
+    "aggregates",
+    "comparison_matrix",
+    "correlated_t",
+    "hierarchical",
+    "tikz",
+)
 # Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
 TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
@@ -70,7 +79,7 @@ class AnalyzeOptions:
     )
     correlation: float = setting(
         0.0,
-        "further=correlated_t: correlation of two runs' differences (0: runs share all images; of k-fold "
+        "further=correlated_t, hierarchical: correlation of two runs' differences (0: runs share all images; of k-fold "
         "cross-validation 1/k)",
         ge=0,
         le=0.99,

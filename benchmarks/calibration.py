@@ -27,6 +27,7 @@ from biasbed.analysis.statistics import (
     corrections,
     correlated_t,
     exact,
+    hierarchical,
     omnibus,
     simulation,
 )
@@ -182,6 +183,29 @@ def seeds_on_one_set(generator: np.random.Generator, number: int, num_runs: int,
         "correlated t": rate([correlated_t.correlated_t(d, correlation).p < ALPHA for d in differences]),
         "the same, told 0": rate([correlated_t.correlated_t(d, 0.0).p < ALPHA for d in differences]),
     }
+
+
+def hierarchical_decisions(
+    generator: np.random.Generator, number: int, num_sets: int, num_runs: int, chains: int = 30
+) -> dict[str, Rate]:
+    """How often the hierarchical posterior of two equal algorithms calls one better or both equivalent, above 95 %.
+
+    Interactions have standard deviation 1, runs 0.5 on each set. Fewer draws than in an analysis.
+    """
+    verdicts: dict[float, list[str]] = {0.0: [], 0.5: []}
+    for _ in range(number):
+        interactions = generator.normal(size=(num_sets, 2))
+        scores = interactions + generator.normal(0, LUCK, (num_runs, num_sets, 2))
+        data = hierarchical.prepare(list((scores[:, :, 0] - scores[:, :, 1]).T), 0.0)
+        assert data is not None
+        posterior = hierarchical.sample(data, chains=chains, warm_up=100, draws=50)
+        for rope, decided in verdicts.items():
+            decided.append(bayesian.verdict(hierarchical.probabilities(posterior, rope)[0], ALPHA))
+    rates = {}
+    for rope, decided in verdicts.items():
+        rates[f"one better, rope {rope:g}"] = rate([verdict.endswith("better") for verdict in decided])
+        rates[f"equivalent, rope {rope:g}"] = rate([verdict == "equivalent" for verdict in decided])
+    return rates
 
 
 def aggregate_coverage(
@@ -425,6 +449,11 @@ def print_sequential_savings(generator: np.random.Generator) -> None:
                 print(f"| {effect:g} sd | groups of {group} | {saving} |", flush=True)
 
 
+def print_hierarchical(generator: np.random.Generator) -> None:
+    columns = {f"N={n}, R={r}": hierarchical_decisions(generator, 100, n, r) for n in (6, 10) for r in (3, 10)}
+    _print("Hierarchical decisions, two equal algorithms (rope in units of the interactions)", columns)
+
+
 PARTS = {
     "false_positives": print_false_positives,
     "few_sets": print_few_sets,
@@ -434,6 +463,7 @@ PARTS = {
     "further": print_further,
     "sequential_errors": print_sequential_errors,
     "sequential_savings": print_sequential_savings,
+    "hierarchical": print_hierarchical,
 }
 
 

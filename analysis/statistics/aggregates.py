@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics.exact import Array
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]  # of runs
 
 SEED = 0
 TRIMMED = 0.25  # share that is dropped at either end
@@ -44,13 +47,13 @@ def profile(scores: Array, thresholds: Array) -> Array:
     return shares.reshape(*scores.shape[:-2], len(thresholds))
 
 
-def draw_runs(num_runs: int, num_sets: int, number: int) -> Array:
+def draw_runs(num_runs: int, num_sets: int, number: int) -> Positions:
     """Draw runs with replacement, independently on each set: resamples x runs x sets of positions, seeded."""
-    drawn: Array = np.random.default_rng(SEED).integers(num_runs, size=(number, num_runs, num_sets))
+    drawn: Positions = np.random.default_rng(SEED).integers(num_runs, size=(number, num_runs, num_sets))
     return drawn
 
 
-def resample(scores: Array, drawn: Array) -> Array:
+def resample(scores: Array, drawn: Positions) -> Array:
     """Return the scores (runs x sets) of the drawn runs, resamples x runs x sets."""
     resampled: Array = scores[drawn, np.arange(scores.shape[1])]
     return resampled
@@ -74,7 +77,7 @@ def aggregates(runs: Mapping[str, pd.DataFrame], alpha: float, number: int) -> p
             continue
         bounds = (math.nan, math.nan)
         if len(scores) > 1:
-            means = interquartile_mean(resample(scores, draw_runs(*scores.shape, number)))
+            means = interquartile_mean(resample(scores, draw_runs(len(scores), scores.shape[1], number)))
             low, high = percentiles(means, alpha)
             bounds = (float(low), float(high))
         rows.append((name, *scores.shape, float(interquartile_mean(scores)), *bounds))
@@ -100,7 +103,8 @@ def profiles(
     for name, scores in complete.items():
         low = high = np.full(len(thresholds), math.nan)
         if len(scores) > 1:
-            low, high = percentiles(profile(resample(scores, draw_runs(*scores.shape, number)), thresholds), alpha)
+            drawn = draw_runs(len(scores), scores.shape[1], number)
+            low, high = percentiles(profile(resample(scores, drawn), thresholds), alpha)
         columns = {"threshold": sign * thresholds, "share": profile(scores, thresholds), "low": low, "high": high}
         frames.append(pd.DataFrame(columns).assign(algorithm=name))
     return pd.concat(frames, ignore_index=True)[list(PROFILE_COLUMNS)]

@@ -18,6 +18,7 @@ from biasbed.analysis.statistics import (
     comparison_matrix,
     corrections,
     correlated_t,
+    hierarchical,
     omnibus,
     pairs,
 )
@@ -99,6 +100,20 @@ def _correlated_t(inputs: FurtherInputs, options: AnalyzeOptions) -> Frames:
     return {"correlated_t": correlated_t.compare_sets(inputs.runs, family, sets, options.rope, options.correlation)}
 
 
+def _hierarchical(inputs: FurtherInputs, options: AnalyzeOptions) -> Frames:
+    if not inputs.in_points:
+        return {}
+    frame = hierarchical.compare_pairs(
+        inputs.runs,
+        _family(inputs),
+        list(map(str, inputs.scores.index)),
+        rope=options.rope,
+        correlation=options.correlation,
+        alpha=inputs.comparison.alpha,
+    )
+    return {"hierarchical": frame}
+
+
 def _family(inputs: FurtherInputs) -> pairs.Pairs:
     """Return the compared pairs of algorithms that have runs."""
     family = pairs.pairs(tuple(map(str, inputs.scores.columns)), inputs.control)
@@ -112,6 +127,7 @@ MAKERS: Mapping[str, Callable[[FurtherInputs, AnalyzeOptions], Frames]] = {
     "aggregates": _aggregates,
     "comparison_matrix": _comparison_matrix,
     "correlated_t": _correlated_t,
+    "hierarchical": _hierarchical,
 }
 
 

@@ -296,7 +296,7 @@ def _stack_further(parts: Sequence[tuple[str, Mapping[str, pd.DataFrame]]]) -> d
         for name, frame in frames.items():
             if len(frame):
                 by_name.setdefault(name, []).append((setting, frame))
-    return {name: _concat(frames, list(frames[0][1])) for name, frames in by_name.items()}
+    return {name: _concat(frames, list(map(str, frames[0][1]))) for name, frames in by_name.items()}
 
 
 def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:
