@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RIGHT, FURTHER = ("image", "label", "correct"), ("condition", "targets", "epoch")
 CUES = ("label", "decision", "bias")
-Cues = Mapping[str, tuple[int, int]]  # category of the shape -> decisions for the shape, for the texture
+Cues = dict[str, tuple[int, int]]  # category of the shape -> decisions for the shape, for the texture
 
 
 class DecisionReader(Protocol):

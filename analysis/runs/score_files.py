@@ -286,7 +286,9 @@ def _with_texts(grid: Grid, roles: Roles, names: ColumnNames) -> Roles:
     if not is_long:
         return roles
     by_role = dict(zip(lacking, texts, strict=False))
-    return replace(roles, **by_role, texts=tuple(head for head in roles.texts if head not in by_role.values()))
+    method, dataset = by_role.get("method", roles.method), by_role.get("dataset", roles.dataset)
+    others = tuple(head for head in roles.texts if head not in by_role.values())
+    return replace(roles, method=method, dataset=dataset, texts=others)
 
 
 def _without_bookkeeping(grid: Grid) -> Grid:

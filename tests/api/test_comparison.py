@@ -15,9 +15,11 @@ import pytest
 
 import biasbed
 from biasbed import cli
+from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from helpers.commands import ROOT, command_environment
 from helpers.demsar import DEMSAR
+from helpers.sizes import without_sizes
 
 REFERENCE = json.loads((ROOT / "tests" / "vectors" / "comparison" / "reference.json").read_text())
 NAMES = {"c45": "C4.5", "c45_m": "C4.5+m", "c45_cf": "C4.5+cf", "c45_m_cf": "C4.5+m+cf"}
@@ -47,8 +49,9 @@ def test_demsar_s_example(table: Path) -> None:
     assert list(result.power["test"]) == ["nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"]
 
 
-def test_p_values_are_those_of_autorank_and_scikit_posthocs() -> None:
-    """On the examples of both packages' documentation."""
+def test_p_values_are_those_of_autorank_and_scikit_posthocs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the examples of both packages' documentation. Without sizes of effects, which take most of the time."""
+    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
     example = REFERENCE["autorank"]
     result = biasbed.compare(frame_of(example), bootstrap=200)
     assert result.friedman is not None
@@ -56,7 +59,7 @@ def test_p_values_are_those_of_autorank_and_scikit_posthocs() -> None:
     assert result.ranks.mean().to_dict() == pytest.approx(example["mean_ranks"], abs=1e-12)
     reach = result.analysis.comparisons[0].reach
     assert reach is not None
-    assert reach.critical_difference == pytest.approx(example["cd"], rel=1e-8)
+    assert reach.critical_difference == pytest.approx(example["cd"], rel=2e-5)  # autorank's q is of a table: 2.850
     for example in (REFERENCE["autorank"], REFERENCE["scikit_posthocs"]):
         nemenyi = biasbed.compare(frame_of(example), bootstrap=200, unit="plain").nemenyi
         assert nemenyi is not None
@@ -70,9 +73,12 @@ def test_exact_wilcoxon_p_values_are_scipy_s() -> None:
     assert result.friedman is not None
     assert result.friedman.chi2 == pytest.approx(example["friedman_chi2"], rel=1e-8)
     p = result.pairs.set_index(["a", "b"])["p"]
-    assert {(a, b): float(p[a, b]) for a, b, _ in example["wilcoxon"]} == pytest.approx(
-        {(a, b): value for a, b, value in example["wilcoxon"]}, rel=1e-8
-    )
+    expected = {(a, b): value for a, b, value in example["wilcoxon"]}
+    # a and c are equal on one set. scipy drops it before the ranking, we after it (Pratt 1959): of 32 signs of the
+    # ranks 2 to 6 four have a positive sum of at most 4.
+    assert expected.pop(("a", "c")) == 0.3125
+    assert p["a", "c"] == 2 * 4 / 32
+    assert {pair: float(p[pair]) for pair in expected} == pytest.approx(expected, rel=1e-8)
 
 
 def test_paired_items_show_what_their_scores_do_not(tmp_path: Path) -> None:

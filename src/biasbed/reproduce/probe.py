@@ -26,7 +26,7 @@ def describe(settings: Mapping[str, str], command: str = "train") -> dict[str, A
         from biasbed.training import job
         from biasbed.training.resolve import resolve
     except ModuleNotFoundError:  # a commit from before there were rooms
-        from biasbed import job  # type: ignore[attr-defined,no-redef]
+        from biasbed import job  # type: ignore[no-redef]
         from biasbed.config import resolve  # type: ignore[attr-defined,no-redef]
         from biasbed.processes import settle_device  # type: ignore[import-not-found,no-redef]
 
