@@ -35,11 +35,11 @@ class TrainedRun:
         from biasbed.tracking.folder import RunFolder
 
         rows = []
-        for entry in RunFolder(self.folder).read_journal():
-            for metric, value in entry["metrics"].items():
+        for boundary in RunFolder(self.folder).read_journal():
+            for metric, value in boundary["metrics"].items():
                 cells = _split(metric)
                 if cells is not None:
-                    rows.append((cells[0], entry["step"], cells[1], value))
+                    rows.append((cells[0], boundary["step"], cells[1], value))
         return pd.DataFrame(rows, columns=["set", "epoch", "metric", "value"])
 
     def predictions(self, set_name: str, which: str = "last") -> pd.DataFrame:
