@@ -54,8 +54,8 @@ class TrainedRun:
 def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0, **settings: Any) -> TrainedRun:
     """Train as the command `train` does, or continue such a training, and return its run.
 
-    As with the command, the same call continues an interrupted training, and returns a finished one. It selects
-    deterministic kernels for the whole process. Call it in the main thread, as it handles signals.
+    As with the command, the same call continues an interrupted training. After a finished one it trains anew, unless
+    `resume="once"`, which returns that run. It selects deterministic kernels for the whole process. Call it in the main thread, as it handles signals.
 
     Args:
         suite: name of the suite, or `<file>.py:<Class>`. Default: the demo.
