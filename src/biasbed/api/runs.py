@@ -55,7 +55,8 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
     """Train as the command `train` does, or continue such a training, and return its run.
 
     As with the command, the same call continues an interrupted training. After a finished one it trains anew, unless
-    `resume="once"`, which returns that run. It selects deterministic kernels for the whole process. Call it in the main thread, as it handles signals.
+    `resume="once"`, which returns that run. It selects deterministic kernels for the whole process. Call it in the main
+    thread, as it handles signals.
 
     Args:
         suite: name of the suite, or `<file>.py:<Class>`. Default: the demo.
