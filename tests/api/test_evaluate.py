@@ -107,9 +107,10 @@ def test_shape_bias_has_the_interval_and_the_categories_of_the_report() -> None:
 def test_a_transform_of_one_s_own_is_the_only_one() -> None:
     """The demo's images have their size already, so that another's code makes the same inputs, and the same numbers."""
     model = small().eval()
-    usual = biasbed.evaluate(model, classes=CLASSES, **{**DEMO, "image_size": 40})
-    same = biasbed.evaluate(lambda x: model(x), classes=CLASSES, transform=v2.functional.pil_to_tensor, **DEMO)
-    dark = biasbed.evaluate(model, classes=CLASSES, transform=lambda image: TO_FLOAT(image) / 2, **DEMO)
+    sized = {**DEMO, "image_size": 40}
+    usual = biasbed.evaluate(model, classes=CLASSES, **sized)
+    same = biasbed.evaluate(lambda x: model(x), classes=CLASSES, transform=v2.functional.pil_to_tensor, **sized)
+    dark = biasbed.evaluate(model, classes=CLASSES, transform=lambda image: TO_FLOAT(image) / 2, **sized)
     losses = [card.values["test/loss/edge"] for card in (usual, same, dark)]
     assert losses[0] == losses[1] != losses[2]
 

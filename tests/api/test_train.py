@@ -32,8 +32,8 @@ def test_it_trains_as_the_command_does(tracking: str, tmp_path: Path) -> None:
     assert len(own) == len(frame) > 0
     np.testing.assert_array_equal(own.value_x, own.value_y)
     pd.testing.assert_frame_equal(run.predictions("shades_test"), biasbed.predictions(run.id, "shades_test"))
-    again = biasbed.train(suite=SHADES, algorithm="erm", seed=3, optim={"lr": 0.02}, device="cpu", study="mine")
-    assert again == run
+    settings = {"seed": 3, "optim": {"lr": 0.02}, "device": "cpu", "study": "mine"}
+    assert biasbed.train(suite=SHADES, algorithm="erm", resume="once", **settings) == run
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,11 @@ class TrainedRun:
         from biasbed.tracking.folder import RunFolder
 
         rows = []
-        for entry in RunFolder(self.folder).read_journal():
-            for metric, value in entry["metrics"].items():
+        for boundary in RunFolder(self.folder).read_journal():
+            for metric, value in boundary["metrics"].items():
                 cells = _split(metric)
                 if cells is not None:
-                    rows.append((cells[0], entry["step"], cells[1], value))
+                    rows.append((cells[0], boundary["step"], cells[1], value))
         return pd.DataFrame(rows, columns=["set", "epoch", "metric", "value"])
 
     def predictions(self, set_name: str, which: str = "last") -> pd.DataFrame:
@@ -54,8 +54,9 @@ class TrainedRun:
 def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0, **settings: Any) -> TrainedRun:
     """Train as the command `train` does, or continue such a training, and return its run.
 
-    As with the command, the same call continues an interrupted training, and returns a finished one. It selects
-    deterministic kernels for the whole process. Call it in the main thread, as it handles signals.
+    As with the command, the same call continues an interrupted training. After a finished one it trains anew, unless
+    `resume="once"`, which returns that run. It selects deterministic kernels for the whole process. Call it in the main
+    thread, as it handles signals.
 
     Args:
         suite: name of the suite, or `<file>.py:<Class>`. Default: the demo.
