@@ -428,13 +428,11 @@ def print_sequential_errors(generator: np.random.Generator) -> None:
         "three equal rows and one 5 sd apart, all pairs": ((0, 0, 0, 5), False),
         "two equal pairs 3 sd apart, all pairs": ((0, 0, 3, 3), False),
     }
-    columns: dict[str, dict[str, Rate]] = {}
-    for group in (1, 2, 5):
-        column = columns.setdefault(f"groups of {group}", {})
+    print("\nstop=decided, ten seeds: family-wise error in percent\n")
+    for group, number in ((2, 10_000), (5, 2_000), (1, 2_000)):
         for name, (effects, control) in families.items():
-            design = make_design(len(effects), control, group)
-            column[name] = sequential_errors(generator, 10_000 if group == 2 else 1_000, design, effects)
-    _print("stop=decided, ten seeds: family-wise error", columns)
+            error = sequential_errors(generator, number, make_design(len(effects), control, group), effects)
+            print(f"| {name} | groups of {group} | {error} | {number:,} studies |", flush=True)
     joint = {f"{k} equal rows": joint_arrangement_errors(generator, 20_000, k, 5) for k in (2, 3, 4, 6)}
     _print("One arrangement for all pairs, one look at five seeds: family-wise error", {"largest difference": joint})
 

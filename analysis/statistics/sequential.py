@@ -25,9 +25,9 @@ import numpy as np
 
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import Pairs
+from biasbed.analysis.statistics.simulation import BoolArray
 from biasbed.errors import UsageError
 
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 LARGEST_ENUMERATED = 70_000  # arrangements of all groups together: two groups of 2 x 5 runs have 252^2
@@ -206,7 +206,7 @@ class _Sums:
         boundaries, spent = self._tests.setdefault((pair, size), ([], []))
         for look in range(len(boundaries) + 1, number + 1):
             statistics = self.arranged(pair, look)
-            survives = (statistics[:-1] <= np.array(boundaries)[:, None]).all(axis=0)
+            survives: BoolArray = np.all(statistics[:-1] <= np.array(boundaries)[:, None], axis=0)
             level = self.design.level(look) / size - sum(spent)
             boundary, share = _boundary(statistics[-1], survives, level)
             boundaries.append(boundary)

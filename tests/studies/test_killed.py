@@ -215,7 +215,7 @@ def test_a_study_that_stops_when_decided_stops_alike_if_it_is_killed(
     decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
     assert decisions[0].read_bytes() == decisions[1].read_bytes()
     looks = json.loads(decisions[0].read_text())["looks"]
-    # Losses on other domains are far apart from the first seed on: 2 / 2^3 is above 0.4 x 3 / 7, 2 / 2^4 below 0.4 x 4 / 7.
+    # Losses on other domains are far apart from the first seed on. 2 / 2^3 > 0.4 x 3 / 7, and 2 / 2^4 < 0.4 x 4 / 7.
     assert [look["comparisons"][0]["decided"] for look in looks] == [False, False, False, True]
     assert len(run_folders(study.home)) == len(all_runs(tracking, kind="train")) == 8
     assert "saved by stop=decided: 6 of 14 trainings" in study.log.read_text()

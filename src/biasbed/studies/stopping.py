@@ -52,9 +52,9 @@ class Score:
     def read(self, run: PlannedRun, records: Records) -> float:
         """Return a finished run's score. Raises Failure if a metric is missing or not finite."""
         by_step: dict[int, dict[str, float]] = {}
-        for entry in records:
-            if "stage" not in entry:
-                by_step.setdefault(int(entry["step"]), {}).update(entry["metrics"])
+        for evaluation in records:
+            if "stage" not in evaluation:
+                by_step.setdefault(int(evaluation["step"]), {}).update(evaluation["metrics"])
         best: int | None = None
         for step, metrics in sorted(by_step.items()):
             value = metrics.get(run.monitor)
