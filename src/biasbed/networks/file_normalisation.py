@@ -1,4 +1,4 @@
-"""Normalisation of images that a weights file holds beside a network's tensors: found by name, place and shape."""
+"""Normalisation of images that a weights file holds beside a network's tensors: found by name, position, shape."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def find(file: WeightsFile, group: TensorGroup, prefix: str, network: Mapping[st
     group that are not the network's, then the containers around and beside it. If several are at different distances
     in the group, the nearest to the network counts.
     """
-    place = _parts(join(group.name, prefix))
+    network_path = _parts(join(group.name, prefix))
     channels = _channels(network)
-    nearby = [] if file.is_ours else _in_group(group, place, network, channels)
-    nearby += _around(file, group, place, channels)
+    nearby = [] if file.is_ours else _in_group(group, network_path, network, channels)
+    nearby += _around(file, group, network_path, channels)
     if nearby:
-        nearest = max(_count_shared(suspect.path, place) for suspect in nearby)
-        return _mean_std([suspect for suspect in nearby if _count_shared(suspect.path, place) == nearest])
+        nearest = max(_count_shared(suspect.path, network_path) for suspect in nearby)
+        return _mean_std([suspect for suspect in nearby if _count_shared(suspect.path, network_path) == nearest])
     return _agreed(_beside(file, group, channels))
 
 
@@ -87,12 +87,12 @@ def _path(container: str, key: str) -> tuple[str, ...]:
 
 def _role(key: str) -> Role:
     """Return what a key's words say of its value: a mean, a std, something made of one, or nothing."""
-    words = set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()))
-    if not words & (MEAN | STD):
+    parts = set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()))
+    if not parts & (MEAN | STD):
         return ""
-    if words - MEAN - STD - NEUTRAL or (words & MEAN and words & STD):
+    if parts - MEAN - STD - NEUTRAL or (parts & MEAN and parts & STD):
         return "unclear"
-    return "mean" if words & MEAN else "std"
+    return "mean" if parts & MEAN else "std"
 
 
 def _channels(network: Mapping[str, Tensor]) -> int:
@@ -100,15 +100,17 @@ def _channels(network: Mapping[str, Tensor]) -> int:
     return next((value.shape[1] for value in network.values() if value.ndim == 4), 3)
 
 
-def _in_group(group: TensorGroup, place: Sequence[str], network: Mapping[str, Tensor], channels: int) -> list[_Suspect]:
+def _in_group(
+    group: TensorGroup, network_path: Sequence[str], network: Mapping[str, Tensor], channels: int
+) -> list[_Suspect]:
     """Return the suspects among a group's tensors that are not the network's."""
     others: dict[tuple[str, ...], Tensor] = {}
     for key, value in group.tensors.items():
         path = _path(group.name, key)
-        is_behind = path[: len(place)] == tuple(place)
-        if not (is_behind and ".".join(path[len(place) :]) in network):
+        is_behind = path[: len(network_path)] == tuple(network_path)
+        if not (is_behind and ".".join(path[len(network_path) :]) in network):
             others[path] = value
-    on_images = _on_images(others, place, channels)
+    on_images = _on_images(others, network_path, channels)
     suspects = []
     for path, value in others.items():
         is_small = value.numel() <= FEW and path[-1] != "num_batches_tracked"
@@ -117,15 +119,17 @@ def _in_group(group: TensorGroup, place: Sequence[str], network: Mapping[str, Te
     return suspects
 
 
-def _on_images(others: Mapping[tuple[str, ...], Tensor], place: Sequence[str], channels: int) -> set[tuple[str, ...]]:
+def _on_images(
+    others: Mapping[tuple[str, ...], Tensor], network_path: Sequence[str], channels: int
+) -> set[tuple[str, ...]]:
     """Return the paths of tensors outside the network whose shapes are those of a layer on images.
 
     Such a layer (batch norm, convolution, shift and scale) has only tensors with a value per channel.
     """
     layers: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for path in others:
-        if path[: len(place)] != tuple(place) and path[-1] != "num_batches_tracked":
-            encloses = tuple(place[: len(path) - 1]) == path[:-1]
+        if path[: len(network_path)] != tuple(network_path) and path[-1] != "num_batches_tracked":
+            encloses = tuple(network_path[: len(path) - 1]) == path[:-1]
             layers.setdefault(path if encloses else path[:-1], []).append(path)
     paths: set[tuple[str, ...]] = set()
     for members in layers.values():
@@ -168,7 +172,7 @@ def _from_tensor(path: tuple[str, ...], value: Tensor, channels: int) -> _Suspec
     return _Suspect(path, tuple(value.double().flatten().tolist()))
 
 
-def _around(file: WeightsFile, group: TensorGroup, place: Sequence[str], channels: int) -> list[_Suspect]:
+def _around(file: WeightsFile, group: TensorGroup, network_path: Sequence[str], channels: int) -> list[_Suspect]:
     """Return the suspects that the containers around a group hold directly, or in a container of a normalisation."""
     suspects = []
     for outer in file.groups:
@@ -177,7 +181,7 @@ def _around(file: WeightsFile, group: TensorGroup, place: Sequence[str], channel
                 path = _path(outer.name, key)
                 if _role(path[-1]) in ("mean", "std") or (_in_normaliser(path) and value.numel() <= FEW):
                     suspects.append(_from_tensor(path, value, channels))
-    numbers = [entry for entry in file.numbers if _encloses(entry.container, group.name) or not entry.container]
+    numbers = [listed for listed in file.numbers if _encloses(listed.container, group.name) or not listed.container]
     return suspects + _from_numbers(numbers, channels)
 
 
@@ -188,13 +192,13 @@ def _encloses(outer: str, inner: str) -> bool:
 def _from_numbers(numbers: Iterable[Numbers], channels: int) -> list[_Suspect]:
     """Return the suspects among numbers: lists by name, and single numbers if they are a mean and a std together."""
     by_container: dict[str, list[_Suspect]] = {}
-    for entry in numbers:
-        path = _path(entry.container, entry.key)
+    for listed in numbers:
+        path = _path(listed.container, listed.key)
         role = _role(path[-1])
-        is_list = entry.values is None or len(entry.values) > 1
+        is_list = listed.values is None or len(listed.values) > 1
         if role in ("mean", "std") or (role and is_list and _in_normaliser(path)):
-            problem = "" if entry.values is not None else "is an object that is not loaded"
-            by_container.setdefault(entry.container, []).append(_Suspect(path, entry.values, problem))
+            problem = "" if listed.values is not None else "is an object that is not loaded"
+            by_container.setdefault(listed.container, []).append(_Suspect(path, listed.values, problem))
     suspects = []
     for members in by_container.values():
         lists = [member for member in members if member.values is None or len(member.values) > 1]
@@ -216,9 +220,11 @@ def _beside(file: WeightsFile, group: TensorGroup, channels: int) -> list[_Suspe
     A container that is named for neither a normalisation nor settings counts only with a value per channel.
     """
     suspects = []
-    for other in file.groups:
-        for key, value in other.tensors.items() if not _encloses(other.name, group.name) else ():
-            path = _path(other.name, key)
+    for group_beside in file.groups:
+        if _encloses(group_beside.name, group.name):
+            continue
+        for key, value in group_beside.tensors.items():
+            path = _path(group_beside.name, key)
             if _role(path[-1]) in ("mean", "std") and (_in_normaliser(path) or _is_on_image(value, channels)):
                 suspects.append(_from_tensor(path, value, channels))
     for suspect in _from_numbers(file.numbers, channels):
@@ -236,7 +242,9 @@ def _agreed(suspects: Iterable[_Suspect]) -> Inside | None:
     results = [_mean_std(members) for members in by_container.values()]
     if not results:
         return None
-    keys = tuple(key for result in results for key in result.keys)
+    keys: tuple[str, ...] = ()
+    for result in results:
+        keys += result.keys
     for result in results:
         if result.values is None:
             return Inside(result.keys, None, result.problem)
@@ -270,10 +278,10 @@ def _shown(numbers: Sequence[float]) -> str:
     return f"({', '.join(f'{number:.6g}' for number in numbers[:4])}{more})"
 
 
-def _count_shared(path: Sequence[str], place: Sequence[str]) -> int:
+def _count_shared(path: Sequence[str], network_path: Sequence[str]) -> int:
     """Return the number of leading parts that two paths share."""
     number = 0
-    for part, expected in zip(path, place, strict=False):
+    for part, expected in zip(path, network_path, strict=False):
         if part != expected:
             break
         number += 1

@@ -82,9 +82,9 @@ def fit(
     weight = f"{head}.weight"
     if weight in state and weight not in tensors and not file.is_ours:
         tensors |= _head_beside(match, head, state[weight].shape[1:], source)
-    own = {key: value for key, value in tensors.items() if key in state}
-    inside = file_normalisation.find(file, match.group, match.prefix, own)
-    beside = "" if file.is_ours else _beside(match, inside, own)
+    kept = {key: value for key, value in tensors.items() if key in state}
+    inside = file_normalisation.find(file, match.group, match.prefix, kept)
+    beside = "" if file.is_ours else _beside(match, inside, kept)
     return Fitted(match.name, tensors, inside, beside)
 
 
@@ -146,8 +146,8 @@ def _is_classifier(layer: str, match: _Match) -> bool:
     before = f"{outer}." if outer else ""
     if not match.prefix.startswith(before):
         return False
-    place = match.prefix.removeprefix(before).split(".")[0]
-    return name in CLASSIFIERS or (place.isdecimal() and name == str(int(place) + 1))
+    position = match.prefix.removeprefix(before).split(".")[0]
+    return name in CLASSIFIERS or (position.isdecimal() and name == str(int(position) + 1))
 
 
 def _beside(match: _Match, inside: Inside | None, loaded: Mapping[str, Tensor]) -> str:

@@ -292,7 +292,8 @@ def unusable(tensor: Tensor) -> str:
 
 def repeats_storage(tensors: Iterable[Tensor]) -> bool:
     """Return True if usable tensors together describe many times the bytes that are stored for them."""
-    described, storages = 0, {}
+    described = 0
+    storages: dict[int, int] = {}  # bytes by address
     for tensor in tensors:
         described += tensor.numel() * tensor.element_size()
         storage = tensor.untyped_storage()
