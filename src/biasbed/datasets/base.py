@@ -1,9 +1,9 @@
 """Contract of data sets: how they are found below `data_dir`, checked, opened and chosen by name.
 
-A data set is a subclass of `DataSet` with a few lines: its name, the number of images and the classes of its release,
-and the folders in which it may be. A layout other than class folders needs one method, `listing`.
+A data set is a subclass of `DataSet` with a few lines: its name, by which `releases.yaml` has what was published, and
+its classes. A layout other than class folders needs one method, `listing`.
 
-Answers: Where is a data set looked for, and which layout does it have?
+Answers: How is a data set found and opened?
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.classes import imagenet_classes
+from biasbed.datasets.releases import Release, read_releases
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.registry import Registry
 from biasbed.settings import nearest
@@ -49,22 +50,16 @@ class OnDisk:
     """Named collection of images in files, which can be found and checked."""
 
     name: str  # identifier
-    images: int  # number of images in the published release; 0 if there is no release
-    places: tuple[str, ...]  # folders below data_dir, the first existing one is used; case and punctuation are ignored
-    archives: tuple[str, ...] = ()  # names of the release's archives
-    licence: str
-    source: str  # address, or the way to make it
-    kind = "class folders"
 
     @property
-    def num_classes(self) -> int:
-        """Number of classes in the published release; 0 if there is no release."""
-        return 0
+    def release(self) -> Release:
+        """Published release: the row of `releases.yaml`. A data set that has none there sets it in its class."""
+        return read_releases()[self.name]
 
     def find(self, data_dir: Path) -> Path | None:
-        """Return the first of `places` that contains some of the data set; None if there is none."""
+        """Return the first of the release's folders that contains some of the data set; None if there is none."""
         with reading():
-            for location in self.places:
+            for location in self.release.folders:
                 folder = None if self._is_anothers(data_dir, location) else resolve(data_dir, location)
                 if folder is not None and self._is_in(folder):
                     return folder
@@ -81,10 +76,11 @@ class OnDisk:
         """Describe in a line why the data set is missing: the expected folders, and archives that are not unpacked."""
         if not data_dir.is_dir():
             return f"data_dir={data_dir}: there is no such folder"
-        others = f" (or {some(self.places[1:], 3)})" if self.places[1:] else ""
-        text = f"'{self.name}' is not in {data_dir}: expected {self.places[0]}{others}"
+        first, *more = self.release.folders
+        others = f" (or {some(more, 3)})" if more else ""
+        text = f"'{self.name}' is not in {data_dir}: expected {first}{others}"
         packed = self.packed(data_dir)
-        return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.source}"
+        return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
 
     def packed(self, data_dir: Path) -> str:
         """Describe the archives of the release that are not unpacked; empty if there are none."""
@@ -101,7 +97,7 @@ class OnDisk:
 
     def layout(self, folder: Path) -> str:
         """Describe the layout of the folder."""
-        return self.kind
+        return self.release.layout
 
     def listed(self, folder: Path) -> Iterable[Path]:
         """Return the folders whose listings are cached (`data.listing_cache`)."""
@@ -120,9 +116,9 @@ class OnDisk:
         return location in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
 
     def _around(self, data_dir: Path) -> Iterator[Path]:
-        """Yield the folders in which an archive may be: data_dir, and existing `places` and their parents."""
+        """Yield the folders in which an archive may be: data_dir, the release's existing folders and their parents."""
         yield data_dir
-        for location in self.places:
+        for location in self.release.folders:
             parts = location.split("/")
             for end in range(1, len(parts) + 1):
                 folder = resolve(data_dir, "/".join(parts[:end]))
@@ -130,19 +126,21 @@ class OnDisk:
                     yield folder
 
     def _archives_in(self, folder: Path) -> list[Path]:
-        return [folder / name for name in self.archives if (folder / name).is_file()]
+        return [folder / name for name in self.release.archives if (folder / name).is_file()]
 
 
 class OwnFolder(OnDisk):
     """Data set in a user's own folder; there is no release to compare with."""
 
-    images = 0
-    licence = "yours"
-    source = "your own"
+    own_layout = "class folders"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.name, self.places = record.slug(folder.name), (folder.name,)
+        self.name = record.slug(folder.name)
+
+    @property
+    def release(self) -> Release:
+        return Release(places=(self._folder.name,), source="your own", licence="yours", layout=self.own_layout)
 
     def find(self, data_dir: Path) -> Path | None:
         return self._folder
@@ -155,10 +153,6 @@ class DataSet(OnDisk):
     def classes(self) -> tuple[str, ...]:
         """Names of the class folders, in the order of the labels."""
         raise NotImplementedError
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
 
     def open(self, data_dir: Path) -> FolderSource:
         """Open the images with their labels, in an order that depends only on their names.
@@ -174,7 +168,7 @@ class DataSet(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        differences = count_differences(len(source), self.images)
+        differences = self.release.compare(len(source))
         return Contents(
             source.root, source.ids, len(source), source.num_labels, source.fingerprint, differences=differences
         )
@@ -210,11 +204,6 @@ class DataSet(OnDisk):
         if lacking:
             parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}")
         return "; ".join([*parts, *likely_cause(set(folders), set(self.classes))])
-
-
-def count_differences(images: int, released: int) -> tuple[str, ...]:
-    """Describe the difference between a number of images and the release's; empty if there is none."""
-    return () if released in (0, images) else (f"{images:,} images; the release has {released:,}",)
 
 
 # --- data sets by name ------------------------------------------------------------------------------------------------

@@ -85,16 +85,6 @@ class DeepFashionRemixed(OnDisk):
     """Splits of DeepFashion2's files, `<part>/image/NNNNNN.jpg` with `<part>/annos/NNNNNN.json`."""
 
     name = "deepfashion_remixed"
-    images = 0  # unknown: the paper gives numbers of batches
-    places = ("deepfashion2", "DeepFashion2")
-    archives = ("train.zip", "validation.zip")
-    licence = "DeepFashion2's, by a form"
-    source = "https://github.com/switchablenorms/DeepFashion2"
-    kind = "images with annotations"
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def train(self, folder: Path) -> FolderSource:
         """Open the training images."""

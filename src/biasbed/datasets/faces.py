@@ -49,17 +49,7 @@ class BFFHQ(OnDisk, BiasedData):
     name = "bffhq"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # depends on the number of severities
-    places = ("bffhq", "BFFHQ/bffhq")
-    archives = ("bffhq.zip",)
-    kind = "folders by severity"
-    licence = "FFHQ's: CC BY-NC-SA 4.0"
-    source = "https://github.com/kakaoenterprise/Learning-Debiased-Disentangled"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder, share = self.folder(data_dir), request.severity_or(SEVERITY)
@@ -138,18 +128,9 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     name = "bffhq_ac"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # depends on the ages
-    places = ("ffhq", "FFHQ/images1024x1024", "ffhq-dataset")
-    kind = "images with a table"
     file = "attributes.csv"
-    licence = "CC BY-NC-SA 4.0"
-    source = "https://github.com/NVlabs/ffhq-dataset, with a table of ages and genders of your own"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
     sizes = Sizes()
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)

@@ -21,7 +21,6 @@ from biasbed.data.source import Source
 from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
-from biasbed.datasets.imagenet import VAL
 from biasbed.errors import CorruptImage
 
 SIDE = 224  # pixels of released images
@@ -35,21 +34,6 @@ class Corrupted(OnDisk):
     folders: Mapping[str, tuple[str, ...]] = {}  # corruption -> folders of its severities, if not 1 to 5
     small = False  # True to use only the first `SMALL` images of each class
     others: tuple[str, ...] = ()  # further corruptions that may be in the same folder
-    packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> corruptions in it
-    kind = "<corruption>/<severity>/<wnid>"
-    licence = "ImageNet's: non-commercial research"
-
-    @property
-    def images(self) -> int:  # type: ignore[override]
-        return len(self.corruptions) * len(SEVERITIES) * (len(imagenet_classes()) * SMALL if self.small else VAL)
-
-    @property
-    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(self.packed_in)
-
-    @property
-    def num_classes(self) -> int:
-        return len(imagenet_classes())
 
     def open(self, data_dir: Path) -> FolderSource:
         """Open all images, condition by condition.
@@ -98,9 +82,9 @@ class Corrupted(OnDisk):
         """Describe the differences from the release."""
         classes, images = len(source.classes), len(source) // len(source.conditions)
         differences = []
-        if classes != self.num_classes:
-            differences.append(f"{classes} of {self.num_classes} classes")
-        released = self.images // (len(self.corruptions) * len(SEVERITIES))
+        if classes != self.release.classes:
+            differences.append(f"{classes} of {self.release.classes} classes")
+        released = self.release.images // self.release.conditions
         if images != released:
             differences.append(f"{images:,} images under each condition; the release has {released:,}")
         return tuple(differences)
@@ -141,7 +125,7 @@ class Corrupted(OnDisk):
         """Describe which corruptions are missing and the likely cause."""
         here = (len(self.corruptions) - len(missing)) * len(SEVERITIES)
         text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {some(missing)} missing"
-        waiting = [name for name, corruptions in self.packed_in.items() if set(corruptions) & set(missing)]
+        waiting = [name for name in self.release.archives if not set(missing).isdisjoint(self._packed_in(name))]
         packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
         if packed:
             return f"{text}; {some(packed)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
@@ -149,6 +133,11 @@ class Corrupted(OnDisk):
         if grouped:
             return f"{text}; move the folders in {some(grouped)} up into {folder}"
         return f"{text}; unpack {some(waiting)}" if waiting else text
+
+    def _packed_in(self, archive: str) -> tuple[str, ...]:
+        """Return the corruptions in an archive, which is named after a group, a corruption or the whole set."""
+        stem = archive.partition(".")[0]
+        return GROUPS.get(stem) or ((stem,) if stem in self.corruptions else self.corruptions)
 
     def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
         """Return the images below each condition's folder. Raises UsageError if conditions differ or have none."""
@@ -215,9 +204,6 @@ class ImageNetC(Corrupted):
     name = "imagenet_c"
     corruptions: tuple[str, ...] = BENCHMARK
     others: tuple[str, ...] = EXTRAS
-    places = ("imagenet-c", "imagenet/imagenet-c", "ImageNet-C/ImageNet-C")
-    packed_in: Mapping[str, tuple[str, ...]] = {f"{group}.tar": names for group, names in GROUPS.items()}
-    source = "https://zenodo.org/records/2235448"
 
 
 class ImageNetCSmall(ImageNetC):
@@ -233,7 +219,6 @@ class ImageNetCExtra(ImageNetC):
     name = "imagenet_c_extra"
     corruptions = EXTRAS
     others = BENCHMARK
-    packed_in: Mapping[str, tuple[str, ...]] = {"extra.tar": EXTRAS}
 
 
 class ImageNetCBar(Corrupted):
@@ -242,9 +227,6 @@ class ImageNetCBar(Corrupted):
     name = "imagenet_c_bar"
     corruptions = tuple(BAR)
     folders = BAR
-    places = ("imagenet-c-bar", "imagenet/imagenet-c-bar")
-    packed_in: Mapping[str, tuple[str, ...]] = {"imagenet_c_bar.tar.gz": tuple(BAR), "imagenet_c_bar.tar": tuple(BAR)}
-    source = "https://github.com/facebookresearch/augmentation-corruption"
 
 
 class ImageNet3DCC(Corrupted):
@@ -252,6 +234,3 @@ class ImageNet3DCC(Corrupted):
 
     name = "imagenet_3dcc"
     corruptions = IN_3D
-    places = ("imagenet-3dcc", "imagenet/imagenet-3dcc")
-    packed_in: Mapping[str, tuple[str, ...]] = {f"{name}.tar.gz": (name,) for name in IN_3D}
-    source = "https://github.com/EPFL-VILAB/3DCommonCorruptions"

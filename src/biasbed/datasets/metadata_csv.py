@@ -21,7 +21,7 @@ import numpy as np
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import Contents, OnDisk, OwnFolder, count_differences, some
+from biasbed.datasets.base import Contents, OnDisk, OwnFolder, some
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -61,16 +61,11 @@ class TableData(OnDisk, BiasedData):
     are the classes.
     """
 
-    kind = "images with a table"
     file = "metadata.csv"
     columns = ("image", "class", "split", "bias")
     labels: Mapping[str, str] = {}
     biases: Mapping[str, str] = {}
     at_others = ""  # end of the message about a severity that the table does not have
-
-    @property
-    def num_classes(self) -> int:
-        return len(set(self.labels.values()))
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder = self.folder(data_dir)
@@ -92,7 +87,7 @@ class TableData(OnDisk, BiasedData):
         parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
         return Contents(
             *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
-            differences=count_differences(len(source), self.images),
+            differences=self.release.compare(len(source)),
             remarks=tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts),
         )
 
@@ -212,6 +207,7 @@ class OwnTable(OwnFolder, TableData):
     """Data set in a user's own folder with a `metadata.csv`; there is no release to compare with."""
 
     bias_type = "as the table says"
+    own_layout = "images with a table"
 
     def find(self, data_dir: Path) -> Path | None:
         return self._folder if self._is_in(self._folder) else None
@@ -229,17 +225,9 @@ class Waterbirds(TableData):
     name = "waterbirds"
     version_of = "waterbirds"
     bias_type = "background"
-    images = 11_788
     columns = ("img_filename", "y", "split", "place")
     labels: Mapping[str, str] = {"0": "landbird", "1": "waterbird"}
     at_others = ", or train=waterbirds_ac, which is composed at any"
-    places: tuple[str, ...] = (
-        *("waterbirds", "waterbird_complete95_forest2water2", "waterbirds/waterbird_complete95_forest2water2"),
-        *("waterbirds_v1.0", "cub/data/waterbird_complete95_forest2water2"),
-    )
-    archives: tuple[str, ...] = ("waterbird_complete95_forest2water2.tar.gz",)
-    licence = "unclear: those of CUB-200-2011 (non-commercial) and Places"
-    source = "https://github.com/kohpangwei/group_DRO"
 
 
 class CelebA(TableData):
@@ -247,16 +235,11 @@ class CelebA(TableData):
 
     name = "celeba"
     bias_type = "gender"
-    images = 202_599
     file = "list_attr_celeba.csv"
     partition = "list_eval_partition.csv"
     columns = ("image_id", "Blond_Hair", "partition", "Male")
     labels: Mapping[str, str] = {"-1": "not_blond", "0": "not_blond", "1": "blond"}
     biases: Mapping[str, str] = {"-1": "blond", "0": "blond", "1": "not_blond"}
-    places = ("celeba", "celebA", "celeba_v1.0", "celeba/data", "celebA/data")
-    archives = ("img_align_celeba.zip", "celeba.zip")
-    licence = "its own: non-commercial research"
-    source = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, its two lists as tables (.csv)"
 
     def rows(self, folder: Path) -> Iterator[Row]:
         image, label, split, bias = self.columns
