@@ -55,11 +55,8 @@ class Bar(OnDisk, BiasedData):
         for part, kind in ((TRAIN, ALIGNED), (TEST, CONFLICTING)):
             per_class = zip(CLASSES, _count_classes(released[part]), strict=True)
             remarks.append(f"{kind} images in {part}: " + ", ".join(f"{name} {number:,}" for name, number in per_class))
-        return Contents(
-            *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
-            differences=self.release.compare_parts({part: len(released[part]) for part in (TRAIN, TEST)}).differences,
-            remarks=tuple(remarks),
-        )
+        differences = self.release.compare_parts({part: len(released[part]) for part in (TRAIN, TEST)}).differences
+        return Contents.from_source(source, folder, differences=differences, remarks=tuple(remarks))
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / TRAIN).is_dir() and (folder / TEST).is_dir()

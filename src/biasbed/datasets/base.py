@@ -20,6 +20,7 @@ import numpy as np
 from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
+from biasbed.data.source import Source
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.releases import Release, read_releases
 from biasbed.errors import MissingData, UsageError, listed
@@ -44,6 +45,12 @@ class Contents:
     differences: tuple[str, ...] = ()  # descriptions of differences from the release
     remarks: tuple[str, ...] = ()  # further descriptions
     side: int | None = None  # side of all images in pixels, if they must have one size
+
+    @classmethod
+    def from_source(cls, source: Source, folder: Path, **further: Any) -> Contents:
+        """Sum up an opened data set. further: other fields, and other values of those that the source has."""
+        values: dict[str, Any] = {"files": source.ids, "images": len(source), "labels": source.num_labels}
+        return cls(**{"folder": folder, "fingerprint": source.fingerprint, **values, **further})
 
 
 class OnDisk:
@@ -77,7 +84,7 @@ class OnDisk:
         if not data_dir.is_dir():
             return f"data_dir={data_dir}: there is no such folder"
         first, *more = self.release.folders
-        others = f" (or {some(more, 3)})" if more else ""
+        others = f" (or {listed(more, 3)})" if more else ""
         text = f"'{self.name}' is not in {data_dir}: expected {first}{others}"
         packed = self.packed(data_dir)
         return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
@@ -89,7 +96,7 @@ class OnDisk:
             for folder in self._around(data_dir):
                 archives.update(self._archives_in(folder))
         verb = "is" if len(archives) == 1 else "are"
-        return f"{some(sorted(archives))} {verb} there but not unpacked" if archives else ""
+        return f"{listed(sorted(archives), 5)} {verb} there but not unpacked" if archives else ""
 
     def contents(self, data_dir: Path) -> Contents:
         """Return the data set's contents on disk. Raises UsageError as opening it does."""
@@ -168,10 +175,7 @@ class DataSet(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        differences = self.release.compare(len(source))
-        return Contents(
-            source.root, source.ids, len(source), source.num_labels, source.fingerprint, differences=differences
-        )
+        return Contents.from_source(source, source.root, differences=self.release.compare(len(source)))
 
     # --- to override for another layout ---
 
@@ -182,7 +186,7 @@ class DataSet(OnDisk):
             self.refuse(folder, self._other_folders(folder, folders))
         ids, labels, empty = labelled(folder, self.classes)
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray | None:
@@ -191,7 +195,7 @@ class DataSet(OnDisk):
 
     def flat_hint(self) -> str:
         """Describe what to do about images outside class folders."""
-        return f"expected one folder per class: {some(self.classes, 3)}"
+        return f"expected one folder per class: {listed(self.classes, 3)}"
 
     def _other_folders(self, folder: Path, folders: Collection[str]) -> str:
         """Describe how the class folders differ from this data set's."""
@@ -200,9 +204,9 @@ class DataSet(OnDisk):
         unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
         parts = []
         if unknown:
-            parts.append(f"unknown class folders {some(unknown)}")
+            parts.append(f"unknown class folders {listed(unknown, 5)}")
         if lacking:
-            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}")
+            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {listed(lacking, 5)}")
         return "; ".join([*parts, *likely_cause(set(folders), set(self.classes))])
 
 
@@ -251,11 +255,6 @@ def likely_cause(folders: Collection[str], expected: Collection[str]) -> list[st
     if all(name.isdigit() for name in folders):
         return ["its folders are numbered; expected are their classes' names"]
     return ["was it unpacked to the end?"] if set(folders) < set(expected) else []
-
-
-def some(names: Sequence[object], count: int = 5) -> str:
-    """List the first names, as in `a, b, c and 12 more`."""
-    return listed(names, count)
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from torch import Tensor
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 SIDE = 32  # pixels
 SAMPLED = 997  # step between the images of an array that enter its fingerprint
@@ -61,7 +61,7 @@ class Batches(OnDisk):
         folder = self.folder(data_dir)
         missing = [name for name in self.batches if not (folder / name).is_file()]
         if missing:
-            self.refuse(folder, f"{some(missing)} missing")
+            self.refuse(folder, f"{listed(missing, 5)} missing")
         with reading():
             states = [(folder / name).stat() for name in self.batches]
         versions = tuple((state.st_size, state.st_mtime_ns) for state in states)
@@ -70,14 +70,9 @@ class Batches(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        return Contents(
-            self.folder(data_dir),
-            self.batches,
-            len(source),
-            source.num_labels,
-            source.fingerprint,
-            are_images=False,
-            differences=self.release.compare(len(source)),
+        differences = self.release.compare(len(source))
+        return Contents.from_source(
+            source, self.folder(data_dir), files=self.batches, are_images=False, differences=differences
         )
 
     def _is_in(self, folder: Path) -> bool:
@@ -209,7 +204,7 @@ class CorruptedArrays(OnDisk):
         missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             here = len(names) - len(missing)
-            self.refuse(folder, f"{here} of {len(names)} files are there, {some(missing)} missing")
+            self.refuse(folder, f"{here} of {len(names)} files are there, {listed(missing, 5)} missing")
         y = self._labels(folder)
         files = tuple(folder / f"{name}.npy" for name in self.corruptions)
         for path in files:
@@ -232,16 +227,10 @@ class CorruptedArrays(OnDisk):
         )
 
     def contents(self, data_dir: Path) -> Contents:
-        source, folder = self.open(data_dir), self.folder(data_dir)
-        files = [*(path.name for path in source.files), "labels.npy"]
-        return Contents(
-            folder,
-            files,
-            len(source),
-            source.num_labels,
-            source.fingerprint,
-            are_images=False,
-            differences=self.release.compare(len(source)),
+        source = self.open(data_dir)
+        files, differences = [path.name for path in source.files], self.release.compare(len(source))
+        return Contents.from_source(
+            source, self.folder(data_dir), files=[*files, "labels.npy"], are_images=False, differences=differences
         )
 
     @property

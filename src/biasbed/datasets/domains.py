@@ -19,7 +19,7 @@ from biasbed import record
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder, some
+from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder
 from biasbed.datasets.releases import ReleaseComparison
 from biasbed.errors import UsageError, listed, other_form
 
@@ -83,14 +83,8 @@ class FolderDomains(DomainDataSet):
         source = united(domains, self.name)
         counts = {name: len(domain) for name, domain in domains.items()}
         comparison = self.compare(counts, len(source.classes))
-        return Contents(
-            folder=source.root,
-            files=source.ids,
-            images=len(source),
-            labels=source.num_labels,
-            fingerprint=lambda: self.fingerprint(data_dir),
-            differences=comparison.differences,
-            remarks=comparison.remarks,
+        return Contents.from_source(
+            source, source.root, fingerprint=lambda: self.fingerprint(data_dir), **comparison._asdict()
         )
 
     def opened(self, data_dir: Path) -> dict[str, FolderSource]:
@@ -127,7 +121,9 @@ class FolderDomains(DomainDataSet):
         """Return the classes of all domains, sorted. Raises UsageError if a domain lacks one. names: by domain."""
         classes = sorted(set(itertools.chain.from_iterable(names.values())))
         if not classes:
-            self.refuse(folder, f"no class folders in {some(list(names))}: expected {folder}/<domain>/<class>/<image>")
+            self.refuse(
+                folder, f"no class folders in {listed(list(names), 5)}: expected {folder}/<domain>/<class>/<image>"
+            )
         for name in classes:
             having = [domain for domain, folders in names.items() if name in folders]
             lacking = [domain for domain in names if domain not in having]

@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.biased import (
     ALIGNED,
     CONFLICTING,
@@ -29,7 +29,7 @@ from biasbed.datasets.biased import (
     refuse_too_few,
 )
 from biasbed.datasets.metadata_csv import TableSource, check_files
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.system.csv_tables import read_rows
 
 CLASSES = ("young", "old")
@@ -69,7 +69,7 @@ class BFFHQ(OnDisk, BiasedData):
         ids = itertools.chain.from_iterable(source.ids for source in parts.values())
         source = _source(folder, self.name, list(ids))
         remarks = tuple(f"{part} has {counted(source_of_part)}" for part, source_of_part in parts.items())
-        return Contents(folder, source.ids, len(source), source.num_labels, source.fingerprint, remarks=remarks)
+        return Contents.from_source(source, folder, remarks=remarks)
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._severities(folder))
@@ -143,10 +143,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self._open_all(self.folder(data_dir))
-        return Contents(
-            *(source.root, source.ids, len(source), source.num_labels, source.fingerprint),
-            remarks=(f"has {counted(source)}",),
-        )
+        return Contents.from_source(source, source.root, remarks=(f"has {counted(source)}",))
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
@@ -190,7 +187,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
         for line, row in read_rows(folder / self.file, ("image", "age", "gender")):
             where, gender = f"{folder / self.file}, line {line}", row["gender"].lower()
             if gender not in GENDERS:
-                raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {some(list(GENDERS))}")
+                raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {listed(list(GENDERS), 5)}")
             try:
                 age = int(float(row["age"]))
             except (ValueError, OverflowError):

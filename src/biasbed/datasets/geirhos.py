@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.listing import images_below, images_in, scan
-from biasbed.datasets.base import DataSet, some
+from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, cue_classes
+from biasbed.errors import listed
 
 _IN_THE_NAME = "class in the file name (model-vs-human)"
 
@@ -36,10 +37,10 @@ class Stimuli(DataSet):
         categories = [_category(name) for name in ids]
         strange = [name for name, category in zip(ids, categories, strict=True) if category not in CATEGORIES_16]
         if strange:
-            self.refuse(folder, f"no category in the fifth of the fields between '_' of {some(strange)}")
+            self.refuse(folder, f"no category in the fifth of the fields between '_' of {listed(strange, 5)}")
         empty = sorted(set(CATEGORIES_16) - set(categories))
         if empty:
-            self.refuse(folder, f"no images of {some(empty, 16)}")
+            self.refuse(folder, f"no images of {listed(empty, 16)}")
         return ids, np.array([CATEGORIES_16.index(category) for category in categories], dtype=np.int64)
 
 
@@ -72,7 +73,7 @@ class CueConflict(Stimuli):
         pairs = zip(ids, y, strict=True)
         wrong = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
         if wrong:
-            self.refuse(folder, f"the shape in the name is not the category of {some(wrong)}")
+            self.refuse(folder, f"the shape in the name is not the category of {listed(wrong, 5)}")
         return ids, y
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:

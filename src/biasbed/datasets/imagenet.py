@@ -14,9 +14,9 @@ import numpy as np
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
-from biasbed.datasets.base import DataSet, likely_cause, some
+from biasbed.datasets.base import DataSet, likely_cause
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import MissingData, UsageError, listed
 from biasbed.system.strict import MANY_PARTS, parse_json
 
 
@@ -128,7 +128,7 @@ class ImageNetV2(WordNetFolders):
             return super().listing(folder)
         ids, labels, empty = labelled(folder, [str(number) for number in range(len(self.classes))])
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
 
     def _is_numbered(self, folder: Path) -> bool:
@@ -167,11 +167,11 @@ class RealBlurry(WordNetFolders):
             folders = scan(folder)[0]
             unknown = sorted(set(folders) - set(imagenet_classes()))
             if unknown or not folders:
-                reason = f"unknown class folders {some(unknown)}" if unknown else "no class folders"
+                reason = f"unknown class folders {listed(unknown, 5)}" if unknown else "no class folders"
                 self.refuse(folder, "; ".join([reason, *likely_cause(folders, imagenet_classes())]))
             ids, labels, empty = labelled(folder, folders)
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         classes = self._candidates(folders)
         number = np.array([classes.index(wnid) for wnid in folders])
         return FolderSource(name=self.name, classes=classes, y=number[labels], ids=ids, root=folder)

@@ -21,9 +21,9 @@ import numpy as np
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import Contents, OnDisk, OwnFolder, some
+from biasbed.datasets.base import Contents, OnDisk, OwnFolder
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system.csv_tables import read_rows
 
@@ -85,11 +85,8 @@ class TableData(OnDisk, BiasedData):
         source = self._part(folder, rows)
         splits = {SPLITS[row.split.lower()] for row in rows}
         parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
-        return Contents(
-            *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
-            differences=self.release.compare(len(source)),
-            remarks=tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts),
-        )
+        remarks = tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts)
+        return Contents.from_source(source, folder, differences=self.release.compare(len(source)), remarks=remarks)
 
     def rows(self, folder: Path) -> Iterator[Row]:
         """Read the rows of the table. Raises UsageError if it can't be read or lacks a column."""
@@ -106,7 +103,7 @@ class TableData(OnDisk, BiasedData):
         parts = [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
         missing = sorted(set(range(len(parts[0].classes))) - set(parts[0].y.tolist()))
         if missing:
-            names = some([parts[0].classes[label] for label in missing])
+            names = listed([parts[0].classes[label] for label in missing], 5)
             raise UsageError(f"{folder / self.file} has no image of {names} with the split '{TRAIN}'")
         return parts
 
@@ -118,7 +115,7 @@ class TableData(OnDisk, BiasedData):
         suggested = self.biases or labels
         for row in rows:
             if row.bias not in suggested:
-                hint = "the class that the image's shortcut suggests" if not self.biases else some(list(suggested))
+                hint = "the class that the image's shortcut suggests" if not self.biases else listed(list(suggested), 5)
                 raise UsageError(f"{self._at(folder, row)}: unknown bias '{row.bias}': expected {hint}")
         chosen = [row for row in rows if not part or SPLITS[row.split.lower()] == part]
         if not chosen:
@@ -141,7 +138,7 @@ class TableData(OnDisk, BiasedData):
                 raise UsageError(f"{self._at(folder, row)}: unknown split '{row.split}'{hint}")
             if self.labels and row.label not in self.labels:
                 raise UsageError(
-                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {some(list(self.labels))}"
+                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {listed(list(self.labels), 5)}"
                 )
             path = PurePosixPath(row.image)
             if not row.label or path.is_absolute() or ".." in path.parts or path.suffix.lower() not in EXTENSIONS:
@@ -190,7 +187,7 @@ def refuse_missing(folder: Path, names: Sequence[str], kind: str = "images of it
     existing = [status for status in states if status is not None]
     if len(existing) < len(names):
         missing = [name for name, status in zip(names, states, strict=True) if status is None]
-        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {some(missing, 3)}")
+        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {listed(missing, 3)}")
     return existing
 
 

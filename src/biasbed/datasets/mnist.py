@@ -24,10 +24,10 @@ from biasbed import record
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.domains import DomainDataSet
 from biasbed.datasets.releases import read_releases
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 SIZE = 28  # pixels
 PARTS = ("train", "t10k")
@@ -258,7 +258,7 @@ def _digits(folder: Path) -> Digits:
     files = _files(folder)
     missing = [f"{part}-{kind}" for part, kind in itertools.product(PARTS, _DIMENSIONS) if (part, kind) not in files]
     if missing:
-        raise UsageError(f"{folder} lacks {some(missing)} of MNIST's four files")
+        raise UsageError(f"{folder} lacks {listed(missing, 5)} of MNIST's four files")
     with reading():
         states = [(path, path.stat()) for path in files.values()]
     return _read(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from biasbed.data.listing import images_below, reading
-from biasbed.datasets.base import OnDisk, resolve, some
+from biasbed.datasets.base import OnDisk, resolve
 from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 CLASSES = ("landbird", "waterbird")
 KINDS = ("land", "water")  # of backgrounds, in the order of the classes that they are aligned with
@@ -103,7 +103,7 @@ class Places(OnDisk):
         with reading():
             inner = next(filter(None, (resolve(folder, inner) for inner in folders)), None)
         if inner is None:
-            self.refuse(folder, f"there is no folder of the category {name}: looked for {some(folders)}")
+            self.refuse(folder, f"there is no folder of the category {name}: looked for {listed(folders, 5)}")
         return inner.relative_to(folder).as_posix()
 
 

@@ -19,8 +19,8 @@ from biasbed import suites
 from biasbed.data import listing_cache
 from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.listing import THREADS, counting_unread, unread_words
-from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.errors import CorruptImage, Failure, UsageError
+from biasbed.datasets.base import Contents, OnDisk
+from biasbed.errors import CorruptImage, Failure, UsageError, listed
 from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
@@ -51,7 +51,7 @@ class Finding:
             problems += self.contents.differences
         if self.unreadable:
             files = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
-            problems.append(f"{len(files)} unreadable: {some(files)}")
+            problems.append(f"{len(files)} unreadable: {listed(files, 5)}")
         return problems
 
 
@@ -243,8 +243,8 @@ def _raise_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool
             wrong.append(finding.data_set.name)
     if len(missing) == len(findings):
         raise Failure(f"none of these data sets is in {data_dir}")
-    problems = [f"{some(wrong, 20)} not as released"] if wrong else []
+    problems = [f"{listed(wrong, 20)} not as released"] if wrong else []
     if missing and are_named:
-        problems.append(f"{some(missing, 20)} not found")
+        problems.append(f"{listed(missing, 20)} not found")
     if problems:
         raise Failure("; ".join(problems))
