@@ -19,7 +19,7 @@ from biasbed.analysis.runs.run import Collection, Run, distinct, group_runs
 from biasbed.analysis.selection.domain_rules import training_domains
 from biasbed.analysis.selection.pools import History, Pool
 from biasbed.analysis.selection.rules import Rule
-from biasbed.errors import Failure
+from biasbed.errors import Failure, listed
 from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def _missing_pairs(rule: Rule, pools: Sequence[Pool]) -> Iterator[Gap]:
         yield Gap("missing_pairs", f"no run of {', '.join(without)} holds out two domains; train the cells {names}")
     for row in sorted(rows_with_pairs & missing.keys()):
         for cell, settings in sorted(missing[row].items()):
-            yield Gap("missing_pairs", f"{row}: none on {cell} of {_some(sorted(settings, key=_natural))}")
+            in_order = sorted(settings, key=_natural)
+            yield Gap("missing_pairs", f"{row}: none on {cell} of {listed(in_order, MOST)}")
 
 
 def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
@@ -161,7 +162,7 @@ def _missing_draws(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]
             lost = sorted(every - draws.get((cell, repeat), set()))
             lost = [draw for draw in lost if (row, cell, repeat, draw) not in unfinished]
             if lost:
-                yield Gap("missing_draws", f"{row} on {cell} repeat {repeat}: no trial {_some(map(str, lost))}")
+                yield Gap("missing_draws", f"{row} on {cell} repeat {repeat}: no trial {listed(map(str, lost), MOST)}")
 
 
 def _duplicates(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
@@ -174,7 +175,7 @@ def _duplicates(runs: Iterable[Run], collection: Collection) -> Iterator[Gap]:
             groups.setdefault((*run.row_and_cell, run.repeat, training), []).append(run)
     for same in groups.values():
         if len(same) > 1:
-            ids = _some(run.id for run in same)
+            ids = listed((run.id for run in same), MOST)
             text = f"{same[0].algorithm} on {same[0].cell}: {len(same)} runs of one training: {ids}"
             yield Gap("duplicates", text)
 
@@ -184,7 +185,7 @@ def _unfinished(rule: Rule, collection: Collection) -> Iterator[Gap]:
     unfinished = [run for run in collection.unfinished if run.cell in cells or rule.looks_elsewhere]
     for row, runs in sorted(group_runs(unfinished, "algorithm").items()):
         names = (f"{run.name} ({run.status.lower()})" for run in sorted(runs, key=attrgetter("name")))
-        yield Gap("unfinished", f"{row}: {len(runs)} unfinished run(s): {_some(names)}")
+        yield Gap("unfinished", f"{row}: {len(runs)} unfinished run(s): {listed(names, MOST)}")
 
 
 def _unequal_checkpoints(runs: Iterable[Run], histories: Mapping[str, History]) -> Iterator[Gap]:
@@ -219,11 +220,6 @@ def _group(title: str, runs: Sequence[Run]) -> str:
 
 def _steps(steps: Sequence[int]) -> str:
     return f"{len(steps)} from {steps[0]} to {steps[-1]}" if steps else "none"
-
-
-def _some(names: Iterable[str], most: int = MOST) -> str:
-    every = list(names)
-    return ", ".join(every[:most]) + f" and {len(every) - most} more" * (len(every) > most)
 
 
 def _natural(text: str) -> tuple[tuple[int, str], ...]:

@@ -70,7 +70,7 @@ def test_images_of_each_class_at_the_published_shares(severity: float, train: in
 @functools.cache
 def released() -> MemorySource:
     """As many images as in CIFAR-10, of which each is a point."""
-    files = ((name, 10_000) for name in CorruptedCIFAR10.batches)
+    files = ((name, 10_000) for name in CorruptedCIFAR10().batches)
     ids = [f"{name}/{row:05}" for name, count in files for row in range(count)]
     y = np.arange(60_000) % 10
     pixels = np.zeros((60_000, 3, 1, 1), np.uint8)

@@ -74,13 +74,11 @@ def test_class_lists_are_timm_s_and_those_of_the_vectors() -> None:
 
 @pytest.mark.parametrize("data_set", ALL, ids=lambda data_set: data_set.name)
 def test_every_data_set_says_what_a_user_must_know(data_set: DataSet, tmp_path: Path) -> None:
-    assert data_set.images >= len(data_set.classes) >= 16
-    assert data_set.licence
-    assert "http" in data_set.source
+    assert data_set.release.images >= len(data_set.classes) >= 16
     assert data_set.find(tmp_path) is None
     message = data_set.missing(tmp_path)
     assert data_set.name in message
-    assert data_set.places[0] in message
+    assert data_set.release.folders[0] in message
     assert "http" in message
 
 
@@ -322,7 +320,7 @@ def test_real_stimuli(shared: Path) -> None:
     data = shared / "data"
     for data_set in (geirhos.Edge(), geirhos.Silhouette()):
         source = data_set.open(data)
-        assert len(source) == data_set.images == 160
+        assert len(source) == data_set.release.images == 160
         assert np.bincount(source.y).tolist() == [10] * 16
         assert source.load(0).shape == (3, 224, 224)
     source = geirhos.CueConflict().open(data)

@@ -77,8 +77,8 @@ MUTANTS: list[Mutant] = [
         "datasets/test_imagenet_sets.py",
         (
             "imagenet v2: folders in the order of words",
-            "labelled(folder, [str(number) for number in range(self.num_classes)])",
-            "labelled(folder, sorted(str(number) for number in range(self.num_classes)))",
+            "labelled(folder, [str(number) for number in range(len(self.classes))])",
+            "labelled(folder, sorted(str(number) for number in range(len(self.classes))))",
             "10 would come before 2",
             "::test_v2_s_folders_are_numbers_and_no_words",
         ),

@@ -6,18 +6,22 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from biasbed import cli, suites
-from biasbed.datasets import domainbed, geirhos, imagenet, mnist
+from biasbed.datasets import base, cifar, geirhos, imagenet, mnist
 from biasbed.datasets.base import DataSet
+from biasbed.datasets.releases import Release, read_releases
 from biasbed.errors import Failure, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare
+from helpers.cifar_files import make_batches
 from helpers.domain_tree import data_set, make_domains
 from helpers.mnist_files import make_mnist
 
@@ -28,11 +32,14 @@ class Fruit(DataSet):
     """What adding a data set takes."""
 
     name = "fruit"
-    images = 6
-    places = ("fruit", "fruit-v2")
-    archives = ("fruit.zip",)
-    licence = "CC0"
-    source = "https://example.org/fruit"
+    release = Release(
+        images=6,
+        classes=2,
+        places=("fruit", "fruit-v2"),
+        archives=("fruit.zip",),
+        source="https://example.org/fruit",
+        licence="CC0",
+    )
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -43,7 +50,7 @@ class Nuts(Fruit):
     """Another one."""
 
     name = "nuts"
-    places = ("nuts",)
+    release = Release(images=6, classes=2, places=("nuts",), source="https://example.org/fruit", licence="CC0")
 
 
 def image(seed: int, kind: str = "PNG") -> bytes:
@@ -153,7 +160,7 @@ def test_another_number_of_images(doctor: Doctor, extra: bool) -> None:
 
 
 def test_images_of_one_s_own_may_be_any_number(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fruit, "images", 0)
+    monkeypatch.setattr(Fruit, "release", replace(Fruit.release, images=0))
     assert cells(doctor(sets="fruit"), "fruit")["images"] == "6 / any"
 
 
@@ -254,11 +261,19 @@ def test_the_embedded_suite_has_nothing_to_check(capsys: pytest.CaptureFixture[s
 @pytest.fixture
 def of_domains(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """A doctor of a tiny Terra Incognita with two releases, of MNIST and of a user's own domains."""
-    releases = (domainbed.Release("as published", (4, 4, 4, 4)), domainbed.Release("as it is now", (4, 4, 2, 4)))
-    monkeypatch.setattr(domainbed.TerraIncognita, "releases", releases)
-    monkeypatch.setattr(domainbed.TerraIncognita, "categories", 2)
-    monkeypatch.setattr(mnist, "RELEASED", {"train": 60, "t10k": 30})
-    monkeypatch.setattr(mnist.MNISTDomains, "images", 90)
+    rows = dict(read_releases())
+    terra = dict.fromkeys(rows["terra_incognita"].parts, 4)
+    changes: Mapping[str, dict[str, Any]] = {
+        "terra_incognita": dict(
+            images=16, classes=2, parts=terra, version="as published", versions={"as it is now": (4, 4, 2, 4)}
+        ),
+        "mnist": dict(images=90, parts={"train": 60, "t10k": 30}),
+        "colored_mnist": dict(images=90),
+    }
+    for name, values in changes.items():
+        rows[name] = replace(rows[name], **values)
+    for module in (base, mnist):
+        monkeypatch.setattr(module, "read_releases", lambda: rows)
     root = doctor.data_dir
     make_domains(root / "terra_incognita", [f"location_{n}" for n in (100, 38, 43, 46)], images=2, size=4)
     make_mnist(root / "MNIST" / "raw")
@@ -308,7 +323,7 @@ def test_what_differs_is_said_by_domain(of_domains: Doctor) -> None:
     assert "terra_incognita: location_43 has 2 images, as it is now; the release has 4\n" in printed
     assert "terra_incognita: 1 unreadable: location_38/cat/0.png (is empty)\n" in printed
     assert "location_100 has" not in printed
-    assert "colored_mnist: train has 59 digits; the release has 60\n" in printed
+    assert "colored_mnist: train has 59 images; the release has 60\n" in printed
 
 
 def test_what_does_not_fit_is_said(of_domains: Doctor) -> None:
@@ -320,6 +335,21 @@ def test_what_does_not_fit_is_said(of_domains: Doctor) -> None:
     assert "terra_incognita: " in printed
     assert "there is no folder of the domain location_43" in printed
     assert f"colored_mnist: {path} is cut off" in printed
+
+
+def test_files_are_compared_with_published_checksums(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `hash=true` reads them."""
+    folder = doctor.data_dir / "cifar-10-batches-py"
+    make_batches(doctor.data_dir, "cifar10")
+    monkeypatch.setattr(suites.load("biasbed"), "data_sets", lambda suite: (cifar.CIFAR10Train(),))
+    batches = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in folder.glob("data_batch_*")}
+    release = replace(read_releases()["cifar10_train"], images=0, md5=batches)
+    monkeypatch.setattr(cifar.CIFAR10Train, "release", release)
+    assert "MD5" not in doctor(hash="true")
+    monkeypatch.setattr(cifar.CIFAR10Train, "release", replace(release, md5={**batches, "data_batch_2": "0" * 32}))
+    assert "MD5" not in doctor()
+    other = f"data_batch_2 is not the released file: its MD5 is {batches['data_batch_2']}, not {'0' * 32}\n"
+    assert f"cifar10_train: {other}" in doctor("cifar10_train not as released", hash="true")
 
 
 @pytest.mark.real_data

@@ -6,6 +6,7 @@ import csv
 import math
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import torch
 
 from biasbed import cli
 from biasbed.data.listing import labelled
-from biasbed.datasets import imagenet_c
+from biasbed.datasets import base, imagenet_c
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, BENCHMARK, EXTRAS, GROUPS, conditions
 from biasbed.datasets.imagenet import ImageNetTrain
-from biasbed.datasets.imagenet_c import Corrupted, ImageNetC
+from biasbed.datasets.imagenet_c import ImageNetC
+from biasbed.datasets.releases import read_releases
 from biasbed.errors import UsageError
 from biasbed.evaluation.recorded import read
 from biasbed.record import BY_CONDITION
@@ -58,8 +60,8 @@ def copy(tree: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def as_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if four images of two classes were all that ImageNet-C had."""
-    monkeypatch.setattr(imagenet_c, "VAL", 4)
-    monkeypatch.setattr(Corrupted, "num_classes", 2)
+    small = {name: replace(row, images=4 * row.conditions, classes=2) for name, row in read_releases().items()}
+    monkeypatch.setattr(base, "read_releases", lambda: small)
 
 
 def opened(root: Path, **values: Any) -> OpenSuite:

@@ -35,17 +35,6 @@ class Bar(OnDisk, BiasedData):
     name = "bar"
     version_of = "bar"
     bias_type = "place"
-    images = 2_595
-    places = ("BAR", "bar/BAR")
-    archives = ("BAR.zip", "BAR.tar.gz")
-    kind = "flat train and test"
-    licence = "images of others, for research"
-    source = "https://github.com/alinlab/BAR"
-    released: ClassVar[Mapping[str, int]] = {TRAIN: 1_941, TEST: 654}
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         if request.severity is not None:
@@ -62,18 +51,12 @@ class Bar(OnDisk, BiasedData):
         folder = self.folder(data_dir)
         released = self._open_released(folder)
         source = _open(folder, self.name, [*released[TRAIN].ids, *released[TEST].ids])
-        differences, remarks = [], []
+        remarks = []
         for part, kind in ((TRAIN, ALIGNED), (TEST, CONFLICTING)):
-            count = len(released[part])
-            if count != self.released[part]:
-                differences.append(f"{part} has {count:,} images; the release has {self.released[part]:,}")
             per_class = zip(CLASSES, _count_classes(released[part]), strict=True)
             remarks.append(f"{kind} images in {part}: " + ", ".join(f"{name} {number:,}" for name, number in per_class))
-        return Contents(
-            *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
-            differences=tuple(differences),
-            remarks=tuple(remarks),
-        )
+        differences = self.release.compare_parts({part: len(released[part]) for part in (TRAIN, TEST)}).differences
+        return Contents.from_source(source, folder, differences=differences, remarks=tuple(remarks))
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / TRAIN).is_dir() and (folder / TEST).is_dir()
@@ -123,12 +106,12 @@ class BarSplit(Bar):
             severities = ", ".join(f"{value:g}" for value in self.counts)
             raise UsageError(
                 f"data.severity={share:g}: '{self.name}' is divided at {severities} % only: at others it is not said "
-                f"which of its {self.released[TEST]} conflicting images train and which test"
+                f"which of its {self.release.parts[TEST]} conflicting images train and which test"
             )
         folder, count = self.folder(data_dir), self.counts[share]
         released = self._open_released(folder)
         needed = count.training + count.validation + count.test
-        refuse_too_few(self.name, {ALIGNED: (len(released[TRAIN]), self.released[TRAIN])})
+        refuse_too_few(self.name, {ALIGNED: (len(released[TRAIN]), self.release.parts[TRAIN])})
         refuse_too_few(f"{self.name} at {share:g} %", {CONFLICTING: (len(released[TEST]), needed)})
         generator = np.random.default_rng([request.seed, *b"bar_ac"])
         aligned = _divide(released[TRAIN].y, (self.tested, self.validating, len(released[TRAIN])), generator)

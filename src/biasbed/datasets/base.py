@@ -1,9 +1,9 @@
 """Contract of data sets: how they are found below `data_dir`, checked, opened and chosen by name.
 
-A data set is a subclass of `DataSet` with a few lines: its name, the number of images and the classes of its release,
-and the folders in which it may be. A layout other than class folders needs one method, `listing`.
+A data set is a subclass of `DataSet` with a few lines: its name, by which `releases.yaml` has what was published, and
+its classes. A layout other than class folders needs one method, `listing`.
 
-Answers: Where is a data set looked for, and which layout does it have?
+Answers: How is a data set found and opened?
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import numpy as np
 from biasbed import record
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
+from biasbed.data.source import Source
 from biasbed.datasets.classes import imagenet_classes
+from biasbed.datasets.releases import Release, read_releases
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.registry import Registry
 from biasbed.settings import nearest
@@ -44,27 +46,27 @@ class Contents:
     remarks: tuple[str, ...] = ()  # further descriptions
     side: int | None = None  # side of all images in pixels, if they must have one size
 
+    @classmethod
+    def from_source(cls, source: Source, folder: Path, **further: Any) -> Contents:
+        """Sum up an opened data set. further: other fields, and other values of those that the source has."""
+        values: dict[str, Any] = {"files": source.ids, "images": len(source), "labels": source.num_labels}
+        return cls(**{"folder": folder, "fingerprint": source.fingerprint, **values, **further})
+
 
 class OnDisk:
     """Named collection of images in files, which can be found and checked."""
 
     name: str  # identifier
-    images: int  # number of images in the published release; 0 if there is no release
-    places: tuple[str, ...]  # folders below data_dir, the first existing one is used; case and punctuation are ignored
-    archives: tuple[str, ...] = ()  # names of the release's archives
-    licence: str
-    source: str  # address, or the way to make it
-    kind = "class folders"
 
     @property
-    def num_classes(self) -> int:
-        """Number of classes in the published release; 0 if there is no release."""
-        return 0
+    def release(self) -> Release:
+        """Published release: the row of `releases.yaml`. A data set that has none there sets it in its class."""
+        return read_releases()[self.name]
 
     def find(self, data_dir: Path) -> Path | None:
-        """Return the first of `places` that contains some of the data set; None if there is none."""
+        """Return the first of the release's folders that contains some of the data set; None if there is none."""
         with reading():
-            for location in self.places:
+            for location in self.release.folders:
                 folder = None if self._is_anothers(data_dir, location) else resolve(data_dir, location)
                 if folder is not None and self._is_in(folder):
                     return folder
@@ -81,10 +83,11 @@ class OnDisk:
         """Describe in a line why the data set is missing: the expected folders, and archives that are not unpacked."""
         if not data_dir.is_dir():
             return f"data_dir={data_dir}: there is no such folder"
-        others = f" (or {some(self.places[1:], 3)})" if self.places[1:] else ""
-        text = f"'{self.name}' is not in {data_dir}: expected {self.places[0]}{others}"
+        first, *more = self.release.folders
+        others = f" (or {listed(more, 3)})" if more else ""
+        text = f"'{self.name}' is not in {data_dir}: expected {first}{others}"
         packed = self.packed(data_dir)
-        return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.source}"
+        return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
 
     def packed(self, data_dir: Path) -> str:
         """Describe the archives of the release that are not unpacked; empty if there are none."""
@@ -93,7 +96,7 @@ class OnDisk:
             for folder in self._around(data_dir):
                 archives.update(self._archives_in(folder))
         verb = "is" if len(archives) == 1 else "are"
-        return f"{some(sorted(archives))} {verb} there but not unpacked" if archives else ""
+        return f"{listed(sorted(archives), 5)} {verb} there but not unpacked" if archives else ""
 
     def contents(self, data_dir: Path) -> Contents:
         """Return the data set's contents on disk. Raises UsageError as opening it does."""
@@ -101,7 +104,7 @@ class OnDisk:
 
     def layout(self, folder: Path) -> str:
         """Describe the layout of the folder."""
-        return self.kind
+        return self.release.layout
 
     def listed(self, folder: Path) -> Iterable[Path]:
         """Return the folders whose listings are cached (`data.listing_cache`)."""
@@ -120,9 +123,9 @@ class OnDisk:
         return location in SPLITS and letters(data_dir.resolve().name) in NOT_IMAGENET
 
     def _around(self, data_dir: Path) -> Iterator[Path]:
-        """Yield the folders in which an archive may be: data_dir, and existing `places` and their parents."""
+        """Yield the folders in which an archive may be: data_dir, the release's existing folders and their parents."""
         yield data_dir
-        for location in self.places:
+        for location in self.release.folders:
             parts = location.split("/")
             for end in range(1, len(parts) + 1):
                 folder = resolve(data_dir, "/".join(parts[:end]))
@@ -130,19 +133,21 @@ class OnDisk:
                     yield folder
 
     def _archives_in(self, folder: Path) -> list[Path]:
-        return [folder / name for name in self.archives if (folder / name).is_file()]
+        return [folder / name for name in self.release.archives if (folder / name).is_file()]
 
 
 class OwnFolder(OnDisk):
     """Data set in a user's own folder; there is no release to compare with."""
 
-    images = 0
-    licence = "yours"
-    source = "your own"
+    own_layout = "class folders"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.name, self.places = record.slug(folder.name), (folder.name,)
+        self.name = record.slug(folder.name)
+
+    @property
+    def release(self) -> Release:
+        return Release(places=(self._folder.name,), source="your own", licence="yours", layout=self.own_layout)
 
     def find(self, data_dir: Path) -> Path | None:
         return self._folder
@@ -155,10 +160,6 @@ class DataSet(OnDisk):
     def classes(self) -> tuple[str, ...]:
         """Names of the class folders, in the order of the labels."""
         raise NotImplementedError
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
 
     def open(self, data_dir: Path) -> FolderSource:
         """Open the images with their labels, in an order that depends only on their names.
@@ -174,10 +175,7 @@ class DataSet(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        differences = count_differences(len(source), self.images)
-        return Contents(
-            source.root, source.ids, len(source), source.num_labels, source.fingerprint, differences=differences
-        )
+        return Contents.from_source(source, source.root, differences=self.release.compare(len(source)))
 
     # --- to override for another layout ---
 
@@ -188,7 +186,7 @@ class DataSet(OnDisk):
             self.refuse(folder, self._other_folders(folder, folders))
         ids, labels, empty = labelled(folder, self.classes)
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray | None:
@@ -197,7 +195,7 @@ class DataSet(OnDisk):
 
     def flat_hint(self) -> str:
         """Describe what to do about images outside class folders."""
-        return f"expected one folder per class: {some(self.classes, 3)}"
+        return f"expected one folder per class: {listed(self.classes, 3)}"
 
     def _other_folders(self, folder: Path, folders: Collection[str]) -> str:
         """Describe how the class folders differ from this data set's."""
@@ -206,15 +204,10 @@ class DataSet(OnDisk):
         unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
         parts = []
         if unknown:
-            parts.append(f"unknown class folders {some(unknown)}")
+            parts.append(f"unknown class folders {listed(unknown, 5)}")
         if lacking:
-            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {some(lacking)}")
+            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {listed(lacking, 5)}")
         return "; ".join([*parts, *likely_cause(set(folders), set(self.classes))])
-
-
-def count_differences(images: int, released: int) -> tuple[str, ...]:
-    """Describe the difference between a number of images and the release's; empty if there is none."""
-    return () if released in (0, images) else (f"{images:,} images; the release has {released:,}",)
 
 
 # --- data sets by name ------------------------------------------------------------------------------------------------
@@ -262,11 +255,6 @@ def likely_cause(folders: Collection[str], expected: Collection[str]) -> list[st
     if all(name.isdigit() for name in folders):
         return ["its folders are numbered; expected are their classes' names"]
     return ["was it unpacked to the end?"] if set(folders) < set(expected) else []
-
-
-def some(names: Sequence[object], count: int = 5) -> str:
-    """List the first names, as in `a, b, c and 12 more`."""
-    return listed(names, count)
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

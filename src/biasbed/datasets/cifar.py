@@ -21,9 +21,9 @@ from torch import Tensor
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
-from biasbed.datasets.base import Contents, OnDisk, count_differences, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 SIDE = 32  # pixels
 SAMPLED = 997  # step between the images of an array that enter its fingerprint
@@ -49,22 +49,19 @@ class Batches(OnDisk):
     """Images of CIFAR in Python's batches."""
 
     classes_of: str  # key of `CLASSES`
-    batches: tuple[str, ...]  # file names
     key: str  # key of the labels in a file
-    kind = "Python batches"
-    licence = "unclear: images from the web"
-    source = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
     @property
-    def num_classes(self) -> int:
-        return len(CLASSES[self.classes_of])
+    def batches(self) -> tuple[str, ...]:
+        """Names of the files."""
+        return tuple(self.release.md5)
 
     def open(self, data_dir: Path) -> MemorySource:
         """Open the images. Raises UsageError if a file is missing or is no batch of CIFAR."""
         folder = self.folder(data_dir)
         missing = [name for name in self.batches if not (folder / name).is_file()]
         if missing:
-            self.refuse(folder, f"{some(missing)} missing")
+            self.refuse(folder, f"{listed(missing, 5)} missing")
         with reading():
             states = [(folder / name).stat() for name in self.batches]
         versions = tuple((state.st_size, state.st_mtime_ns) for state in states)
@@ -73,14 +70,9 @@ class Batches(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        return Contents(
-            self.folder(data_dir),
-            self.batches,
-            len(source),
-            source.num_labels,
-            source.fingerprint,
-            are_images=False,
-            differences=count_differences(len(source), self.images),
+        differences = self.release.compare(len(source))
+        return Contents.from_source(
+            source, self.folder(data_dir), files=self.batches, are_images=False, differences=differences
         )
 
     def _is_in(self, folder: Path) -> bool:
@@ -135,19 +127,13 @@ class CIFAR10(Batches):
 
     name = "cifar10"
     classes_of = "cifar10"
-    images = 10_000
-    batches: tuple[str, ...] = ("test_batch",)
     key = "labels"
-    places = ("cifar-10-batches-py", "cifar10/cifar-10-batches-py", "cifar-10/cifar-10-batches-py")
-    archives = ("cifar-10-python.tar.gz",)
 
 
 class CIFAR10Train(CIFAR10):
     """CIFAR-10's 50,000 training images."""
 
     name = "cifar10_train"
-    images = 50_000
-    batches = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 class CIFAR100(Batches):
@@ -155,19 +141,13 @@ class CIFAR100(Batches):
 
     name = "cifar100"
     classes_of = "cifar100"
-    images = 10_000
-    batches: tuple[str, ...] = ("test",)
     key = "fine_labels"
-    places = ("cifar-100-python", "cifar100/cifar-100-python", "cifar-100/cifar-100-python")
-    archives = ("cifar-100-python.tar.gz",)
 
 
 class CIFAR100Train(CIFAR100):
     """CIFAR-100's 50,000 training images."""
 
     name = "cifar100_train"
-    images = 50_000
-    batches = ("train",)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
@@ -216,13 +196,6 @@ class CorruptedArrays(OnDisk):
 
     classes_of: str
     corruptions = BENCHMARK
-    images = len(BENCHMARK) * 50_000
-    kind = "<corruption>.npy"
-    licence = "CC BY 4.0"
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES[self.classes_of])
 
     def open(self, data_dir: Path) -> ArraySource:
         """Open all images, condition by condition. Raises UsageError if a file is missing, damaged or does not fit."""
@@ -231,7 +204,7 @@ class CorruptedArrays(OnDisk):
         missing = [name for name in names if not (folder / name).is_file()]
         if missing:
             here = len(names) - len(missing)
-            self.refuse(folder, f"{here} of {len(names)} files are there, {some(missing)} missing")
+            self.refuse(folder, f"{here} of {len(names)} files are there, {listed(missing, 5)} missing")
         y = self._labels(folder)
         files = tuple(folder / f"{name}.npy" for name in self.corruptions)
         for path in files:
@@ -254,16 +227,10 @@ class CorruptedArrays(OnDisk):
         )
 
     def contents(self, data_dir: Path) -> Contents:
-        source, folder = self.open(data_dir), self.folder(data_dir)
-        files = [*(path.name for path in source.files), "labels.npy"]
-        return Contents(
-            folder,
-            files,
-            len(source),
-            source.num_labels,
-            source.fingerprint,
-            are_images=False,
-            differences=count_differences(len(source), self.images),
+        source = self.open(data_dir)
+        files, differences = [path.name for path in source.files], self.release.compare(len(source))
+        return Contents.from_source(
+            source, self.folder(data_dir), files=[*files, "labels.npy"], are_images=False, differences=differences
         )
 
     @property
@@ -282,8 +249,9 @@ class CorruptedArrays(OnDisk):
         by_severity = np.asarray(labels).reshape(len(SEVERITIES), -1)
         if (by_severity != by_severity[0]).any():
             raise UsageError(f"{path}: the five severities have other labels, so that they are not of the same images")
-        if not 0 <= by_severity.min() <= by_severity.max() < self.num_classes:
-            raise UsageError(f"{path}: labels are {by_severity.min()} to {by_severity.max()}, of {self.num_classes}")
+        classes = len(CLASSES[self.classes_of])
+        if not 0 <= by_severity.min() <= by_severity.max() < classes:
+            raise UsageError(f"{path}: labels are {by_severity.min()} to {by_severity.max()}, of {classes}")
         return np.asarray(labels, dtype=np.int64)
 
     def _refuse_shape(self, path: Path, images: int) -> None:
@@ -308,9 +276,6 @@ class CIFAR10C(CorruptedArrays):
 
     name = "cifar10_c"
     classes_of = "cifar10"
-    places = ("CIFAR-10-C", "cifar10/CIFAR-10-C", "cifar-10/CIFAR-10-C")
-    archives = ("CIFAR-10-C.tar",)
-    source = "https://zenodo.org/records/2535967"
 
 
 class CIFAR100C(CorruptedArrays):
@@ -318,6 +283,3 @@ class CIFAR100C(CorruptedArrays):
 
     name = "cifar100_c"
     classes_of = "cifar100"
-    places = ("CIFAR-100-C", "cifar100/CIFAR-100-C", "cifar-100/CIFAR-100-C")
-    archives = ("CIFAR-100-C.tar",)
-    source = "https://zenodo.org/records/3555552"

@@ -55,10 +55,6 @@ class ColoredMNIST10(MNISTFiles, BiasedData):
         "data.severity": SEVERITY,
     }
 
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
-
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)
         size = SIZE if SIZE % request.image_size else request.image_size

@@ -77,8 +77,6 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
     """Corrupted CIFAR-10, the authors' type 0: 45,000 images train, 5,000 validate, 10,000 test."""
 
     name = "corrupted_cifar10"
-    images = 60_000
-    batches = (*CIFAR10Train.batches, *CIFAR10.batches)
     bias_type = "corruption"
     is_corrupted = True
     version_of = "corrupted_cifar10"
@@ -92,11 +90,15 @@ class CorruptedCIFAR10(CIFAR10, BiasedData):
         "data.severity": SEVERITY,
     }
 
+    @property
+    def batches(self) -> tuple[str, ...]:
+        return *CIFAR10Train().batches, *CIFAR10().batches
+
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share, source = request.severity_or(SEVERITY), self.open(data_dir)
         recipe = ByBias(self.corruptions, request.corruption, request.seed, request.frost)
         recipe.try_out()
-        refuse_tiny(self.name, share, len(drawn(source, request.seed, "train", share)[0]) // self.num_classes)
+        refuse_tiny(self.name, share, len(drawn(source, request.seed, "train", share)[0]) // len(source.classes))
         make = functools.partial(_images, self.name, source, recipe)
         return Division(make("train", share), make("val", share), make("test", None), share)
 
@@ -132,7 +134,7 @@ def drawn(source: MemorySource, seed: int, part: str, severity: float | None) ->
     draws. Raises UsageError if a class has too few images.
     """
     generator = np.random.default_rng([seed, *b"corrupted_cifar10 parts"])
-    is_test = np.array([name.startswith(CIFAR10.batches) for name in source.ids])
+    is_test = np.array([name.startswith(CIFAR10().batches) for name in source.ids])
     tested, others = np.flatnonzero(is_test), np.flatnonzero(~is_test)
     classes = len(source.classes)
     train, validation = held_out(source.y[others], classes, PER_CLASS, "CIFAR-10", generator)

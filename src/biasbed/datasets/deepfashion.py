@@ -20,8 +20,8 @@ import numpy as np
 from biasbed.data import listing_cache
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
-from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.errors import UsageError
+from biasbed.datasets.base import Contents, OnDisk
+from biasbed.errors import UsageError, listed
 from biasbed.system.strict import MANY_PARTS, parse_json
 
 CLASSES = (
@@ -85,16 +85,6 @@ class DeepFashionRemixed(OnDisk):
     """Splits of DeepFashion2's files, `<part>/image/NNNNNN.jpg` with `<part>/annos/NNNNNN.json`."""
 
     name = "deepfashion_remixed"
-    images = 0  # unknown: the paper gives numbers of batches
-    places = ("deepfashion2", "DeepFashion2")
-    archives = ("train.zip", "validation.zip")
-    licence = "DeepFashion2's, by a form"
-    source = "https://github.com/switchablenorms/DeepFashion2"
-    kind = "images with annotations"
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def train(self, folder: Path) -> FolderSource:
         """Open the training images."""
@@ -118,7 +108,7 @@ class DeepFashionRemixed(OnDisk):
         source = self._source(folder, self.name, [part.ids for part in parts], [part.labels() for part in parts])
         sources = {"training": self.train(folder), **self.tests(folder)}
         remarks = tuple(f"{name} has {len(split):,} images" for name, split in sources.items())
-        return Contents(folder, source.ids, len(source), source.num_labels, source.fingerprint, remarks=remarks)
+        return Contents.from_source(source, folder, remarks=remarks)
 
     def listed(self, folder: Path) -> Iterable[Path]:
         return [folder / part / ANNOTATIONS for part in (TRAIN, TEST)]
@@ -164,7 +154,7 @@ def garments(folder: Path, part: str) -> Garments:
     stems = table["stems"].tolist()
     for kind, lost in (("image", set(stems) - set(files)), ("annotation", set(files) - set(stems))):
         if lost:
-            raise UsageError(f"{part_folder}: {len(lost)} have no {kind}: {some(sorted(lost), 3)}")
+            raise UsageError(f"{part_folder}: {len(lost)} have no {kind}: {listed(sorted(lost), 3)}")
     ids = [f"{part}/{IMAGES}/{files[stem]}" for stem in stems]
     return Garments(ids, table["row"], table["kind"], table["shown"])
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from biasbed import record
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.listing import reading, scan
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder, some
+from biasbed.datasets.base import Contents, DataSetRegistry, OnDisk, OwnFolder
+from biasbed.datasets.releases import ReleaseComparison
 from biasbed.errors import UsageError, listed, other_form
 
 # In the order of DomainBed's tables (Gulrajani and Lopez-Paz 2021, table 4).
@@ -49,7 +50,7 @@ class DomainDataSet(OnDisk):
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
         """Return the domains in order: identifier -> further names, as in published tables. Opens no image."""
-        raise NotImplementedError
+        return {name: self.release.aliases.get(name, ()) for name in self.release.parts}
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
         """Open all images of each domain, in order; all domains have the same classes.
@@ -68,17 +69,8 @@ class DomainDataSet(OnDisk):
         return self
 
 
-class ReleaseComparison(NamedTuple):
-    """Descriptions of differences from the release, and remarks."""
-
-    differences: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-
 class FolderDomains(DomainDataSet):
     """Data set in folders `<domain>/<class>/<image>`."""
-
-    kind = "domain/class folders"
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
         return dict(self.opened(data_dir))
@@ -90,15 +82,9 @@ class FolderDomains(DomainDataSet):
         domains = self.opened(data_dir)
         source = united(domains, self.name)
         counts = {name: len(domain) for name, domain in domains.items()}
-        differences, remarks = self.compare(counts, len(source.classes))
-        return Contents(
-            folder=source.root,
-            files=source.ids,
-            images=len(source),
-            labels=source.num_labels,
-            fingerprint=lambda: self.fingerprint(data_dir),
-            differences=differences,
-            remarks=remarks,
+        comparison = self.compare(counts, len(source.classes))
+        return Contents.from_source(
+            source, source.root, fingerprint=lambda: self.fingerprint(data_dir), **comparison._asdict()
         )
 
     def opened(self, data_dir: Path) -> dict[str, FolderSource]:
@@ -118,8 +104,8 @@ class FolderDomains(DomainDataSet):
         raise NotImplementedError
 
     def compare(self, counts: Mapping[str, int], classes: int) -> ReleaseComparison:
-        """Compare the number of images of each domain, and of classes, with the releases."""
-        return ReleaseComparison((), ())
+        """Compare the number of images of each domain, and of classes, with the release."""
+        return ReleaseComparison(())
 
     def _undivided(self, folder: Path) -> Path:
         """Return the folder of a domain's class folders; of a release with splits, the folder with all images."""
@@ -135,7 +121,9 @@ class FolderDomains(DomainDataSet):
         """Return the classes of all domains, sorted. Raises UsageError if a domain lacks one. names: by domain."""
         classes = sorted(set(itertools.chain.from_iterable(names.values())))
         if not classes:
-            self.refuse(folder, f"no class folders in {some(list(names))}: expected {folder}/<domain>/<class>/<image>")
+            self.refuse(
+                folder, f"no class folders in {listed(list(names), 5)}: expected {folder}/<domain>/<class>/<image>"
+            )
         for name in classes:
             having = [domain for domain, folders in names.items() if name in folders]
             lacking = [domain for domain in names if domain not in having]
@@ -148,7 +136,7 @@ class FolderDomains(DomainDataSet):
 class OwnDomains(OwnFolder, FolderDomains):
     """Data set in a user's own folder: every sub-folder is a domain, and there is no release to compare with."""
 
-    num_classes = 0
+    own_layout = "domain/class folders"
 
     def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
         return dict.fromkeys(self.folders(self._folder, data_dir), ())

@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import images_below, reading, scan
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.biased import (
     ALIGNED,
     CONFLICTING,
@@ -29,7 +29,7 @@ from biasbed.datasets.biased import (
     refuse_too_few,
 )
 from biasbed.datasets.metadata_csv import TableSource, check_files
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.system.csv_tables import read_rows
 
 CLASSES = ("young", "old")
@@ -49,17 +49,7 @@ class BFFHQ(OnDisk, BiasedData):
     name = "bffhq"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # depends on the number of severities
-    places = ("bffhq", "BFFHQ/bffhq")
-    archives = ("bffhq.zip",)
-    kind = "folders by severity"
-    licence = "FFHQ's: CC BY-NC-SA 4.0"
-    source = "https://github.com/kakaoenterprise/Learning-Debiased-Disentangled"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder, share = self.folder(data_dir), request.severity_or(SEVERITY)
@@ -79,7 +69,7 @@ class BFFHQ(OnDisk, BiasedData):
         ids = itertools.chain.from_iterable(source.ids for source in parts.values())
         source = _source(folder, self.name, list(ids))
         remarks = tuple(f"{part} has {counted(source_of_part)}" for part, source_of_part in parts.items())
-        return Contents(folder, source.ids, len(source), source.num_labels, source.fingerprint, remarks=remarks)
+        return Contents.from_source(source, folder, remarks=remarks)
 
     def _is_in(self, folder: Path) -> bool:
         return bool(self._severities(folder))
@@ -138,18 +128,9 @@ class ComposedBFFHQ(OnDisk, BiasedData):
     name = "bffhq_ac"
     version_of = "bffhq"
     bias_type = "gender"
-    images = 0  # depends on the ages
-    places = ("ffhq", "FFHQ/images1024x1024", "ffhq-dataset")
-    kind = "images with a table"
     file = "attributes.csv"
-    licence = "CC BY-NC-SA 4.0"
-    source = "https://github.com/NVlabs/ffhq-dataset, with a table of ages and genders of your own"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
     sizes = Sizes()
-
-    @property
-    def num_classes(self) -> int:
-        return len(CLASSES)
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         share = request.severity_or(SEVERITY)
@@ -162,10 +143,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self._open_all(self.folder(data_dir))
-        return Contents(
-            *(source.root, source.ids, len(source), source.num_labels, source.fingerprint),
-            remarks=(f"has {counted(source)}",),
-        )
+        return Contents.from_source(source, source.root, remarks=(f"has {counted(source)}",))
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / self.file).is_file()
@@ -209,7 +187,7 @@ class ComposedBFFHQ(OnDisk, BiasedData):
         for line, row in read_rows(folder / self.file, ("image", "age", "gender")):
             where, gender = f"{folder / self.file}, line {line}", row["gender"].lower()
             if gender not in GENDERS:
-                raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {some(list(GENDERS))}")
+                raise UsageError(f"{where}: unknown gender '{row['gender']}': expected {listed(list(GENDERS), 5)}")
             try:
                 age = int(float(row["age"]))
             except (ValueError, OverflowError):

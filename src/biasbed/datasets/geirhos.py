@@ -13,32 +13,22 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.listing import images_below, images_in, scan
-from biasbed.datasets.base import DataSet, some
+from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16, cue_classes
+from biasbed.errors import listed
 
 _IN_THE_NAME = "class in the file name (model-vs-human)"
-_PARENTS = ("", "texture-vs-shape/stimuli/", "stimuli/", "model-vs-human/datasets/", "model-vs-human/", "datasets/")
-_RELEASE = "https://github.com/bethgelab/model-vs-human/releases/tag/v0.1"
-_BOTH = f"{_RELEASE}, https://github.com/rgeirhos/texture-vs-shape"
-
-
-def _places(*names: str) -> tuple[str, ...]:
-    return tuple(parent + name for parent, name in itertools.product(_PARENTS, names))
 
 
 class Stimuli(DataSet):
     """Stimuli of 16 categories, in class folders or with the class in the file name."""
-
-    kind = "class folders"
-    licence = "CC BY 4.0"
-    source = _BOTH
 
     @property
     def classes(self) -> tuple[str, ...]:
         return CATEGORIES_16
 
     def layout(self, folder: Path) -> str:
-        return _IN_THE_NAME if _has_trials(folder) else self.kind
+        return _IN_THE_NAME if _has_trials(folder) else self.release.layout
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         if not _has_trials(folder):
@@ -47,10 +37,10 @@ class Stimuli(DataSet):
         categories = [_category(name) for name in ids]
         strange = [name for name, category in zip(ids, categories, strict=True) if category not in CATEGORIES_16]
         if strange:
-            self.refuse(folder, f"no category in the fifth of the fields between '_' of {some(strange)}")
+            self.refuse(folder, f"no category in the fifth of the fields between '_' of {listed(strange, 5)}")
         empty = sorted(set(CATEGORIES_16) - set(categories))
         if empty:
-            self.refuse(folder, f"no images of {some(empty, 16)}")
+            self.refuse(folder, f"no images of {listed(empty, 16)}")
         return ids, np.array([CATEGORIES_16.index(category) for category in categories], dtype=np.int64)
 
 
@@ -58,38 +48,24 @@ class Edge(Stimuli):
     """Edges of objects."""
 
     name = "edge"
-    images = 160
-    places = _places("edge", "edges")
-    archives = ("edge.tar.gz",)
 
 
 class Silhouette(Stimuli):
     """Filled silhouettes of objects."""
 
     name = "silhouette"
-    images = 160
-    places = _places("silhouette", "silhouettes", "filled-silhouettes")
-    archives = ("silhouette.tar.gz",)
 
 
 class Sketch(Stimuli):
     """Sketches of the 16 categories, selected from ImageNet-Sketch (Wang et al. 2019)."""
 
     name = "sketch"
-    images = 800
-    places = _places("sketch")
-    archives = ("sketch.tar.gz",)
-    licence = "unclear: drawings from the web, ImageNet-Sketch's repository MIT"
-    source = _RELEASE
 
 
 class CueConflict(Stimuli):
     """Images with the shape of one category (`y`) and the texture of another or the same one (`bias`)."""
 
     name = "cue_conflict"
-    images = 1280
-    places = _places("cue-conflict", "style-transfer-preprocessed-512")
-    archives = ("cue-conflict.tar.gz",)
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         """Return ids and labels by folder or trial field, which must agree with the shape in the image's name."""
@@ -97,7 +73,7 @@ class CueConflict(Stimuli):
         pairs = zip(ids, y, strict=True)
         wrong = [name for name, label in pairs if self._cue(name, folder)[0] != CATEGORIES_16[label]]
         if wrong:
-            self.refuse(folder, f"the shape in the name is not the category of {some(wrong)}")
+            self.refuse(folder, f"the shape in the name is not the category of {listed(wrong, 5)}")
         return ids, y
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:

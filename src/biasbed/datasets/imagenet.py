@@ -14,27 +14,16 @@ import numpy as np
 
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
-from biasbed.datasets.base import DataSet, likely_cause, some
+from biasbed.datasets.base import DataSet, likely_cause
 from biasbed.datasets.classes import imagenet_classes
-from biasbed.errors import MissingData, UsageError
+from biasbed.errors import MissingData, UsageError, listed
 from biasbed.system.strict import MANY_PARTS, parse_json
-
-_NON_COMMERCIAL = "ImageNet's: non-commercial research"
-_KAGGLE = ("imagenet/ILSVRC/Data/CLS-LOC", "ILSVRC/Data/CLS-LOC")
-_ROOTS = ("imagenet", "imagenet-1k", "ILSVRC2012", "ILSVRC", "imagenet2012", *_KAGGLE)
-TRAIN, VAL = 1_281_167, 50_000  # Russakovsky et al. 2015, table 2
-
-
-def _in(roots: tuple[str, ...], split: str) -> tuple[str, ...]:
-    return tuple(f"{root}/{split}" for root in roots)
 
 
 class WordNetFolders(DataSet):
     """Class folders named by WordNet id."""
 
     subset = ""  # of ImageNet's classes: "a", "r" or all
-    kind = "class folders by WordNet id"
-    licence = _NON_COMMERCIAL
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -45,10 +34,6 @@ class ImageNet(WordNetFolders):
     """ImageNet's validation images, of ILSVRC 2012 (Russakovsky et al. 2015)."""
 
     name = "imagenet"
-    images = VAL
-    places = (*_in(_ROOTS, "val"), "val", "ILSVRC2012_img_val")
-    archives = ("ILSVRC2012_img_val.tar",)
-    source = "https://image-net.org/download.php, then valprep.sh"
 
     def flat_hint(self) -> str:
         return "the usual script valprep.sh sorts them into one folder per class, named by WordNet id"
@@ -58,95 +43,56 @@ class ImageNetTrain(WordNetFolders):
     """ImageNet's training images, of ILSVRC 2012."""
 
     name = "imagenet_train"
-    images = TRAIN
-    places = (*_in(_ROOTS, "train"), "train", "ILSVRC2012_img_train")
-    archives = ("ILSVRC2012_img_train.tar", "n01440764.tar")  # one archive of an archive per class
-    source = "https://image-net.org/download.php"
-
-
-_STYLIZED_ROOTS = ("stylized-imagenet", "SIN", "imagenet-stylized")
 
 
 class StylizedImageNet(WordNetFolders):
     """ImageNet's validation images in the styles of paintings (Geirhos et al. 2019), 224 x 224 pixels."""
 
     name = "stylized_imagenet"
-    images = VAL
-    places = (*_in(_STYLIZED_ROOTS, "val"), *_STYLIZED_ROOTS[:2])
-    licence = "unclear: ImageNet's and the paintings'; can't be passed on"
-    source = "made from ImageNet: https://github.com/rgeirhos/Stylized-ImageNet"
 
 
 class StylizedImageNetTrain(WordNetFolders):
     """ImageNet's training images in the styles of paintings (Geirhos et al. 2019)."""
 
     name = "stylized_imagenet_train"
-    images = TRAIN
-    places = _in(_STYLIZED_ROOTS, "train")
-    licence = StylizedImageNet.licence
-    source = StylizedImageNet.source
 
 
 class ImageNetA(WordNetFolders):
     """Natural adversarial examples (Hendrycks et al. 2021)."""
 
     name = "imagenet_a"
-    images = 7_500
     subset = "a"
-    places = ("imagenet-a", "imagenet-a/imagenet-a", "imagenet/imagenet-a")
-    archives = ("imagenet-a.tar",)
-    licence = "unclear: images from the web, repository MIT"
-    source = "https://people.eecs.berkeley.edu/~hendrycks/imagenet-a.tar"
 
 
 class ImageNetR(WordNetFolders):
     """Renditions: art, cartoons, toys, ... (Hendrycks et al. 2021)."""
 
     name = "imagenet_r"
-    images = 30_000
     subset = "r"
-    places = ("imagenet-r", "imagenet-r/imagenet-r", "imagenet/imagenet-r")
-    archives = ("imagenet-r.tar",)
-    licence = "unclear: images from the web, repository MIT"
-    source = "https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar"
 
 
 class CAECopies(WordNetFolders):
     """ImageNet's validation images distorted by DeepAugment's autoencoder (Hendrycks et al. 2021, section 4)."""
 
     name = "deepaug_cae"
-    images = VAL
-    places = ("deepaug_cae/val", "deepaug_cae", "DeepAugment/CAE/val", "CAE/val")
-    source = "made from ImageNet's val: https://github.com/hendrycks/imagenet-r, DeepAugment"
 
 
 class DeepAugCAETrain(WordNetFolders):
     """ImageNet's training images distorted by DeepAugment's autoencoder: what its authors published."""
 
     name = "deepaug_cae_train"
-    images = TRAIN
-    places = (*_in(("deepaug_cae", "DeepAugment/CAE", "CAE"), "train"), "DeepAugment/CAE", "CAE")
-    archives = ("CAE.tar", "CAE.tar.gz", "CAE.zip")
-    source = "https://github.com/hendrycks/imagenet-r, DeepAugment"
 
 
 class EDSRCopies(WordNetFolders):
     """ImageNet's validation images distorted by DeepAugment's super-resolution network."""
 
     name = "deepaug_edsr"
-    images = VAL
-    places = ("deepaug_edsr/val", "deepaug_edsr", "DeepAugment/EDSR/val", "EDSR/val")
-    source = CAECopies.source
 
 
 class DeepAugEDSRTrain(WordNetFolders):
     """ImageNet's training images distorted by DeepAugment's super-resolution network: what its authors published."""
 
     name = "deepaug_edsr_train"
-    images = TRAIN
-    places = (*_in(("deepaug_edsr", "DeepAugment/EDSR", "EDSR"), "train"), "DeepAugment/EDSR", "EDSR")
-    archives = ("EDSR.tar", "EDSR.tar.gz", "EDSR.zip")
-    source = DeepAugCAETrain.source
 
 
 # --- other images of ImageNet's classes, or its validation images with other labels -----------------------------------
@@ -156,7 +102,6 @@ class ImageNet200(ImageNet):
     """ImageNet's validation images of ImageNet-R's classes, classified among these only (Hendrycks et al. 2021)."""
 
     name = "imagenet_200"
-    images = 10_000
     subset = "r"
 
     def open(self, data_dir: Path) -> FolderSource:
@@ -167,10 +112,6 @@ class ImageNet200(ImageNet):
         return replace(part, classes=self.classes, y=number[part.y])
 
 
-def _of_v2(*names: str) -> tuple[str, ...]:
-    return tuple(root + name for name, root in itertools.product(names, ("", "imagenetv2/", "imagenet-v2/")))
-
-
 class ImageNetV2(WordNetFolders):
     """ImageNet-V2, new images with the selection frequency of ImageNet's validation images (Recht et al. 2019).
 
@@ -178,54 +119,38 @@ class ImageNetV2(WordNetFolders):
     """
 
     name = "imagenet_v2"
-    images = 10_000
-    kind = "class folders by number"
-    licence = "MIT; images from the web"
-    source = "https://huggingface.co/datasets/vaishaal/ImageNetV2"
-
-    places = _of_v2("imagenetv2-matched-frequency-format-val", "imagenetv2-matched-frequency")
-    archives = ("imagenetv2-matched-frequency.tar.gz",)
 
     def layout(self, folder: Path) -> str:
-        return self.kind if self._is_numbered(folder) else WordNetFolders.kind
+        return self.release.layout if self._is_numbered(folder) else "class folders by WordNet id"
 
     def listing(self, folder: Path) -> tuple[list[str], np.ndarray]:
         if not self._is_numbered(folder):
             return super().listing(folder)
-        ids, labels, empty = labelled(folder, [str(number) for number in range(self.num_classes)])
+        ids, labels, empty = labelled(folder, [str(number) for number in range(len(self.classes))])
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         return ids, labels
 
     def _is_numbered(self, folder: Path) -> bool:
-        return set(scan(folder)[0]) == {str(number) for number in range(self.num_classes)}
+        return set(scan(folder)[0]) == {str(number) for number in range(len(self.classes))}
 
 
 class ImageNetV2Threshold(ImageNetV2):
     """ImageNet-V2's images that at least 70 % of people put into their class."""
 
     name = "imagenet_v2_threshold"
-    places = _of_v2("imagenetv2-threshold0.7-format-val", "imagenetv2-threshold0.7")
-    archives = ("imagenetv2-threshold0.7.tar.gz",)
 
 
 class ImageNetV2Top(ImageNetV2):
     """ImageNet-V2's images that most people put into their class."""
 
     name = "imagenet_v2_top"
-    places = _of_v2("imagenetv2-topimages-format-val", "imagenetv2-top-images-format-val", "imagenetv2-top-images")
-    archives = ("imagenetv2-top-images.tar.gz",)
 
 
 class ImageNetSketch(WordNetFolders):
     """Black and white sketches of ImageNet's classes (Wang et al. 2019)."""
 
     name = "imagenet_sketch"
-    images = 50_889
-    places = ("imagenet-sketch", "imagenet-sketch/sketch", "imagenet/imagenet-sketch")
-    archives = ("ImageNet-Sketch.zip",)
-    licence = "unclear: drawings from the web, repository MIT"
-    source = "https://github.com/HaohanWang/ImageNet-Sketch"
 
 
 class RealBlurry(WordNetFolders):
@@ -235,15 +160,6 @@ class RealBlurry(WordNetFolders):
     """
 
     name = "real_blurry"
-    images = 1_000
-    places = ("blurry_images", "real-blurry-images", "real-blurry", "imagenet/blurry_images")
-    archives = ("blurry_images.tar",)
-    licence = "unclear: images from the web"
-    source = "https://github.com/hendrycks/imagenet-r"
-
-    @property
-    def num_classes(self) -> int:
-        return 100
 
     def open(self, data_dir: Path) -> FolderSource:
         folder = self.folder(data_dir)
@@ -251,11 +167,11 @@ class RealBlurry(WordNetFolders):
             folders = scan(folder)[0]
             unknown = sorted(set(folders) - set(imagenet_classes()))
             if unknown or not folders:
-                reason = f"unknown class folders {some(unknown)}" if unknown else "no class folders"
+                reason = f"unknown class folders {listed(unknown, 5)}" if unknown else "no class folders"
                 self.refuse(folder, "; ".join([reason, *likely_cause(folders, imagenet_classes())]))
             ids, labels, empty = labelled(folder, folders)
         if empty:
-            self.refuse(folder, f"no images in {some(empty)}")
+            self.refuse(folder, f"no images in {listed(empty, 5)}")
         classes = self._candidates(folders)
         number = np.array([classes.index(wnid) for wnid in folders])
         return FolderSource(name=self.name, classes=classes, y=number[labels], ids=ids, root=folder)
@@ -281,10 +197,6 @@ class ImageNetReaL(ImageNet):
     """
 
     name = "imagenet_real"
-    images = 46_837
-    kind = "class folders by WordNet id, real.json"
-    licence = f"{ImageNet.licence}; labels Apache-2.0"
-    source = "https://github.com/google-research/reassessed-imagenet, real.json"
     files = ("real.json", "imagenet/real.json", "imagenet/val/real.json", "reassessed-imagenet/real.json")
 
     def find(self, data_dir: Path) -> Path | None:
@@ -293,7 +205,7 @@ class ImageNetReaL(ImageNet):
     def missing(self, data_dir: Path) -> str:
         if ImageNet().find(data_dir) is None:
             return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
-        return f"'{self.name}' is not in {data_dir}: {self.files[0]} is missing; where to get it: {self.source}"
+        return f"'{self.name}' is not in {data_dir}: {self.files[0]} is missing; where to get it: {self.release.source}"
 
     def open(self, data_dir: Path) -> FolderSource:
         path = self._labels_in(data_dir)

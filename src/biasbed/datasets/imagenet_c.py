@@ -18,11 +18,10 @@ from biasbed.data.listing import images_below, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.prepared import MANIFEST
 from biasbed.data.source import Source
-from biasbed.datasets.base import Contents, OnDisk, likely_cause, some
+from biasbed.datasets.base import Contents, OnDisk, likely_cause
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import BAR, BENCHMARK, EXTRAS, GROUPS, IN_3D, SEVERITIES, conditions
-from biasbed.datasets.imagenet import VAL
-from biasbed.errors import CorruptImage
+from biasbed.errors import CorruptImage, listed
 
 SIDE = 224  # pixels of released images
 SMALL = 10  # images of each class in small sets, the first ones by name
@@ -35,21 +34,6 @@ class Corrupted(OnDisk):
     folders: Mapping[str, tuple[str, ...]] = {}  # corruption -> folders of its severities, if not 1 to 5
     small = False  # True to use only the first `SMALL` images of each class
     others: tuple[str, ...] = ()  # further corruptions that may be in the same folder
-    packed_in: Mapping[str, tuple[str, ...]] = {}  # archive -> corruptions in it
-    kind = "<corruption>/<severity>/<wnid>"
-    licence = "ImageNet's: non-commercial research"
-
-    @property
-    def images(self) -> int:  # type: ignore[override]
-        return len(self.corruptions) * len(SEVERITIES) * (len(imagenet_classes()) * SMALL if self.small else VAL)
-
-    @property
-    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(self.packed_in)
-
-    @property
-    def num_classes(self) -> int:
-        return len(imagenet_classes())
 
     def open(self, data_dir: Path) -> FolderSource:
         """Open all images, condition by condition.
@@ -84,23 +68,15 @@ class Corrupted(OnDisk):
 
     def contents(self, data_dir: Path) -> Contents:
         source = self.open(data_dir)
-        return Contents(
-            source.root,
-            source.ids,
-            len(source),
-            source.num_labels,
-            source.fingerprint,
-            differences=self.differences(source),
-            side=SIDE,
-        )
+        return Contents.from_source(source, source.root, differences=self.differences(source), side=SIDE)
 
     def differences(self, source: Source) -> tuple[str, ...]:
         """Describe the differences from the release."""
         classes, images = len(source.classes), len(source) // len(source.conditions)
         differences = []
-        if classes != self.num_classes:
-            differences.append(f"{classes} of {self.num_classes} classes")
-        released = self.images // (len(self.corruptions) * len(SEVERITIES))
+        if classes != self.release.classes:
+            differences.append(f"{classes} of {self.release.classes} classes")
+        released = self.release.images // self.release.conditions
         if images != released:
             differences.append(f"{images:,} images under each condition; the release has {released:,}")
         return tuple(differences)
@@ -129,7 +105,7 @@ class Corrupted(OnDisk):
         missing = [path for path in expected if path not in present]
         if missing:
             count = len(expected) - len(missing)
-            self.refuse(folder, f"{count} of {len(expected)} conditions are there, {some(missing)} missing")
+            self.refuse(folder, f"{count} of {len(expected)} conditions are there, {listed(missing, 5)} missing")
         images = dict(zip(present, images_below(folder, present), strict=True))
         return {path: images[path] for path in expected}
 
@@ -140,15 +116,20 @@ class Corrupted(OnDisk):
     def _describe_missing(self, folder: Path, missing: Sequence[str], existing: set[str]) -> str:
         """Describe which corruptions are missing and the likely cause."""
         here = (len(self.corruptions) - len(missing)) * len(SEVERITIES)
-        text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {some(missing)} missing"
-        waiting = [name for name, corruptions in self.packed_in.items() if set(corruptions) & set(missing)]
+        text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {listed(missing, 5)} missing"
+        waiting = [name for name in self.release.archives if not set(missing).isdisjoint(self._packed_in(name))]
         packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
         if packed:
-            return f"{text}; {some(packed)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
+            return f"{text}; {listed(packed, 5)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"
         grouped = [name for name in GROUPS if name in existing]
         if grouped:
-            return f"{text}; move the folders in {some(grouped)} up into {folder}"
-        return f"{text}; unpack {some(waiting)}" if waiting else text
+            return f"{text}; move the folders in {listed(grouped, 5)} up into {folder}"
+        return f"{text}; unpack {listed(waiting, 5)}" if waiting else text
+
+    def _packed_in(self, archive: str) -> tuple[str, ...]:
+        """Return the corruptions in an archive, which is named after a group, a corruption or the whole set."""
+        stem = archive.partition(".")[0]
+        return GROUPS.get(stem) or ((stem,) if stem in self.corruptions else self.corruptions)
 
     def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
         """Return the images below each condition's folder. Raises UsageError if conditions differ or have none."""
@@ -159,8 +140,8 @@ class Corrupted(OnDisk):
             condition_names = [path[start:] for path in paths]
             if condition_names != names:
                 lacking, more = sorted(set(names) - set(condition_names)), sorted(set(condition_names) - set(names))
-                differences = [f"lacks {some(lacking, 2)}"] if lacking else []
-                differences += [f"has besides {some(more, 2)}"] if more else []
+                differences = [f"lacks {listed(lacking, 2)}"] if lacking else []
+                differences += [f"has besides {listed(more, 2)}"] if more else []
                 self.refuse(folder, f"{condition} has other images than {first}: it {' and '.join(differences)}")
         if not names:
             self.refuse(folder, f"{first} has no images")
@@ -172,7 +153,7 @@ class Corrupted(OnDisk):
         unknown = sorted(folders - set(imagenet_classes()))
         if unknown:
             cause = likely_cause(folders, imagenet_classes())
-            self.refuse(folder, "; ".join([f"unknown class folders {some(unknown)}", *cause]))
+            self.refuse(folder, "; ".join([f"unknown class folders {listed(unknown, 5)}", *cause]))
         return tuple(wnid for wnid in imagenet_classes() if wnid in folders)
 
     def _refuse_sizes(self, folder: Path, ids: Sequence[str]) -> None:
@@ -215,9 +196,6 @@ class ImageNetC(Corrupted):
     name = "imagenet_c"
     corruptions: tuple[str, ...] = BENCHMARK
     others: tuple[str, ...] = EXTRAS
-    places = ("imagenet-c", "imagenet/imagenet-c", "ImageNet-C/ImageNet-C")
-    packed_in: Mapping[str, tuple[str, ...]] = {f"{group}.tar": names for group, names in GROUPS.items()}
-    source = "https://zenodo.org/records/2235448"
 
 
 class ImageNetCSmall(ImageNetC):
@@ -233,7 +211,6 @@ class ImageNetCExtra(ImageNetC):
     name = "imagenet_c_extra"
     corruptions = EXTRAS
     others = BENCHMARK
-    packed_in: Mapping[str, tuple[str, ...]] = {"extra.tar": EXTRAS}
 
 
 class ImageNetCBar(Corrupted):
@@ -242,9 +219,6 @@ class ImageNetCBar(Corrupted):
     name = "imagenet_c_bar"
     corruptions = tuple(BAR)
     folders = BAR
-    places = ("imagenet-c-bar", "imagenet/imagenet-c-bar")
-    packed_in: Mapping[str, tuple[str, ...]] = {"imagenet_c_bar.tar.gz": tuple(BAR), "imagenet_c_bar.tar": tuple(BAR)}
-    source = "https://github.com/facebookresearch/augmentation-corruption"
 
 
 class ImageNet3DCC(Corrupted):
@@ -252,6 +226,3 @@ class ImageNet3DCC(Corrupted):
 
     name = "imagenet_3dcc"
     corruptions = IN_3D
-    places = ("imagenet-3dcc", "imagenet/imagenet-3dcc")
-    packed_in: Mapping[str, tuple[str, ...]] = {f"{name}.tar.gz": (name,) for name in IN_3D}
-    source = "https://github.com/EPFL-VILAB/3DCommonCorruptions"

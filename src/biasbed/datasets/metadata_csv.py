@@ -21,9 +21,9 @@ import numpy as np
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS
-from biasbed.datasets.base import Contents, OnDisk, OwnFolder, count_differences, some
+from biasbed.datasets.base import Contents, OnDisk, OwnFolder
 from biasbed.datasets.biased import BiasedData, Division, DivisionRequest, counted
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system.csv_tables import read_rows
 
@@ -61,16 +61,11 @@ class TableData(OnDisk, BiasedData):
     are the classes.
     """
 
-    kind = "images with a table"
     file = "metadata.csv"
     columns = ("image", "class", "split", "bias")
     labels: Mapping[str, str] = {}
     biases: Mapping[str, str] = {}
     at_others = ""  # end of the message about a severity that the table does not have
-
-    @property
-    def num_classes(self) -> int:
-        return len(set(self.labels.values()))
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
         folder = self.folder(data_dir)
@@ -90,11 +85,8 @@ class TableData(OnDisk, BiasedData):
         source = self._part(folder, rows)
         splits = {SPLITS[row.split.lower()] for row in rows}
         parts = [part for part in (TRAIN, VALIDATION, TEST) if part in splits]
-        return Contents(
-            *(folder, source.ids, len(source), source.num_labels, source.fingerprint),
-            differences=count_differences(len(source), self.images),
-            remarks=tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts),
-        )
+        remarks = tuple(f"{part} has {counted(self._part(folder, rows, part))}" for part in parts)
+        return Contents.from_source(source, folder, differences=self.release.compare(len(source)), remarks=remarks)
 
     def rows(self, folder: Path) -> Iterator[Row]:
         """Read the rows of the table. Raises UsageError if it can't be read or lacks a column."""
@@ -111,7 +103,7 @@ class TableData(OnDisk, BiasedData):
         parts = [self._part(folder, rows, part) for part in (TRAIN, VALIDATION, TEST)]
         missing = sorted(set(range(len(parts[0].classes))) - set(parts[0].y.tolist()))
         if missing:
-            names = some([parts[0].classes[label] for label in missing])
+            names = listed([parts[0].classes[label] for label in missing], 5)
             raise UsageError(f"{folder / self.file} has no image of {names} with the split '{TRAIN}'")
         return parts
 
@@ -123,7 +115,7 @@ class TableData(OnDisk, BiasedData):
         suggested = self.biases or labels
         for row in rows:
             if row.bias not in suggested:
-                hint = "the class that the image's shortcut suggests" if not self.biases else some(list(suggested))
+                hint = "the class that the image's shortcut suggests" if not self.biases else listed(list(suggested), 5)
                 raise UsageError(f"{self._at(folder, row)}: unknown bias '{row.bias}': expected {hint}")
         chosen = [row for row in rows if not part or SPLITS[row.split.lower()] == part]
         if not chosen:
@@ -146,7 +138,7 @@ class TableData(OnDisk, BiasedData):
                 raise UsageError(f"{self._at(folder, row)}: unknown split '{row.split}'{hint}")
             if self.labels and row.label not in self.labels:
                 raise UsageError(
-                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {some(list(self.labels))}"
+                    f"{self._at(folder, row)}: unknown class '{row.label}': expected {listed(list(self.labels), 5)}"
                 )
             path = PurePosixPath(row.image)
             if not row.label or path.is_absolute() or ".." in path.parts or path.suffix.lower() not in EXTENSIONS:
@@ -195,7 +187,7 @@ def refuse_missing(folder: Path, names: Sequence[str], kind: str = "images of it
     existing = [status for status in states if status is not None]
     if len(existing) < len(names):
         missing = [name for name, status in zip(names, states, strict=True) if status is None]
-        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {some(missing, 3)}")
+        raise UsageError(f"{folder} lacks {len(missing)} of the {len(names)} {kind}: {listed(missing, 3)}")
     return existing
 
 
@@ -212,6 +204,7 @@ class OwnTable(OwnFolder, TableData):
     """Data set in a user's own folder with a `metadata.csv`; there is no release to compare with."""
 
     bias_type = "as the table says"
+    own_layout = "images with a table"
 
     def find(self, data_dir: Path) -> Path | None:
         return self._folder if self._is_in(self._folder) else None
@@ -229,17 +222,9 @@ class Waterbirds(TableData):
     name = "waterbirds"
     version_of = "waterbirds"
     bias_type = "background"
-    images = 11_788
     columns = ("img_filename", "y", "split", "place")
     labels: Mapping[str, str] = {"0": "landbird", "1": "waterbird"}
     at_others = ", or train=waterbirds_ac, which is composed at any"
-    places: tuple[str, ...] = (
-        *("waterbirds", "waterbird_complete95_forest2water2", "waterbirds/waterbird_complete95_forest2water2"),
-        *("waterbirds_v1.0", "cub/data/waterbird_complete95_forest2water2"),
-    )
-    archives: tuple[str, ...] = ("waterbird_complete95_forest2water2.tar.gz",)
-    licence = "unclear: those of CUB-200-2011 (non-commercial) and Places"
-    source = "https://github.com/kohpangwei/group_DRO"
 
 
 class CelebA(TableData):
@@ -247,16 +232,11 @@ class CelebA(TableData):
 
     name = "celeba"
     bias_type = "gender"
-    images = 202_599
     file = "list_attr_celeba.csv"
     partition = "list_eval_partition.csv"
     columns = ("image_id", "Blond_Hair", "partition", "Male")
     labels: Mapping[str, str] = {"-1": "not_blond", "0": "not_blond", "1": "blond"}
     biases: Mapping[str, str] = {"-1": "blond", "0": "blond", "1": "not_blond"}
-    places = ("celeba", "celebA", "celeba_v1.0", "celeba/data", "celebA/data")
-    archives = ("img_align_celeba.zip", "celeba.zip")
-    licence = "its own: non-commercial research"
-    source = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html, its two lists as tables (.csv)"
 
     def rows(self, folder: Path) -> Iterator[Row]:
         image, label, split, bias = self.columns

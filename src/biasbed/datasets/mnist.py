@@ -24,12 +24,13 @@ from biasbed import record
 from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
-from biasbed.datasets.base import Contents, OnDisk, some
+from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.domains import DomainDataSet
-from biasbed.errors import UsageError
+from biasbed.datasets.releases import read_releases
+from biasbed.errors import UsageError, listed
 
 SIZE = 28  # pixels
-RELEASED: Mapping[str, int] = {"train": 60_000, "t10k": 10_000}  # digits in each part
+PARTS = ("train", "t10k")
 NOISE = 0.25  # probability that a label of Coloured MNIST is flipped
 # Probability that a domain's colours disagree with the label, as in the tables; the paper's appendix has 0.3 for 0.2.
 DISAGREEMENT = (0.1, 0.2, 0.9)
@@ -43,13 +44,6 @@ RESAMPLING: Mapping[str, Image.Resampling] = {
 class MNISTFiles(OnDisk):
     """Data set made of MNIST's digits in their four files."""
 
-    kind = "IDX files"
-    images = sum(RELEASED.values())
-    # torchvision's folder, below data_dir or below DomainBed's folder; or the files' own folder
-    places = ("MNIST/raw", "MNIST/MNIST/raw", "MNIST", "raw", ".")
-    licence = "CC BY-SA 3.0"
-    source = "torchvision.datasets.MNIST(<data_dir>, download=True)"
-
     def digits(self, data_dir: Path) -> Digits:
         """Read all digits. Raises UsageError if files are missing or damaged."""
         return _digits(self.folder(data_dir))
@@ -58,10 +52,7 @@ class MNISTFiles(OnDisk):
         """Return the contents of the files. fingerprint: returns that of the images made of the digits."""
         folder = self.folder(data_dir)
         digits = _digits(folder)
-        differences = []
-        for (part, released), count in zip(RELEASED.items(), digits.parts, strict=True):
-            if count != released:
-                differences.append(f"{part} has {count:,} digits; the release has {released:,}")
+        comparison = read_releases()["mnist"].compare_parts(dict(zip(PARTS, digits.parts, strict=True)))
         return Contents(
             folder=folder,
             files=[path.name for path in _files(folder).values()],
@@ -69,7 +60,7 @@ class MNISTFiles(OnDisk):
             labels=len(np.unique(digits.labels)),
             fingerprint=lambda: fingerprint(digits),
             are_images=False,
-            differences=tuple(differences),
+            differences=comparison.differences,
         )
 
     def _is_in(self, folder: Path) -> bool:
@@ -89,14 +80,6 @@ class MNISTDomains(MNISTFiles, DomainDataSet):
     is_computed = True
     size = SIZE
     classes: tuple[str, ...]
-    names: tuple[tuple[str, ...], ...]  # identifier and further names of each domain
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
-
-    def domains(self, data_dir: Path) -> dict[str, tuple[str, ...]]:
-        return {names[0]: names[1:] for names in self.names}
 
     def open_domains(self, data_dir: Path, seed: int = 0, image_size: int | None = None) -> dict[str, Source]:
         size = SIZE if image_size is None or SIZE % image_size else image_size
@@ -138,7 +121,6 @@ class ColoredMNIST(MNISTDomains):
     name = "colored_mnist"
     channels = 2
     classes = ("5_to_9", "0_to_4")
-    names = (("plus_90", "0.1", "+90%"), ("plus_80", "0.2", "+80%"), ("minus_90", "0.9", "-90%"))
 
     def labels(self, digits: np.ndarray) -> np.ndarray:
         return digits < 5
@@ -164,7 +146,6 @@ class RotatedMNIST(MNISTDomains):
     name = "rotated_mnist"
     channels = 1
     classes = tuple(map(str, range(10)))
-    names = tuple((str(angle),) for angle in ANGLES)
 
     def with_interpolation(self, interpolation: str) -> RotatedMNIST:
         return replace(self, interpolation=interpolation)
@@ -183,8 +164,8 @@ def _opened(data_set: MNISTDomains, digits: Digits, seed: int, size: int) -> dic
     generator = np.random.default_rng([seed, *data_set.name.encode()])
     order = generator.permutation(len(digits.labels))
     sources = {}
-    for number, rows in enumerate(dealt(order, len(data_set.names))):
-        name = data_set.names[number][0]
+    names = list(data_set.release.parts)
+    for number, (name, rows) in enumerate(zip(names, dealt(order, len(names)), strict=True)):
         images, y = data_set.make(digits, rows, number, generator)
         ids = [digits.name(row) for row in rows]
         pixels, origin = pooled(images, size), data_set.origin(digits)
@@ -260,7 +241,7 @@ _DIMENSIONS: Mapping[str, int] = {"images": 3, "labels": 1}
 def _files(folder: Path) -> dict[tuple[str, str], Path]:
     """Find MNIST's four files in a folder, keyed by (part, kind); unpacked files are preferred."""
     files = {}
-    for part, kind in itertools.product(RELEASED, _DIMENSIONS):
+    for part, kind in itertools.product(PARTS, _DIMENSIONS):
         endings = itertools.product(("", ".gz"), ("-", "."))
         paths = [folder / f"{part}-{kind}{dot}idx{_DIMENSIONS[kind]}-ubyte{suffix}" for suffix, dot in endings]
         existing = [path for path in paths if path.is_file()]
@@ -275,9 +256,9 @@ def _digits(folder: Path) -> Digits:
     Raises UsageError if a file is missing or damaged, or if files don't fit together.
     """
     files = _files(folder)
-    missing = [f"{part}-{kind}" for part, kind in itertools.product(RELEASED, _DIMENSIONS) if (part, kind) not in files]
+    missing = [f"{part}-{kind}" for part, kind in itertools.product(PARTS, _DIMENSIONS) if (part, kind) not in files]
     if missing:
-        raise UsageError(f"{folder} lacks {some(missing)} of MNIST's four files")
+        raise UsageError(f"{folder} lacks {listed(missing, 5)} of MNIST's four files")
     with reading():
         states = [(path, path.stat()) for path in files.values()]
     return _read(tuple((path, state.st_size, state.st_mtime_ns) for path, state in states))

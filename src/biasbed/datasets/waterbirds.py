@@ -1,8 +1,8 @@
 """Waterbirds at any severity, as `prepare what=waterbirds` composes it (Sagawa et al. 2020; Lim et al. 2023, table 8).
 
-`waterbirds` in `tables.py` is the composition that the authors released; `waterbirds_ac` is this one, with the same
-bias in validation as in training. The composition of one severity and seed is a folder in the authors' layout: images
-in folders by species, and `metadata.csv`, which is written last.
+`waterbirds` in `metadata_csv.py` is the composition that the authors released; `waterbirds_ac` is this one, with the
+same bias in validation as in training. The composition of one severity and seed is a folder in the authors' layout:
+images in folders by species, and `metadata.csv`, which is written last.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.base import Contents, resolve
 from biasbed.datasets.biased import Division, DivisionRequest, counted
 from biasbed.datasets.metadata_csv import SPLITS, TEST, TRAIN, VALIDATION, Waterbirds
+from biasbed.datasets.releases import read_releases
 from biasbed.errors import UsageError
 
 SEVERITY = 5.0  # default in percent, as in the authors' composition
-IMAGES = 11_788  # in CUB-200-2011; all are used
 
 
 class ComposedWaterbirds(Waterbirds):
@@ -28,11 +28,6 @@ class ComposedWaterbirds(Waterbirds):
 
     name = "waterbirds_ac"
     version_of = "waterbirds"
-    images = 0  # depends on the number of compositions
-    kind = "folders by severity and seed"
-    places = ("waterbirds_ac",)
-    archives = ()
-    source = "biasbed prepare --what waterbirds makes it of CUB-200-2011 and Places365"
     defaults: ClassVar[Mapping[str, Any]] = {"data.severity": SEVERITY}
 
     def parts(self, data_dir: Path, request: DivisionRequest) -> Division:
@@ -53,14 +48,15 @@ class ComposedWaterbirds(Waterbirds):
         composed = self._compositions(folder)
         with reading():
             begun = [name for name in scan(folder)[0] if name not in composed]
+        birds = read_releases()["cub"].images  # all of them are in each composition
         sources, files, remarks = {}, [], []
         differences = [f"{name} is begun, but not complete" for name in begun]
         for name in composed:
             rows = self._checked(folder / name)
             source = sources[name] = self._part(folder / name, rows)
             files += [f"{name}/{image}" for image in source.ids]
-            if len(source) != IMAGES:
-                differences.append(f"{name} has {len(source):,} images; CUB-200-2011 has {IMAGES:,}")
+            if len(source) != birds:
+                differences.append(f"{name} has {len(source):,} images; CUB-200-2011 has {birds:,}")
             splits = {SPLITS[row.split.lower()] for row in rows}
             for part in (TRAIN, VALIDATION, TEST):
                 if part in splits:
@@ -97,5 +93,5 @@ class ComposedWaterbirds(Waterbirds):
 
 def composition(data_dir: Path, severity: float, seed: int) -> Path:
     """Return the folder of a composition, which may be missing. severity: in percent."""
-    (location,) = ComposedWaterbirds.places
+    (location,) = ComposedWaterbirds().release.folders
     return (resolve(data_dir, location) or data_dir / location) / f"{severity:g}pct-seed-{seed}"

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from biasbed.data.listing import images_below, reading
-from biasbed.datasets.base import OnDisk, resolve, some
+from biasbed.datasets.base import OnDisk, resolve
 from biasbed.datasets.biased import ALIGNED, CONFLICTING, refuse_too_few
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 
 CLASSES = ("landbird", "waterbird")
 KINDS = ("land", "water")  # of backgrounds, in the order of the classes that they are aligned with
@@ -45,12 +45,6 @@ class CUB(OnDisk):
     """CUB-200-2011's birds. The segmentations, a separate archive, are in the same folder or beside it."""
 
     name = "cub"
-    images = 11_788
-    places = ("CUB_200_2011", "CUB_200_2011/CUB_200_2011", "cub/CUB_200_2011", "cub/data/CUB_200_2011", "cub")
-    archives = ("CUB_200_2011.tgz", "CUB_200_2011.tar.gz")
-    kind = "lists of images"
-    licence = "images of others, for non-commercial research"
-    source = "https://www.vision.caltech.edu/datasets/cub_200_2011"
 
     def _is_in(self, folder: Path) -> bool:
         return (folder / "images.txt").is_file()
@@ -77,7 +71,7 @@ class CUB(OnDisk):
                 return masks
         raise UsageError(
             f"there are no segmentations of the birds in {folder}: expected the folder segmentations there or "
-            f"beside it; where to get it: {self.source}"
+            f"beside it; where to get it: {self.release.source}"
         )
 
 
@@ -85,16 +79,6 @@ class Places(OnDisk):
     """Places365's training images in any of the released layouts; only four categories are needed."""
 
     name = "places365"
-    images = 0  # most categories have 5,000 images, some fewer
-    places = (
-        *("places365", "places", "places365_standard", "data_large", "data_large_standard", "data_256"),
-        *("data_256_standard", "places365/data_large", "places365/data_large_standard", "places365/data_256"),
-        *("places365/data_256_standard", "places365_standard/train", "places365/train", "places365/places365_standard"),
-        "places365/places365_standard/train",
-    )
-    archives = ("train_large_places365standard.tar", "train_256_places365standard.tar")
-    licence = "images of others, for non-commercial research"
-    source = "http://places2.csail.mit.edu/download.html"
 
     def scenes(self, folder: Path) -> tuple[list[str], ...]:
         """Return the images of each kind of background, relative to the folder.
@@ -119,7 +103,7 @@ class Places(OnDisk):
         with reading():
             inner = next(filter(None, (resolve(folder, inner) for inner in folders)), None)
         if inner is None:
-            self.refuse(folder, f"there is no folder of the category {name}: looked for {some(folders)}")
+            self.refuse(folder, f"there is no folder of the category {name}: looked for {listed(folders, 5)}")
         return inner.relative_to(folder).as_posix()
 
 
@@ -150,7 +134,7 @@ def find_originals(data_set: OnDisk, option: str, folder: str, data_dir: Path) -
         originals = root if data_set._is_in(root) else data_set.find(root)
         if originals is not None:
             return originals
-    raise UsageError(f"{option}={root}: '{data_set.name}' is not there; where to get it: {data_set.source}")
+    raise UsageError(f"{option}={root}: '{data_set.name}' is not there; where to get it: {data_set.release.source}")
 
 
 def _read_list(path: Path) -> dict[int, str]:

@@ -19,8 +19,8 @@ from biasbed import suites
 from biasbed.data import listing_cache
 from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_file, reading_file
 from biasbed.data.listing import THREADS, counting_unread, unread_words
-from biasbed.datasets.base import Contents, OnDisk, some
-from biasbed.errors import CorruptImage, Failure, UsageError
+from biasbed.datasets.base import Contents, OnDisk
+from biasbed.errors import CorruptImage, Failure, UsageError, listed
 from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
@@ -51,7 +51,7 @@ class Finding:
             problems += self.contents.differences
         if self.unreadable:
             files = [f"{name} ({reason})" for name, reason in self.unreadable.items()]
-            problems.append(f"{len(files)} unreadable: {some(files)}")
+            problems.append(f"{len(files)} unreadable: {listed(files, 5)}")
         return problems
 
 
@@ -99,14 +99,19 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
         return Finding(data_set, folder, problem=str(error))
     if unread:
         contents = replace(contents, remarks=(*contents.remarks, unread_words(unread)))
-    unreadable, size, sha = {}, 0, hashlib.sha256()
+    unreadable, others, size, sha = {}, [], 0, hashlib.sha256()
     with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
         for name, check in _check_files(contents, full):
             size += check.size
             sha.update(check.content)
             if check.problem:
                 unreadable[name] = check.problem
+            released = data_set.release.md5.get(name)
+            md5 = hashlib.md5(check.content, usedforsecurity=False).hexdigest()
+            if full and released not in (None, md5):
+                others.append(f"{name} is not the released file: its MD5 is {md5}, not {released}")
             bar.tick()
+    contents = replace(contents, differences=(*contents.differences, *others))
     return Finding(data_set, folder, layout, contents, "", unreadable, size, sha.hexdigest() if full else "")
 
 
@@ -194,12 +199,13 @@ def _table(findings: Sequence[Finding], data_dir: Path) -> list[str]:
 def _row(finding: Finding, data_dir: Path) -> tuple[str, ...]:
     data_set, folder, contents = finding.data_set, finding.folder, finding.contents
     where = folder.relative_to(data_dir).as_posix() if folder else "not found"
-    released, classes = f"{data_set.images:,}" if data_set.images else "any", data_set.num_classes or "any"
+    release = data_set.release
+    released, classes = f"{release.images:,}" if release.images else "any", release.classes or "any"
     if contents is None:
-        return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", data_set.licence
+        return data_set.name, where, "-", f"- / {released}", f"- / {classes}", "-", "-", "-", release.licence
     counts = f"{contents.images:,} / {released}", f"{contents.labels} / {classes}"
     files = str(len(finding.unreadable)), f"{finding.size:,}", _fingerprint(contents)
-    return data_set.name, where, finding.layout, *counts, *files, data_set.licence
+    return data_set.name, where, finding.layout, *counts, *files, release.licence
 
 
 def _fingerprint(contents: Contents) -> str:
@@ -237,8 +243,8 @@ def _raise_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool
             wrong.append(finding.data_set.name)
     if len(missing) == len(findings):
         raise Failure(f"none of these data sets is in {data_dir}")
-    problems = [f"{some(wrong, 20)} not as released"] if wrong else []
+    problems = [f"{listed(wrong, 20)} not as released"] if wrong else []
     if missing and are_named:
-        problems.append(f"{some(missing, 20)} not found")
+        problems.append(f"{listed(missing, 20)} not found")
     if problems:
         raise Failure("; ".join(problems))

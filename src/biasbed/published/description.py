@@ -65,7 +65,7 @@ class PaperColumn(Format):
 
     @property
     def is_fraction(self) -> bool:
-        unit = measures.measure_of(self.measure).unit if self.unit == "auto" else self.unit
+        unit = measures.find_measure(self.measure).unit if self.unit == "auto" else self.unit
         return unit == measures.FRACTION
 
     @property
@@ -90,7 +90,7 @@ class PaperColumn(Format):
             classes=self.classes,
             chance=1 / self.classes if self.measure == "accuracy" and self.classes else 0.0,
             measures=tuple(dict.fromkeys((self.measure, *further, *measures.SUMMARY))),
-            higher_is_better=measures.measure_of(self.measure).higher_is_better if higher == "auto" else higher,
+            higher_is_better=measures.find_measure(self.measure).higher_is_better if higher == "auto" else higher,
             groups=self.groups,
             made_by=self.made_by,
             source_images=self.source_images,
@@ -136,7 +136,7 @@ class DerivedMeasure(Format):
             function=self.function,
             inputs=tuple(str(record.MetricName("test", *_split_input(name, column))) for name in self.of),
             references=tuple(float(groups[name]) for name in self.groups),
-            unit=measures.measure_of(measure).unit,
+            unit=measures.find_measure(measure).unit,
             higher_is_better=self.higher_is_better,
         )
 

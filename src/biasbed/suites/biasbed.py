@@ -150,9 +150,9 @@ def _count_remarks(tests: Mapping[str, EvaluationSet], images: FolderSource | No
     """Return a line about each data set whose number of images differs from its release."""
     remarks = []
     for name, test in tests.items():
-        remarks += _count_remark(name, len(test.source), TEST_SETS[name].data.images)
+        remarks += _count_remark(name, len(test.source), TEST_SETS[name].data.release.images)
     if images is not None:
-        remarks += _count_remark(f"training set {images.name}", len(images), TRAINING[images.name].images)
+        remarks += _count_remark(f"training set {images.name}", len(images), TRAINING[images.name].release.images)
     return tuple(remarks)
 
 

@@ -17,7 +17,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data import folders, transforms
 from biasbed.data.listing import reading, scan
-from biasbed.datasets.base import DataSet, OwnFolder, some
+from biasbed.datasets.base import DataSet, OwnFolder
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.suites.files import FileSettings, FileSuite
@@ -107,8 +107,8 @@ def nested_remarks(folder: Path, classes: Sequence[str]) -> tuple[str, ...]:
                 return ()
             inside = subfolders
     return (
-        f"each class of {folder} ({some(classes)}) holds the folders {some(inside)}: if these are the classes, it is a "
-        f"data set of domains: suite=domains train={folder.name}",
+        f"each class of {folder} ({listed(classes, 5)}) holds the folders {listed(inside, 5)}: if these are the "
+        f"classes, it is a data set of domains: suite=domains train={folder.name}",
     )
 
 

@@ -332,7 +332,7 @@ def _remarks(tests: Mapping[str, EvaluationSet]) -> tuple[str, ...]:
                 remarks.append(f"{name} has {differences}{lost}")
             continue
         images = len(source) // (len(source.conditions) if is_made_here else 1)
-        if data.images not in (0, images):
+        if data.release.images not in (0, images):
             per_condition = " under each condition" if is_made_here else ""
-            remarks.append(f"{name} has {images:,} images{per_condition}, its release {data.images:,}")
+            remarks.append(f"{name} has {images:,} images{per_condition}, its release {data.release.images:,}")
     return tuple(remarks)

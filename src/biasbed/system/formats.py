@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from biasbed.errors import UsageError, shown
-from biasbed.settings import near, nearest
+from biasbed.settings import find_near_name, nearest
 from biasbed.system import strict_yaml
 
 K = TypeVar("K")
@@ -162,7 +162,7 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
         return _join(keys, f"{_text(value)} {strict_yaml.as_read(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     if problem["type"] == "literal_error":
-        close = near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
+        close = find_near_name(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
         message += f"; did you mean '{close}'?" if close else ""
     return _join(parent, f"{name}={_text(value)}: {message}")
 

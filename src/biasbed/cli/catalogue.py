@@ -65,8 +65,8 @@ def _sets() -> Lines:
         for suite in suites.REGISTRY:
             with contextlib.suppress(UsageError):  # of one's own folders, which are not named here
                 for data in suites.make_suite(resolve({"suite": suite, "data_dir": nothing})).data_sets():
-                    number = f"{data.images:,} images of " if data.images else ""
-                    yield data.name, f"{suite}: {number}{data.num_classes} classes"
+                    number = f"{data.release.images:,} images of " if data.release.images else ""
+                    yield data.name, f"{suite}: {number}{data.release.classes} classes"
 
 
 def _presets() -> Lines:
