@@ -21,14 +21,9 @@ def describe(settings: Mapping[str, str], command: str = "train") -> dict[str, A
         options, flags = read(settings)
         evaluation = plan(options, flags, load(options, flags)).job
         return {"tags": evaluation.tags(), "protocol": json.loads(evaluation.protocol.to_json())}
-    try:
-        from biasbed.compute.device import settle_device
-        from biasbed.training import job
-        from biasbed.training.resolve import resolve
-    except ModuleNotFoundError:  # a commit from before there were rooms
-        from biasbed import job  # type: ignore[no-redef]
-        from biasbed.config import resolve  # type: ignore[attr-defined,no-redef]
-        from biasbed.processes import settle_device  # type: ignore[import-not-found,no-redef]
+    from biasbed.compute.device import settle_device
+    from biasbed.training import job
+    from biasbed.training.resolve import resolve
 
     resolved = resolve(settings)
     settle_device(resolved.device, resolved.nproc)
