@@ -56,7 +56,7 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     Raises:
         UsageError: If the scores can't be read, or an option is wrong. Nothing is written.
 
-    Example:
+    Examples:
 
     >>> import biasbed
     >>> import pandas as pd

@@ -136,7 +136,7 @@ def evaluate(
         UsageError: if the model returns no logits, its outputs fit no set, or data, suite or set are missing.
         Failure: if an image can't be read or outputs are not finite.
 
-    Example:
+    Examples:
         >>> card = biasbed.evaluate(model, suite="biasbed", data_dir="/data", sets=["cue_conflict"])
         >>> card.shape_bias.value
     """
@@ -150,7 +150,7 @@ def evaluate(
 class LoopEvaluator:
     """Evaluator for a training loop of your own, which finds images and label maps once. Arguments as of `evaluate`.
 
-    Example:
+    Examples:
         >>> evaluator = biasbed.Evaluator(suite="demo", classes=names, every=5)
         >>> with mlflow.start_run():
         ...     for epoch in range(20):

@@ -71,7 +71,7 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
         UsageError: if a setting is unknown or wrong, before anything is created.
         Failure: if the training breaks down.
 
-    Example:
+    Examples:
         >>> run = biasbed.train(suite="demo", algorithm="infodrop", seed=0, epochs=2)
         >>> run.metrics
     """
@@ -99,7 +99,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
     Raises:
         UsageError: if the server has no run of this study.
 
-    Example:
+    Examples:
         >>> frame = biasbed.runs(study="main")
         >>> frame[frame.metric == "test/shape_bias"].groupby("row").value.mean()
     """
@@ -141,7 +141,7 @@ def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: s
     Raises:
         UsageError: if there is no such run, or it has no decisions on this set.
 
-    Example:
+    Examples:
         >>> decisions = biasbed.predictions(run_id, "cue_conflict")
         >>> decisions.correct.mean()
     """

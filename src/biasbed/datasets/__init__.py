@@ -38,7 +38,7 @@ def load(
     Raises:
         UsageError: if there is no such data set, or its images are missing (`MissingData`) or don't fit.
 
-    Example:
+    Examples:
         >>> pacs = biasbed.datasets.load("pacs", data_dir="/data")
         >>> image, label = pacs["photo"][0]
         >>> pacs["photo"].labels, pacs.classes
