@@ -17,6 +17,8 @@ MEAN = {"mean", "means", "mu"}
 STD = {"std", "stds", "stdev", "stddev", "sd", "sigma", "sigmas"}
 NEUTRAL = {"channel", "channels", "data", "dataset", "image", "images", "imagenet", "img", "input", "inputs", "norm"}
 NEUTRAL |= {"normalize", "normalise", "normalizer", "pixel", "pixels", "preprocess", "rgb", "train", "transform", "x"}
+# Modules that normalise images. A module `norm` normalises features, as a container of settings it is for images.
+MODULE = re.compile(r"(?:\w+_)?(?:normali[sz]\w*|preprocess\w*)")
 # Containers of a normalisation, and containers of settings, which may hold one.
 NORMALISER = re.compile(r"(?:\w+_)?(?:norm|normali[sz]\w*|preprocess\w*|pre_process\w*|transforms?)(?:_cfg|_config)?")
 SETTINGS = re.compile(
@@ -113,8 +115,10 @@ def _in_group(
     on_images = _on_images(others, network_path, channels)
     suspects = []
     for path, value in others.items():
-        is_small = value.numel() <= FEW and path[-1] != "num_batches_tracked"
-        if _role(path[-1]) in ("mean", "std") or path in on_images or (_in_normaliser(path) and is_small):
+        # Behind the network's prefix, other names may be older ones of its own layers.
+        is_behind = path[: len(network_path)] == tuple(network_path)
+        is_layer = path in on_images or (_in_module(path, value) and not is_behind)
+        if _role(path[-1]) in ("mean", "std") or is_layer:
             suspects.append(_from_tensor(path, value, channels))
     return suspects
 
@@ -154,6 +158,12 @@ def _in_normaliser(path: Sequence[str]) -> bool:
     return any(NORMALISER.fullmatch(part.lower()) for part in path[:-1])
 
 
+def _in_module(path: Sequence[str], value: Tensor) -> bool:
+    """Return True for a small tensor of a module that normalises images by its name."""
+    is_small = value.numel() <= FEW and path[-1] != "num_batches_tracked"
+    return is_small and any(MODULE.fullmatch(part.lower()) for part in path[:-1])
+
+
 def _in_settings(path: Sequence[str]) -> bool:
     return any(SETTINGS.fullmatch(part.lower()) for part in path[:-1])
 
@@ -179,7 +189,7 @@ def _around(file: WeightsFile, group: TensorGroup, network_path: Sequence[str], 
         if outer is not group and _encloses(outer.name, group.name):
             for key, value in outer.tensors.items():
                 path = _path(outer.name, key)
-                if _role(path[-1]) in ("mean", "std") or (_in_normaliser(path) and value.numel() <= FEW):
+                if _role(path[-1]) in ("mean", "std") or _in_module(path, value):
                     suspects.append(_from_tensor(path, value, channels))
     numbers = [listed for listed in file.numbers if _encloses(listed.container, group.name) or not listed.container]
     return suspects + _from_numbers(numbers, channels)
