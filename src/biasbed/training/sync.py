@@ -48,12 +48,11 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         return False
     with folder.locked():
         tracker = Tracker(folder, None if is_sent else run_id)
-        wanted = params.get("register", "none")
-        if wanted not in ("none", register):
-            print(f"{folder.path}: registers no model; `sync register={wanted}` does", file=sys.stderr)
-        log_model = model_logger(
-            folder, tracker, named if is_meant else "auto", register if wanted == register else "none"
-        )
+        registered_name = params.get("register", "none")
+        if registered_name not in ("none", register):
+            print(f"{folder.path}: registers no model; `sync register={registered_name}` does", file=sys.stderr)
+        register = register if registered_name == register else "none"
+        log_model = model_logger(folder, tracker, named if is_meant else "auto", register)
         if is_sent:
             return tracker.add_model(log_model)
         recovery.mend_description(folder)
