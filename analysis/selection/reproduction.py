@@ -168,6 +168,6 @@ def card_sentence(frame: pd.DataFrame, alpha: float) -> str:
     if tested:
         text += (
             f" Were every run like the published ones, about {alpha * tested:.1f} would be doubtful by chance, and "
-            f"with probability {1 - alpha:g} at least none would differ."
+            f"with a probability of at least {1 - alpha:g} none would differ."
         )
     return text

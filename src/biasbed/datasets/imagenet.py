@@ -1,6 +1,7 @@
 """ImageNet and data sets that share its classes: stylized, distorted, natural adversarial examples and renditions.
 
 Their class folders are named by WordNet id; a label is the id's position in the sorted list.
+What each release holds is in `releases.yaml`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Pieces of an evaluation set: images that are decided, gathered and stored together, and decisions made of them."""
+"""Pieces of an evaluation set: images that are decided, gathered and stored together, and decisions made of them.
+
+`prediction_store` keeps them, so that an interrupted evaluation continues.
+"""
 
 from __future__ import annotations
 

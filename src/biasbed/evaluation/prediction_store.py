@@ -1,6 +1,6 @@
 """Prediction store: decisions of a model kept in pieces, so that an interrupted evaluation can resume.
 
-Answers: What is kept of an evaluation that was cut off?
+Answers: How does an interrupted evaluation continue, and what is kept of it?
 """
 
 from __future__ import annotations

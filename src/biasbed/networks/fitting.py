@@ -1,4 +1,9 @@
-"""State dict in a weights file that fits a network, whatever containers and wrappers enclose it."""
+"""State dict in a weights file that fits a network, whatever containers and wrappers enclose it.
+
+`renaming` translates keys and resizes position embeddings; `file_normalisation` finds mean and std.
+
+Answers: Which tensors of a weights file become the network's weights?
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Translation of state dicts of older or other programs to a backbone's own keys and image size, by its library."""
+"""Translation of state dicts to a backbone's own keys and image size, by its library: older names, resized position
+embeddings (DINOv2) and relative tables.
+
+Answers: How do weights of another image size, or of an older program, fit a backbone?
+"""
 
 from __future__ import annotations
 

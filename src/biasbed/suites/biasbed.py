@@ -3,6 +3,7 @@
 Images are searched under `data_dir` in the usual layouts (`datasets/imagenet.py`, `datasets/geirhos.py`). Missing test
 sets are left out with a line each; `sets=all` refuses them. A seeded part of the training images is held out for
 validation. `validation=imagenet` validates on ImageNet's validation images, which are also the test set `imagenet`.
+What each release holds and where it comes from is in `datasets/releases.yaml`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Strict readers of what others wrote, with limits on size and depth: JSON, numbers in text, parquet.
 
-`strict_yaml` reads YAML, `tables` CSV. All raise ValueError (or UsageError) of one line: nothing is nested without end,
+`strict_yaml` reads YAML, `csv_tables` CSV. All raise ValueError (or UsageError) of one line: nothing is nested without end,
 and a few bytes can't fill the memory.
 """
 

@@ -1,4 +1,4 @@
-"""YAML files of a user's own, read strictly: whatever is wrong with one is a single line."""
+"""YAML files of a user's own, read strictly: syntax, doubled keys, aliases and size. `formats` checks their entries."""
 
 from __future__ import annotations
 

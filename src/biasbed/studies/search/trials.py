@@ -2,7 +2,7 @@
 
 A search of n trials has the positions 0..n-1. A trial that is given up (its command died, or was asked to end) stays in
 the storage as failed, and a new trial with the same parameters takes its position: n positions are trained however
-often commands die.
+often commands die. A trial is asked for, reported and pruned in `feed`.
 
 Answers: What is a trial of a sweep, and who tries it again?
 """
