@@ -1,5 +1,6 @@
-"""Translation of state dicts to a backbone's own keys and image size, by its library: older names, resized position
-embeddings (DINOv2) and relative tables.
+"""Translation of state dicts to a backbone's own keys and image size, by the backbone's library.
+
+Older names become today's; position embeddings (DINOv2) and relative tables are resized.
 
 Answers: How do weights of another image size, or of an older program, fit a backbone?
 """

@@ -1,7 +1,7 @@
 """Strict readers of what others wrote, with limits on size and depth: JSON, numbers in text, parquet.
 
-`strict_yaml` reads YAML, `csv_tables` CSV. All raise ValueError (or UsageError) of one line: nothing is nested without end,
-and a few bytes can't fill the memory.
+`strict_yaml` reads YAML, `csv_tables` CSV. All raise ValueError (or UsageError) of one line: nothing is nested without
+end, and a few bytes can't fill the memory.
 """
 
 from __future__ import annotations
