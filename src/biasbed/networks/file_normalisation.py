@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from biasbed.networks.weight_files import FEW, Numbers, TensorGroup, WeightsFile, join, unusable
+from biasbed.networks.weight_files import FEW, NumberList, TensorGroup, WeightsFile, join, unusable
 
 # Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
 WRAPPERS = ("module", "_orig_mod")
@@ -199,7 +199,7 @@ def _encloses(outer: str, inner: str) -> bool:
     return not outer or inner == outer or inner.startswith(f"{outer}.")
 
 
-def _from_numbers(numbers: Iterable[Numbers], channels: int) -> list[_Suspect]:
+def _from_numbers(numbers: Iterable[NumberList], channels: int) -> list[_Suspect]:
     """Return the suspects among numbers: lists by name, and single numbers if they are a mean and a std together."""
     by_container: dict[str, list[_Suspect]] = {}
     for listed in numbers:

@@ -52,7 +52,7 @@ class TensorGroup(NamedTuple):
     aliases: tuple[str, ...] = ()  # other paths of the same container
 
 
-class Numbers(NamedTuple):
+class NumberList(NamedTuple):
     """Number or list of numbers in a file, or an object that may hold some and is not loaded."""
 
     container: str  # dotted path; empty for the file itself
@@ -67,7 +67,7 @@ class WeightsFile(NamedTuple):
     foreign: tuple[str, ...]  # classes and functions that the file names and that were not loaded
     modules: tuple[str, ...]  # classes of whole modules in the file
     is_ours: bool  # a checkpoint of biasbed
-    numbers: tuple[Numbers, ...] = ()
+    numbers: tuple[NumberList, ...] = ()
 
     def contents(self) -> str:
         """Return a clause on objects in the file that are not loaded. Empty if there are none."""
@@ -191,7 +191,7 @@ class _Search:
     def __init__(self, source: str) -> None:
         self.source = source
         self.modules: dict[str, None] = {}  # classes of whole modules
-        self.numbers: list[Numbers] = []
+        self.numbers: list[NumberList] = []
         self._tensors: dict[int, TensorGroup] = {}  # by the container's id
         self._aliases: dict[int, list[str]] = {}
         self._visited: set[int] = set()
@@ -233,7 +233,7 @@ class _Search:
                 continue
             numbers = _as_numbers(item)
             if isinstance(word, str) and (numbers is not None or isinstance(item, StandIn)):
-                self.numbers.append(Numbers(name, key, numbers))
+                self.numbers.append(NumberList(name, key, numbers))
             if numbers is None and isinstance(item, Mapping | list | tuple | StandIn):
                 inner.append((join(name, key), item))
         if tensors:
