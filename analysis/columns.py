@@ -33,7 +33,7 @@ class Column:
     @property
     def digits(self) -> int:
         """Digits after the point: more for values that are no percentages, as they may be ratios around 1."""
-        if self.unit in (measures.FRACTION, measures.measure_of("loss").unit):
+        if self.unit in (measures.FRACTION, measures.find_measure("loss").unit):
             return 1
         return 3
 
@@ -82,7 +82,7 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
     derivation = protocol.derivation(str(headline(tested)))
     if derivation is None and measure not in tested.measures:
         return None
-    description = measures.measure_of(measure) if derivation is None else derivation
+    description = measures.find_measure(measure) if derivation is None else derivation
     tested = replace(tested, higher_is_better=description.higher_is_better)
     return replace(column, set_record=tested, unit=description.unit, is_asked_for=True)
 

@@ -123,7 +123,7 @@ def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
     return dict(zip(zip(runs["run_id"], runs["dataset"], strict=True), runs["score"].astype(float), strict=True))
 
 
-UNIT_WORDS = {measures.FRACTION: "percent", measures.measure_of("loss").unit: "nats"}
+UNIT_WORDS = {measures.FRACTION: "percent", measures.find_measure("loss").unit: "nats"}
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ def run_table(
     scale = frame["dataset"].map({column.name: column.scale for column in sets})
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
-        as_headline = (frame["measure"] == measure) | (measures.measure_of(measure).unit == measures.HEADLINE)
-        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.measure_of(measure).unit))
+        as_headline = (frame["measure"] == measure) | (measures.find_measure(measure).unit == measures.HEADLINE)
+        frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.find_measure(measure).unit))
     scales = {}
     for run in runs:
         protocol = protocols[run.protocol]

@@ -162,7 +162,7 @@ def _find_number(stored: Mapping[str, float], name: record.MetricName) -> Printe
         record.MetricName("test", "rounding", name.set),
     )
     rounding = next((stored[str(key)] for key in names if str(key) in stored), math.nan)
-    scale = measures.scale(measures.measure_of(name.measure).unit)
+    scale = measures.scale(measures.find_measure(name.measure).unit)
     digits = DIGITS if math.isnan(rounding) else max(0, round(-math.log10(2 * scale * rounding)))
     return PrintedNumber(scale * value, digits)
 

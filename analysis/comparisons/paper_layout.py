@@ -167,7 +167,7 @@ def printed_gain(layout: TableLayout, head: str, row: str, other_row: str, alpha
     measure = ""
     if tested:
         measure = layout.columns[head].measure_of(tested)
-    is_higher = measures.measure_of(measure).higher_is_better and not layout.is_error(measure)
+    is_higher = measures.find_measure(measure).higher_is_better and not layout.is_error(measure)
     sign = 1 if is_higher else -1
     difference, images = round(sign * (first - second), DIGITS), tested.images if tested else 0
     if measure != "accuracy" or images < 1:

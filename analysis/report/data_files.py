@@ -14,7 +14,7 @@ from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import groups, laid_out_tables, paper_tables, phrases, study_design, wording
 from biasbed.analysis.report.limitations import detectable
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import planner

@@ -9,7 +9,7 @@ import pandas as pd
 
 from biasbed.analysis.comparisons.single_runs import ComparedOverImages
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import TableRecord
+from biasbed.analysis.report.table_model import TableRecord
 
 # --- shape bias -------------------------------------------------------------------------------------------------------
 

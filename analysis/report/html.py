@@ -28,7 +28,7 @@ from biasbed.analysis.report import (
 )
 from biasbed.analysis.report.figures.style import DPI
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 

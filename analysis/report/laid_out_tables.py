@@ -15,7 +15,7 @@ from biasbed.analysis.comparisons.layout_file import Hypothesis, PrintedNumber, 
 from biasbed.analysis.comparisons.paper_layout import Gain
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
     PrintedText,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.table import MISSING, ReportTable, TableCell, TableColumn, names_above
+from biasbed.analysis.report.table_model import MISSING, ReportTable, TableCell, TableColumn, names_above
 from biasbed.analysis.result import Analysis
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}

@@ -32,7 +32,7 @@ from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.score_tables import score_columns
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
     PrintedText,
@@ -354,7 +354,7 @@ def _mark_best(
     cells: Mapping[tuple[str, str], PaperCell], rows: Sequence[TableRow], measure: str
 ) -> dict[tuple[str, str], PaperCell]:
     """Return the cells with the best of every column marked, by what is printed."""
-    is_higher = measure != DIFFERENCE and measures.measure_of(measure).higher_is_better
+    is_higher = measure != DIFFERENCE and measures.find_measure(measure).higher_is_better
     comparable = {row.name for row in rows if not row.is_oracle}
     unaided = {row.name for row in rows if row.is_unaided}
     best, best_unaided = _best_texts(cells, comparable, is_higher), _best_texts(cells, unaided, is_higher)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from biasbed.analysis.report import score_tables, wording
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     Links,
     ReportTable,
     TableCell,

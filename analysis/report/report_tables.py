@@ -17,7 +17,7 @@ from biasbed.analysis.report import (
     study_design,
     wording,
 )
-from biasbed.analysis.report.table import Links, ReportTable
+from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
 
 

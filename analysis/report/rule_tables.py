@@ -13,7 +13,7 @@ from biasbed.analysis.comparisons.rule_comparison import BASELINE, OVER_METHODS
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.score_tables import algorithm_column
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     CellMaker,
     Links,
     PrintedText,

@@ -16,7 +16,7 @@ from biasbed.analysis.report import groups, latex, wording
 from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.study_design import Repeat, repeats
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     MISSING,
     CellMaker,
     Links,

@@ -10,7 +10,7 @@ from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import latex, limitations, wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.score_tables import algorithm_column
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     CellMaker,
     Links,
     PrintedText,

@@ -14,7 +14,7 @@ import pandas as pd
 from biasbed.algorithms.requests import NEEDS
 from biasbed.analysis.report.groups import groups
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import (
+from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
     ReportTable,

@@ -19,7 +19,7 @@ from biasbed.analysis.report import (
     wording,
 )
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table import Links, ReportTable, TableCell
+from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule

@@ -109,7 +109,7 @@ class RunStore:
         if run.kind == "published":
             return {}
         inputs = itertools.chain.from_iterable(derivation.inputs for derivation in protocol.derived)
-        if not any(measures.measure_of(name).of_biases or _is_count(name) for name in inputs):
+        if not any(measures.find_measure(name).of_biases or _is_count(name) for name in inputs):
             return {}
         key = run.protocol, run.cell, run.data_fingerprint
         if key not in self._counts:

@@ -103,7 +103,7 @@ RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")
 
 
-def measure_of(name: str) -> Measure:
+def find_measure(name: str) -> Measure:
     """Return the row of a measure, by its name or by that of a metric (`test/loss/sketch`)."""
     parts = name.split("/")
     return MEASURES.get(parts[1] if len(parts) > 1 else name, UNKNOWN)
@@ -127,7 +127,7 @@ class Derives(Protocol):
 
 def described(by: Derives, metric: str) -> Described:
     """Return unit and direction of a metric: of its derivation, else of its measure."""
-    return by.derivation(metric) or measure_of(metric)
+    return by.derivation(metric) or find_measure(metric)
 
 
 def scale(unit: str) -> float:

@@ -280,7 +280,7 @@ class SweepOptions(StudyOptions):
         if self.search != "auto" and self.pruner not in ("auto", "none"):
             raise ValueError(f"pruner={self.pruner}: search={self.search} needs every trial's whole course")
 
-    def settled(self, name: str) -> str | int:
+    def value_or_default(self, name: str) -> str | int:
         """Return `trials`, `repeats`, `sampler` or `pruner` as given, else as the kind of search has it."""
         typed = getattr(self, name)
         value: str | int = getattr(SEARCHES[self.search], name) if typed == "auto" else typed

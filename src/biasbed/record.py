@@ -352,6 +352,28 @@ class Protocol:
         return protocol
 
 
+# Names of suites that hold domains out of training, and of imported sweeps of DomainBed's own code.
+DOMAINS_MONITOR = MetricName("val", "accuracy", "training_domains")
+OUT_PART = "_out"  # end of the name of a domain's out part
+DOMAIN_RULES = ("training_domain_validation", "leave_one_domain_out", "test_domain_oracle")
+
+
+def mean_of_training_domains(validation: Iterable[tuple[str, str]]) -> Derived:
+    """Declare the plain mean of accuracies over the domains that train.
+
+    validation: (set, its domain) of all domains.
+    """
+    pairs = list(validation)
+    return Derived(
+        phase=DOMAINS_MONITOR.phase,
+        measure=DOMAINS_MONITOR.measure,
+        name=str(DOMAINS_MONITOR.set),
+        function="mean",
+        inputs=tuple(str(MetricName("val", "accuracy", name)) for name, _ in pairs),
+        training=tuple(domain for _, domain in pairs),
+    )
+
+
 def _as_set(derived: Derived) -> SetRecord:
     """Return a set without images, and so without classes, chance level and measures of its own."""
     is_higher = derived.higher_is_better

@@ -208,14 +208,14 @@ def nearest(name: str, names: Iterable[str]) -> str:
     lookalike = other_form(name, names)
     if lookalike:
         return f"; '{lookalike}' looks the same, in another Unicode form (NFC or NFD): write both in one"
-    close = near(name, names)
+    close = find_near_name(name, names)
     if close is not None:
         return f"; did you mean '{close}'?"
     valid = _in_group(name, names) or names
     return f"; valid: {listed(valid, FIRST_LISTED if len(valid) > MOST_LISTED else MOST_LISTED)}"
 
 
-def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+def find_near_name(name: str, names: Iterable[str]) -> str | None:
     """Return the valid name that was probably meant, None if none is near.
 
     Within an existing group of dotted names (`optim.`) the last parts are compared: the common start would make any
@@ -229,7 +229,7 @@ def near(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     transposed = [choice for choice in choices if sorted(choice) == sorted(part)]
     if transposed:
         return start + transposed[0]
-    close = difflib.get_close_matches(part, choices, n=3, cutoff=cutoff)
+    close = difflib.get_close_matches(part, choices, n=3)
     for candidate in close:
         if len(candidate) <= 2 * len(part) or part in candidate:
             return start + candidate

@@ -7,7 +7,7 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.report import data_files, report_tables, summary
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.suites.debiasing import MEASURES, RULES

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from biasbed import algorithms, cli
 from biasbed.analysis import display_names
 from biasbed.analysis.report import figures, latex, score_tables
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.errors import UsageError
 from helpers.toy_runs import THREE, Recorder, fill
 

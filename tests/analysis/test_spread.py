@@ -10,7 +10,7 @@ import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import latex, limitations, rule_tables
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.settings import build

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from biasbed import algorithms, catalogue, cli, suites
+from biasbed import algorithms, cli, suites
 from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.selection.rules import RULES
+from biasbed.cli import catalogue
 from biasbed.studies.study_table import TABLES
 from helpers.commands import ROOT
 

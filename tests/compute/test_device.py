@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from biasbed.compute.device import settle, settle_arithmetic, settle_device
+from biasbed.compute.device import resolve_device, settle_arithmetic, settle_device
 from biasbed.errors import UsageError
 
 
@@ -25,7 +25,7 @@ from biasbed.errors import UsageError
 def test_a_process_for_each_gpu_and_one_without(
     device: str, nproc: int | str, gpus: int, expected: tuple[str, int]
 ) -> None:
-    assert settle(device, nproc, gpus) == expected
+    assert resolve_device(device, nproc, gpus) == expected
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_process_for_each_gpu_and_one_without(
 )
 def test_gpus_that_are_not_there_are_refused(nproc: int, gpus: int, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        settle("cuda", nproc, gpus)
+        resolve_device("cuda", nproc, gpus)
 
 
 def test_torchrun_says_how_many_processes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

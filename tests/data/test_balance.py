@@ -13,7 +13,7 @@ from scipy import stats
 
 from biasbed.batch import MAIN
 from biasbed.data.loading import TrainLoader
-from biasbed.data.sampling import Order, cells
+from biasbed.data.sampling import Order, stratify
 from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import BatchPlan, Key, Part, Stream, per_domain
 from biasbed.errors import UsageError
@@ -146,8 +146,8 @@ def test_orders_of_other_seeds_streams_parts_and_cells_differ() -> None:
 
 def test_cells_are_the_combinations_that_occur() -> None:
     y, bias = np.array([0, 0, 2, 2, 0]), np.array([1, 1, 0, 2, 0])
-    assert cells([y, bias]).tolist() == [1, 1, 2, 3, 0]
-    assert cells([np.array(["b", "a", "b"])]).tolist() == [1, 0, 1]
+    assert stratify([y, bias]).tolist() == [1, 1, 2, 3, 0]
+    assert stratify([np.array(["b", "a", "b"])]).tolist() == [1, 0, 1]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class FakeLauncher(Launcher):
     commands: list[TrainCommand] = field(default_factory=list)
     study: str = "s"
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         return config
 
     def capacity(self, config: Config) -> int:

@@ -83,7 +83,7 @@ class FakeTrials(Launcher):
     commands: list[TrainCommand] = field(default_factory=list)
     value: Callable[[Mapping[str, str]], float] = score
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         return dataclasses.replace(config, device="cpu", nproc=1)
 
     def capacity(self, config: Config) -> int:

@@ -91,8 +91,8 @@ MUTANTS: list[Mutant] = [
         "published/test_sweeps.py",
         (
             "sweeps: in and out exchanged",
-            "{OUT if part == 'out' else ''}",
-            "{OUT if part == 'in' else ''}",
+            'record.OUT_PART if part == "out" else ""',
+            'record.OUT_PART if part == "in" else ""',
             "the in part is what is reported",
             "::test_a_job_becomes_a_trial_with_our_names",
         ),

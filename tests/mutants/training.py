@@ -626,15 +626,15 @@ MUTANTS = [
         "compute/test_device.py",
         (
             "device: on the CPU a process for each GPU",
-            'max(1, gpus if settled == "cuda" else 1)',
+            'max(1, gpus if resolved == "cuda" else 1)',
             "max(1, gpus)",
             "training on the CPU beside GPUs would be split, which changes batch statistics",
             "::test_a_process_for_each_gpu_and_one_without[cpu-auto-4-expected5]",
         ),
         (
             "device: one GPU must stay idle",
-            'if settled == "cuda" and count > gpus:',
-            'if settled == "cuda" and count >= gpus:',
+            'if resolved == "cuda" and count > gpus:',
+            'if resolved == "cuda" and count >= gpus:',
             "as many processes as GPUs would be refused",
             "::test_a_process_for_each_gpu_and_one_without[cuda-4-4-expected3]",
         ),

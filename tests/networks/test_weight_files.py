@@ -206,12 +206,12 @@ def test_the_same_values_twice_are_one_set(tmp_path: Path) -> None:
 
 
 def test_a_part_and_a_checksum_go_together(tmp_path: Path) -> None:
-    from biasbed.system.files import settled, sha256
+    from biasbed.system.files import sha256, with_absolute_path
 
     path = tmp_path / "w#1.pth"  # a name of its own with the mark
     torch.save({"state_dict": state(1), "ema": state()}, path)
     word = f"{path}#ema#sha256={sha256(path)}"
-    assert settled(word) == word
+    assert with_absolute_path(word) == word
     assert torch.equal(models.find(NAME, word).module.state_dict()["backbone.fc.bias"], state()["fc.bias"])
     with pytest.raises(UsageError, match="its SHA-256 is"):
         models.find(NAME, f"{path}#ema#sha256={'0' * 64}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biasbed import cli
-from biasbed.settings import near, nearest
+from biasbed.settings import find_near_name, nearest
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_description_of_a_paper_is_no_sweep(tmp_path: Path, capsys: pytest.Cap
 )
 def test_what_is_near(name: str, meant: str | None) -> None:
     names = ["optim.lr", "optim.warmup", "seeds", "stylized_imagenet", "domainbed"]
-    assert near(name, names) == meant
+    assert find_near_name(name, names) == meant
 
 
 def test_a_long_list_is_not_printed() -> None:

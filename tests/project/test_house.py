@@ -19,15 +19,11 @@ from helpers.commands import ROOT
 LOOSE = {
     "__init__",
     "__main__",
-    "cli",
-    "usage",
-    "catalogue",
     "options",
     "config",
     "registry",
     "settings",
     "record",
-    "holding_out",
     "limits",
     "measures",
     "batch",
@@ -39,7 +35,6 @@ LOOSE = {
 ROWS = (
     ("__main__",),
     ("cli",),
-    ("usage", "catalogue"),
     ("reproduce", "studies.search"),
     ("studies",),
     ("analysis", "training"),
@@ -53,7 +48,7 @@ ROWS = (
     ("config", "system"),
     ("registry",),
     ("settings",),
-    ("holding_out", "limits"),
+    ("limits",),
     ("record", "measures", "tasks"),
     ("batch", "errors", ""),
 )

@@ -15,7 +15,6 @@ from biasbed import cli, record
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
 from biasbed.errors import UsageError
-from biasbed.holding_out import RULES
 from biasbed.options import SweepOptions
 from biasbed.settings import build
 from biasbed.studies.launchers import open_launcher
@@ -91,7 +90,7 @@ def test_repeats_and_held_out_domains_are_of_one_protocol(pictures: Path) -> Non
     assert len({one.protocol.hash for one in jobs}) == 1
     assert len({one.run_key for one in jobs}) == 4
     protocol = jobs[0].protocol
-    assert protocol.selection_rules == RULES
+    assert protocol.selection_rules == record.DOMAIN_RULES
     assert protocol.default_selection == "training_domain_validation"
     assert [column.name for column in protocol.columns] == [f"pics-{name}" for name in DOMAINS]
     assert {(column.block, column.domain) for column in protocol.columns} == {("pics", name) for name in DOMAINS}

@@ -37,12 +37,12 @@ def test_a_file_with_its_checksum_is_that_file(weights: Path) -> None:
     assert files.named(word, "init") == files.named("augmix.pth", "init") == Path("augmix.pth")
     assert files.named(word.replace(checksum, checksum.upper()), "init") == Path("augmix.pth")
     assert weights_file(word) == Path("augmix.pth")
-    assert files.settled(word) == f"{weights}#sha256={checksum}"
+    assert files.with_absolute_path(word) == f"{weights}#sha256={checksum}"
 
 
 def test_what_names_no_file_is_left_alone(weights: Path) -> None:
     assert files.named("IMAGENET1K_V1", "weights") is None
-    assert files.settled("IMAGENET1K_V1") == "IMAGENET1K_V1"
+    assert files.with_absolute_path("IMAGENET1K_V1") == "IMAGENET1K_V1"
 
 
 READERS: dict[str, Callable[[str], object]] = {

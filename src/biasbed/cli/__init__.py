@@ -18,11 +18,12 @@ from pkgutil import resolve_name
 from types import TracebackType
 from typing import Any, NoReturn
 
-from biasbed import __version__, usage
+from biasbed import __version__
+from biasbed.cli import usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
-from biasbed.settings import CUT, Spec, build, is_text, near, nearest, specs
+from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
 from biasbed.system import commands, places
 from biasbed.system.processes import (
     Interrupted,
@@ -50,7 +51,7 @@ class EntryPoint:
     options: str  # class of its settings
     shared: Container[str] = ()  # settings of `train` that it takes too
     chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry of what brings more settings
-    settle: str = ""  # makes flags say what they leave to others, before choices are looked up
+    filled_in_by: str = ""  # makes flags say what they leave to others, before choices are looked up
 
     def settings(self, flags: Flags | None = None) -> Mapping[str, Spec]:
         """Return the command's settings by dotted name. With flags, add those that their choices bring."""
@@ -58,10 +59,10 @@ class EntryPoint:
         always = {**shared, **specs(resolve_name(self.options))}
         if flags is None:
             return always
-        settled = resolve_name(self.settle)(flags) if self.settle else flags
+        filled_in = resolve_name(self.filled_in_by)(flags) if self.filled_in_by else flags
         brought: dict[str, Spec] = {}
         for name, registry in self.chooses.items():
-            named = settled.get(name, "auto")
+            named = filled_in.get(name, "auto")
             choice = always[name].default if named == "auto" else named
             brought |= {} if choice == "none" else resolve_name(registry).own_settings(choice)
         return {**brought, **always}
@@ -135,7 +136,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
         "a study: every row in every cell with every seed, done ones skipped",
         *("biasbed.studies.benchmark:benchmark", "biasbed.options:BenchmarkOptions", STUDY_SHARED),
         chooses=LAUNCHER | SUITE,
-        settle="biasbed.studies.benchmark:with_suite",
+        filled_in_by="biasbed.studies.benchmark:with_suite",
     ),
     "sweep": EntryPoint(
         "a search for hyper-parameters, each trial a training of its own",
@@ -169,7 +170,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
     ),
     "list": EntryPoint(
         "methods, suites, sets, presets, rules or tables, a line for each",
-        *("biasbed.catalogue:show", "biasbed.options:ListOptions"),
+        *("biasbed.cli.catalogue:show", "biasbed.options:ListOptions"),
     ),
     "sync": EntryPoint(
         "send journals that never reached the server", *("biasbed.studies.sync:sync", "biasbed.options:SyncOptions")
@@ -242,7 +243,7 @@ def _is_hparam(name: str, word: str) -> bool:
 
 def _owner(flag: str, command: EntryPoint, settings: Mapping[str, Spec]) -> str:
     """Return `; it is one of suite=biasbed` if another choice would bring this setting; else nothing."""
-    if near(flag, settings):
+    if find_near_name(flag, settings):
         return ""
     for choice, registry_name in command.chooses.items():
         registry = resolve_name(registry_name)

@@ -33,19 +33,19 @@ def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if in_torchrun():
-        return settle(device, 1, gpus)[0], int(os.environ["WORLD_SIZE"])
-    return settle(device, nproc, gpus)
+        return resolve_device(device, 1, gpus)[0], int(os.environ["WORLD_SIZE"])
+    return resolve_device(device, nproc, gpus)
 
 
-def settle(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
-    """Return the same for a machine with `gpus` GPUs. `where` names that machine in messages."""
-    settled: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
-    if settled == "cuda" and not gpus:
+def resolve_device(device: str, nproc: int | str, gpus: int, where: str = "here") -> tuple[Device, int]:
+    """Return (device, number of processes) for a machine with `gpus` GPUs. `where` names it in messages."""
+    resolved: Device = "cuda" if device == "cuda" or (device == "auto" and gpus) else "cpu"
+    if resolved == "cuda" and not gpus:
         raise UsageError(f"device=cuda: there is no GPU {where}")
-    count = int(nproc) if nproc != "auto" else max(1, gpus if settled == "cuda" else 1)
-    if settled == "cuda" and count > gpus:
+    count = int(nproc) if nproc != "auto" else max(1, gpus if resolved == "cuda" else 1)
+    if resolved == "cuda" and count > gpus:
         raise UsageError(f"nproc={count}: there are {gpus} GPUs {where}, and each process needs one of its own")
-    return settled, count
+    return resolved, count
 
 
 def run_torchrun(count: int, arguments: Sequence[str]) -> int:

@@ -9,39 +9,39 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-ROUNDS = 256  # rounds whose cells are drawn together
+ROUNDS = 256  # rounds whose strata are drawn together
 DRAWS = 4096  # rows that are drawn together, with replacement
 # Last elements of keys: draws for different purposes must be independent.
-_CELL, _TURNS, _DRAWS = 1, 2, 3
+_STRATUM, _TURNS, _DRAWS = 1, 2, 3
 
 
-def cells(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the cell [N] of each row, numbered from 0: one cell for each combination of values that occurs."""
+def stratify(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the stratum [N] of each row, numbered from 0: one stratum for each combination of values that occurs."""
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns], axis=1)
-    cell_of_row: np.ndarray = np.unique(codes, axis=0, return_inverse=True)[1]
-    return cell_of_row.reshape(-1)
+    stratum_of_row: np.ndarray = np.unique(codes, axis=0, return_inverse=True)[1]
+    return stratum_of_row.reshape(-1)
 
 
 class Order:
-    """Endless sequence of rows in which every cell is equally likely at every position.
+    """Endless sequence of rows in which every stratum is equally likely at every position.
 
-    Without replacement the sequence consists of rounds. A round has one row of each cell, the cells in random order.
-    The rows of a cell come in passes and are reshuffled for each pass: no row comes again before all rows of its cell
-    came. With a single cell this is the usual shuffling. With replacement each position is drawn independently: a row
-    has the probability 1 / (cells x rows in its cell), or a probability in proportion to its weight.
+    Without replacement the sequence consists of rounds. A round has one row of each stratum, the strata in random
+    order. The rows of a stratum come in passes and are reshuffled for each pass: no row comes again before all rows of
+    its stratum came. With a single stratum this is the usual shuffling. With replacement each position is drawn
+    independently: a row has the probability 1 / (strata x rows in its stratum), or one in proportion to its weight.
 
-    key: integers that distinguish this order from others. cells: cell [N] of each row, numbered from 0 without a gap.
-    weights: [N], finite and not negative, with a positive sum; only with replacement.
+    key: integers that distinguish this order from others. strata: stratum [N] of each row, numbered from 0 without a
+    gap. weights: [N], finite and not negative, with a positive sum; only with replacement.
     """
 
     def __init__(
-        self, key: Sequence[int], cells: np.ndarray, replacement: bool = False, weights: np.ndarray | None = None
+        self, key: Sequence[int], strata: np.ndarray, replacement: bool = False, weights: np.ndarray | None = None
     ) -> None:
         self.key, self.replacement = tuple(key), replacement
         self.bounds = None if weights is None else np.cumsum(weights.astype(np.float64))
-        self.sizes = np.bincount(cells)
+        self.sizes = np.bincount(strata)
         self.starts = np.cumsum(self.sizes) - self.sizes
-        self.sorted = np.argsort(cells, kind="stable")  # rows, sorted by cell
+        self.sorted = np.argsort(strata, kind="stable")  # rows, sorted by stratum
         self._kept: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
 
     def read(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,19 +58,19 @@ class Order:
             chosen = self._in_blocks(positions, ROUNDS * turns, _TURNS, self._turns)
         numbers, within = np.divmod(positions // turns, self.sizes[chosen])
         rows = np.empty(count, dtype=np.int64)
-        for cell, number in sorted(set(zip(chosen.tolist(), numbers.tolist(), strict=True))):
-            here = (chosen == cell) & (numbers == number)
-            rows[here] = self._pass(cell, number)[within[here]]
+        for stratum, number in sorted(set(zip(chosen.tolist(), numbers.tolist(), strict=True))):
+            here = (chosen == stratum) & (numbers == number)
+            rows[here] = self._pass(stratum, number)[within[here]]
         return rows, numbers
 
-    def _pass(self, cell: int, number: int) -> np.ndarray:
-        """Return all rows of a cell in the order of one pass."""
-        key = (number,) if len(self.sizes) == 1 else (number, cell, _CELL)
-        members = self.sorted[self.starts[cell] : self.starts[cell] + self.sizes[cell]]
-        return self._random((_CELL, cell), key, lambda generator: generator.permutation(members))
+    def _pass(self, stratum: int, number: int) -> np.ndarray:
+        """Return all rows of a stratum in the order of one pass."""
+        key = (number,) if len(self.sizes) == 1 else (number, stratum, _STRATUM)
+        members = self.sorted[self.starts[stratum] : self.starts[stratum] + self.sizes[stratum]]
+        return self._random((_STRATUM, stratum), key, lambda generator: generator.permutation(members))
 
     def _turns(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw the cells of `ROUNDS` rounds."""
+        """Draw the strata of `ROUNDS` rounds."""
         rounds = np.tile(np.arange(len(self.sizes)), (ROUNDS, 1))
         return generator.permuted(rounds, axis=1).reshape(-1)
 

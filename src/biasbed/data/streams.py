@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from biasbed.batch import MAIN
-from biasbed.data.sampling import Order, cells
+from biasbed.data.sampling import Order, stratify
 from biasbed.data.source import Source
 from biasbed.data.transforms import Transform
 from biasbed.errors import Failure, UsageError
@@ -56,8 +56,8 @@ class Part:
         columns = [_column(self.source, name) for name in self.by]
         if self.rows is not None:
             columns = [column[self.rows] for column in columns]
-        cell_of_row = cells(columns) if columns else np.zeros(len(self), dtype=np.int64)
-        return Order(key, cell_of_row, self.replacement, self.weights)
+        stratum_of_row = stratify(columns) if columns else np.zeros(len(self), dtype=np.int64)
+        return Order(key, stratum_of_row, self.replacement, self.weights)
 
 
 def _column(source: Source, name: str) -> np.ndarray:

@@ -29,9 +29,9 @@ def settings(suite: str) -> tuple[str, ...]:
     return (*OWN, *EVALUATE_SHARED, *suites.REGISTRY.own_settings(suite))
 
 
-def settled(name: str, value: str) -> str:
+def with_absolute_path(name: str, value: str) -> str:
     """Return a setting's value, with its absolute path if it names a file."""
-    return files.settled(value) if name in FILES else value
+    return files.with_absolute_path(value) if name in FILES else value
 
 
 def read(flags: Mapping[str, Any]) -> EvaluateFlags:

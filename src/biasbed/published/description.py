@@ -92,7 +92,7 @@ class PaperColumn:
 
     @property
     def is_fraction(self) -> bool:
-        unit = measures.measure_of(self.measure).unit if self.unit == "auto" else self.unit
+        unit = measures.find_measure(self.measure).unit if self.unit == "auto" else self.unit
         return unit == measures.FRACTION
 
     @property
@@ -117,7 +117,7 @@ class PaperColumn:
             classes=self.classes,
             chance=1 / self.classes if self.measure == "accuracy" and self.classes else 0.0,
             measures=tuple(dict.fromkeys((self.measure, *further, *measures.SUMMARY))),
-            higher_is_better=measures.measure_of(self.measure).higher_is_better if higher == "auto" else higher,
+            higher_is_better=measures.find_measure(self.measure).higher_is_better if higher == "auto" else higher,
             groups=self.groups or {},
             made_by=self.made_by,
             source_images=self.source_images,
@@ -162,7 +162,7 @@ class DerivedMeasure:
             function=self.function,
             inputs=tuple(str(record.MetricName("test", *_split_input(name, column))) for name in self.of),
             references=tuple(float(groups[name]) for name in self.groups),
-            unit=measures.measure_of(measure).unit,
+            unit=measures.find_measure(measure).unit,
             higher_is_better=self.higher_is_better,
         )
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
-from biasbed.holding_out import OUT, RULES, mean_of_training
 from biasbed.published import cells, sweeps
 from biasbed.published.sweeps import SweepJob
 from biasbed.system import commands
@@ -104,8 +103,8 @@ def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
     if len(domains) != len(job.envs):
         domains = [(f"env{env}", ()) for env in job.envs]
     ins = [_set(data, domain, aliases) for domain, aliases in domains]
-    outs = [_set(data, domain, aliases, OUT) for domain, aliases in domains]
-    monitor = mean_of_training((part.name, part.domain) for part in outs)
+    outs = [_set(data, domain, aliases, record.OUT_PART) for domain, aliases in domains]
+    monitor = record.mean_of_training_domains((part.name, part.domain) for part in outs)
     return record.Protocol(
         suite=SUITE,
         sets=(*ins, *outs),
@@ -113,8 +112,8 @@ def _protocol(job: SweepJob, paper: record.Protocol) -> record.Protocol:
         validation_sets=tuple(part.name for part in (*outs, *ins)),
         monitor=monitor.metric,
         step_unit="step",
-        selection_rules=RULES,
-        default_selection=RULES[0],
+        selection_rules=record.DOMAIN_RULES,
+        default_selection=record.DOMAIN_RULES[0],
         derived=(monitor,),
     )
 
@@ -146,7 +145,8 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
         outs = []
         for (env, part), value in sorted(accuracies.items()):
             phase = "test" if env in job.test_envs else "val"
-            name = record.MetricName(phase, "accuracy", f"{data}-{domains[env]}{OUT if part == 'out' else ''}")
+            ending = record.OUT_PART if part == "out" else ""
+            name = record.MetricName(phase, "accuracy", f"{data}-{domains[env]}{ending}")
             if (phase, part) == ("val", "out"):
                 outs.append(value)
             yield str(name), step, job.ended, value

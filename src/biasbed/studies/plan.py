@@ -272,7 +272,7 @@ def plan_trainings(settings: Overrides, seeds: Sequence[int], launcher: Launcher
     """
     from biasbed.training import job
 
-    config = launcher.settle(resolve({**settings, "seed": str(seeds[0])}))
+    config = launcher.resolve_device(resolve({**settings, "seed": str(seeds[0])}))
     settings = {**settings, "device": config.device, "nproc": str(config.nproc), "resume": "once"}
     first = job.plan(config)
     runs = []
@@ -318,7 +318,7 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
         models[row] = evaluate_model.load(options, flags)
     plan = evaluate_model.plan(options, flags, models[row])
     run = plan.job
-    config = launcher.settle(run.config)
+    config = launcher.resolve_device(run.config)
     return config, PlannedRun(
         algorithm=run.algorithm,
         row=run.row,
@@ -355,5 +355,5 @@ def _select_test_settings(settings: Overrides, overrides: Overrides) -> dict[str
     for name, value in settings.items():
         is_fixed = name in command.OWN or name == "preset" or presets.is_within(name, presets.TESTING)
         if name in overrides or (name in names and not is_fixed):
-            selected[name] = command.settled(name, value)
+            selected[name] = command.with_absolute_path(name, value)
     return selected

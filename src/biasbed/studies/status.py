@@ -90,7 +90,7 @@ def format_tests(records: Iterable[Mapping[str, Any]]) -> str:
             short = name.removeprefix(f"{record.BEST}/")
             matching = [test for test in tests if short in (test.set, test.measure) and metrics[str(test)] == value]
             if matching:
-                unit = measures.measure_of(matching[0].measure).unit
+                unit = measures.find_measure(matching[0].measure).unit
                 texts[short] = f"{short.replace('_', ' ')} {measures.shown(value, unit)}"
     return ", ".join(list(texts.values())[:SHOWN_TESTS])
 

@@ -24,7 +24,6 @@ from biasbed.data.source import Source
 from biasbed.datasets import domains as domain_data
 from biasbed.datasets.domains import DomainDataSet
 from biasbed.errors import UsageError
-from biasbed.holding_out import MONITOR, OUT, RULES, mean_of_training
 from biasbed.settings import setting
 from biasbed.suites.domains import HoldingOut, HoldingOutSettings
 from biasbed.suites.sets import EvaluationSet
@@ -138,7 +137,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
             in_parts[name], out_part = self._split(number, source)
             transform = augmented if config.augmented_validation and name not in held_out else plain
             ins.append(self._set(name, "", in_parts[name], transform))
-            outs.append(replace(self._set(name, OUT, out_part, transform), counts=False))
+            outs.append(replace(self._set(name, record.OUT_PART, out_part, transform), counts=False))
         return OpenSuite(
             name=self.name,
             classes=next(iter(domains.values())).classes,
@@ -148,13 +147,13 @@ class DomainBed(HoldingOut[DomainBedSettings]):
             train_transform=augmented,
             validation=(*outs, *(ins if config.data.training_parts else ())),
             sets=(*ins, *outs),
-            monitor=str(MONITOR),
+            monitor=str(record.DOMAINS_MONITOR),
             fingerprint=self.set_of_domains.fingerprint(self.data_root),
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
-            derivations=(mean_of_training((part.name, part.domain) for part in outs),),
-            selection_rules=RULES,
+            derivations=(record.mean_of_training_domains((part.name, part.domain) for part in outs),),
+            selection_rules=record.DOMAIN_RULES,
             usual=StreamRequest(per_domain=True, replacement=True),
         )
 
@@ -172,7 +171,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         if not 0 < size < len(source):
             raise UsageError(f"'{source.name}' has {len(source)} image(s): too few for an in and an out part")
         rows = np.sort(order[size:]), np.sort(order[:size])
-        return source.subset(rows[0], source.name), source.subset(rows[1], source.name + OUT)
+        return source.subset(rows[0], source.name), source.subset(rows[1], source.name + record.OUT_PART)
 
     def _set(self, domain: str, part: str, source: Source, transform: transforms.Transform) -> EvaluationSet:
         aliases = self.set_of_domains.domains(self.data_root)[domain]

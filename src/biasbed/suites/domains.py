@@ -23,7 +23,6 @@ from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains, united
 from biasbed.errors import MissingData, UsageError, listed
-from biasbed.holding_out import MONITOR, mean_of_training
 from biasbed.settings import nearest, setting, word
 from biasbed.suites.folders import ImageFolder, holds_runs, nested_remarks
 from biasbed.suites.sets import EvaluationSet
@@ -184,13 +183,13 @@ class Domains(HoldingOut[D]):
             train_transform=transforms.make_training_transform(config.image_size, config.augment),
             validation=tuple(validation),
             sets=tuple(test_as(f"{self.data}-{name}", source, name) for name, source in domains.items()),
-            monitor=str(MONITOR),
+            monitor=str(record.DOMAINS_MONITOR),
             fingerprint=record.digest([source.fingerprint() for source in domains.values()]),
             store=self.store,
             cell=self.cell(),
             test_domains=held_out,
             remarks=remarks,
-            derivations=(mean_of_training((part.name, part.domain) for part in validation),),
+            derivations=(record.mean_of_training_domains((part.name, part.domain) for part in validation),),
         )
 
     def _split(self, source: FolderSource) -> tuple[FolderSource, FolderSource]:

@@ -79,7 +79,7 @@ class EvaluationSet:
             classes=len(self.source.classes),
             chance=self.task.chance(headline, source.y, len(source.classes)),
             measures=self.measured,
-            higher_is_better=measures.measure_of(headline).higher_is_better,
+            higher_is_better=measures.find_measure(headline).higher_is_better,
             groups={name: groups[name] for name in sorted(groups)},
             made_by=self.made_by,
             source_images=self.source_images,

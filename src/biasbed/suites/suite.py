@@ -223,7 +223,7 @@ class OpenSuite:
     def _is_better_higher(self, metric: str) -> bool:
         """Return the direction of a metric: as its derivation declares it, else as its measure has it."""
         declared = {derivation.metric: derivation.higher_is_better for derivation in self.derivations}
-        return declared.get(metric, measures.measure_of(metric).higher_is_better)
+        return declared.get(metric, measures.find_measure(metric).higher_is_better)
 
     def measured(self) -> set[str]:
         """Return the names of the metrics that the sets give."""

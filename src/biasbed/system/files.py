@@ -304,7 +304,7 @@ def named(word: str, option: str) -> Path | None:
     return path
 
 
-def settled(word: str) -> str:
+def with_absolute_path(word: str) -> str:
     """Return a setting with a file's whole path, so that it means the same in any folder."""
     path, part, checksum = split(word)
     if not path.is_file():

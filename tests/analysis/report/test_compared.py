@@ -27,7 +27,7 @@ from biasbed.analysis.report import (
     wording,
 )
 from biasbed.analysis.report.figures import scores as pictures
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection.select import rule_names

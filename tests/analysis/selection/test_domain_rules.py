@@ -21,7 +21,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import latex, score_tables
 from biasbed.analysis.report.data_files import average_rows
 from biasbed.analysis.report.groups import averages
-from biasbed.analysis.report.table import Links
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_run
 from biasbed.analysis.runs.comparable import cells_of, columns_of, split_evidence, with_protocols

@@ -150,26 +150,26 @@ def test_device_and_processes_are_those_of_the_engine(
 ) -> None:
     engine.execute = script("")
     config = Config(batch_size=64, tracking="offline")
-    settled = launcher().settle(config)
+    settled = launcher().resolve_device(config)
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cpu", 1, 4)
     engine.info |= GPUS
-    settled = launcher().settle(config)
+    settled = launcher().resolve_device(config)
     assert (settled.device, settled.nproc, launcher().capacity(settled)) == ("cuda", 4, 1)
     engine.info = {"NCPU": 4, "Runtimes": {"nvidia": {}}}  # an engine that keeps no list of devices
     launcher(gpus="2").start(command(tmp_path, slot=1, device="cuda"))
     (gpus,) = asked(engine)["HostConfig"]["DeviceRequests"]
     assert (gpus["DeviceIDs"], gpus["Capabilities"]) == (["1"], [["gpu"]])
-    settled = launcher(gpus="0").settle(config)
+    settled = launcher(gpus="0").resolve_device(config)
     assert (settled.device, settled.nproc) == ("cpu", 1)
     with pytest.raises(UsageError, match=r"no GPU for containers \(docker.gpus\)"):
-        launcher(gpus="0").settle(Config(device="cuda", tracking="offline"))
+        launcher(gpus="0").resolve_device(Config(device="cuda", tracking="offline"))
     serve_at("sqlite:////tmp/x.db")
     with pytest.raises(UsageError, match=r"containers can't share the file .*mlflow server --workers 1"):
-        launcher(network="host").settle(Config())
+        launcher(network="host").resolve_device(Config())
     serve_at("http://localhost:5000")
     with pytest.raises(UsageError, match=r"docker.network=host"):
-        launcher().settle(Config())
-    assert launcher(network="host", gpus="0").settle(Config(batch_size=64)).device == "cpu"
+        launcher().resolve_device(Config())
+    assert launcher(network="host", gpus="0").resolve_device(Config(batch_size=64)).device == "cpu"
 
 
 def test_what_is_missing_is_said_in_a_line(

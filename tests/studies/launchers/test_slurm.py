@@ -197,21 +197,21 @@ def test_a_queue_that_does_not_answer_is_taken_for_neither_full_nor_empty(cluste
 
 def test_device_and_processes_are_those_of_the_nodes(cluster: Path, serve_at: Callable[[str], None]) -> None:
     config = Config(batch_size=64, tracking="offline")
-    settled = launcher(nodes="2", gpus_per_node="4").settle(config)
+    settled = launcher(nodes="2", gpus_per_node="4").resolve_device(config)
     assert (settled.device, settled.nproc) == ("cuda", 8)
-    settled = launcher(nodes="2", gpus_per_node="0").settle(config)
+    settled = launcher(nodes="2", gpus_per_node="0").resolve_device(config)
     assert (settled.device, settled.nproc) == ("cpu", 2)
     with pytest.raises(UsageError, match=r"nproc=3 can't be shared out among slurm.nodes=2"):
-        launcher(nodes="2").settle(Config(batch_size=66, nproc=3, device="cpu", tracking="offline"))
+        launcher(nodes="2").resolve_device(Config(batch_size=66, nproc=3, device="cpu", tracking="offline"))
     with pytest.raises(UsageError, match=r"there is no GPU on 1 nodes \(slurm.gpus_per_node\)"):
-        launcher(gpus_per_node="0").settle(Config(device="cuda", tracking="offline"))
+        launcher(gpus_per_node="0").resolve_device(Config(device="cuda", tracking="offline"))
     for uri, message in {
         "sqlite:////tmp/x.db": "can't share the file .*mlflow server --workers 1",
         "http://127.0.0.1:5000": "the nodes of a cluster don't reach a server at .*give the name of its machine",
     }.items():
         serve_at(uri)
         with pytest.raises(UsageError, match=message):
-            launcher().settle(Config())
+            launcher().resolve_device(Config())
 
 
 def test_each_node_starts_torchrun_s_processes_of_its_own(tmp_path: Path) -> None:

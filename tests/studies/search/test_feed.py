@@ -309,14 +309,14 @@ def test_a_complete_trial_keeps_nothing_of_what_ended_it_before(tracking: str, t
         tracker = Tracker(folder)
         tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         if end == "failed":
-            feeds.settle(run, folder, "failed", "killed by SIGKILL", print)  # type: ignore[arg-type]
+            feeds.note_ending(run, folder, "failed", "killed by SIGKILL", print)  # type: ignore[arg-type]
             assert client.get_run(tracker.run_id).data.tags[NOTE] == "killed by SIGKILL"
             tracker.start("erm-trial0", "trials", {record.KIND: "trial"}, {})
         elif end == "aborted":
             tracker.abort("KILLED", {record.ENDED_BY: "SIGTERM"}, "ended by SIGTERM")
         else:
             client.set_tag(tracker.run_id, NOTE, "my own words")
-        feeds.settle(run, folder, "complete", "", print)  # type: ignore[arg-type]
+        feeds.note_ending(run, folder, "complete", "", print)  # type: ignore[arg-type]
         tags = client.get_run(tracker.run_id).data.tags
         assert tags.get(NOTE) == (None if end else "my own words")
         for known in (tags, folder.read_state()["tags"]):

@@ -250,5 +250,5 @@ def test_two_real_stages_in_two_severities(
 
 def test_what_the_search_stands_for() -> None:
     options = SweepOptions(search="two_stage")
-    found = [options.settled(name) for name in ("sampler", "pruner", "trials", "repeats")]
+    found = [options.value_or_default(name) for name in ("sampler", "pruner", "trials", "repeats")]
     assert found == ["random", "none", 10, 1]

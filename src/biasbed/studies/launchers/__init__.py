@@ -77,7 +77,7 @@ class Launcher:
         """options: an instance of `Settings`. Raises UsageError if the launcher cannot work here."""
         self.options = options
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         """Return the config with the device and the number of processes of the place where it runs.
 
         They are part of a run's identity, so planning needs them. Raises UsageError if they are not available there.

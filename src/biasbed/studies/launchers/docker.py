@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from biasbed import record
-from biasbed.compute.device import settle
+from biasbed.compute.device import resolve_device
 from biasbed.config import Auto, Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
@@ -136,11 +136,11 @@ class DockerLauncher(Launcher):
             raise UsageError(f"launcher=docker: no Docker engine answers at {where}: is it running?") from error
         self._compare_code()
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         in_reach = self.options.network == "host"
         require_server(config, "containers", None if in_reach else "docker.network=host gives them this machine's")
         return with_device(
-            config, *settle(config.device, config.nproc, len(self._gpus()), "for containers (docker.gpus)")
+            config, *resolve_device(config.device, config.nproc, len(self._gpus()), "for containers (docker.gpus)")
         )
 
     def capacity(self, config: Config) -> int:

@@ -34,7 +34,7 @@ class LocalTraining:
 class LocalLauncher(Launcher):
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         return with_device(config, *settle_device(config.device, config.nproc))
 
     def capacity(self, config: Config) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from biasbed import record
-from biasbed.compute.device import settle
+from biasbed.compute.device import resolve_device
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
@@ -297,11 +297,11 @@ class SlurmLauncher(Launcher):
                 "launcher=slurm: there is no sbatch here; call it on a login node (slurm.cluster=local: try)"
             )
 
-    def settle(self, config: Config) -> Config:
+    def resolve_device(self, config: Config) -> Config:
         nodes, gpus = self.options.nodes, self.options.nodes * self.options.gpus_per_node
         if self.options.cluster == "slurm":
             require_server(config, "the nodes of a cluster", "give the name of its machine")
-        device, count = settle(config.device, config.nproc, gpus, f"on {nodes} nodes (slurm.gpus_per_node)")
+        device, count = resolve_device(config.device, config.nproc, gpus, f"on {nodes} nodes (slurm.gpus_per_node)")
         if config.nproc == "auto":
             count = max(count, nodes)
         if count % nodes:

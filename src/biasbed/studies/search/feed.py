@@ -315,7 +315,7 @@ class TrialFeed:
                 folders.add(trial.user_attrs[trials.FOLDER])
         is_done = item.has_ended and item.run.folder().is_done
         if is_done and folders - {str(item.run.base)}:  # in the same folder the other command continues this training
-            settle(item.run, item.run.folder(), "superseded", reason, self.say)
+            note_ending(item.run, item.run.folder(), "superseded", reason, self.say)
 
     def _finish(self, item: TrialItem) -> Ending:
         """Return the ending of a trial whose training has ended, and note it in its run."""
@@ -324,14 +324,14 @@ class TrialFeed:
         if folder.is_done:  # even if it was asked to stop just before
             item.report()
         elif item.state == "stopped":
-            settle(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
+            note_ending(run, folder, "pruned", f"pruned at {run.unit} {item.seen} by {search.pruner}", self.say)
             return Ending("PRUNED")
         if not item.values or not folder.is_done:
             reason = item.failure or f"it has no value of {search.metric}"
             item.trial.set_user_attr(trials.ERROR, reason[:1000])
-            settle(run, folder, "failed", reason, self.say)
+            note_ending(run, folder, "failed", reason, self.say)
             return Ending("FAIL")
-        settle(run, folder, "complete", "", self.say)
+        note_ending(run, folder, "complete", "", self.say)
         values = item.values.values()
         return Ending("COMPLETE", max(values) if search.maximize else min(values))
 
@@ -380,7 +380,7 @@ def end_open_run(run_id: str, run: PlannedRun, say: Callable[[str], None]) -> No
         say(f"warning: {failure}; the run {run_id} of the attempt before stays open")
 
 
-def settle(run: PlannedRun, folder: RunFolder, state: str, note: str, say: Callable[[str], None]) -> None:
+def note_ending(run: PlannedRun, folder: RunFolder, state: str, note: str, say: Callable[[str], None]) -> None:
     """Note in folder and run how the trial ended. If the server is away, its run lacks the note."""
     stored = folder.read_state()
     if not stored:

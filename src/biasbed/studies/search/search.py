@@ -212,11 +212,11 @@ def _plan_searches(
     """Plan the searches of a method in a cell. Raises UsageError, or NotApplicable, if there can be none."""
     overrides = {**general, **cell.overrides, "algorithm": registry.settled(method)}
     space = read_space(options.space, {name: value for name, value in overrides.items() if value != "auto"})
-    repeats = int(options.settled("repeats"))
+    repeats = int(options.value_or_default("repeats"))
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
     objective = choose_objective(options.objective, list_objectives(job), job.protocol.monitor, options.oracle)
     default = space.default(job.config)
-    sampler, num_trials = str(options.settled("sampler")), int(options.settled("trials"))
+    sampler, num_trials = str(options.value_or_default("sampler")), int(options.value_or_default("trials"))
     if sampler == "brute_force" and not space.is_finite:
         raise UsageError("sampler=brute_force needs a finite space: whole numbers, choices, or steps")
     try:
@@ -240,7 +240,7 @@ def _plan_searches(
             is_oracle=objective.metric.startswith("test/"),
             stages=planned.stages,
             sampler=sampler,
-            pruner=str(options.settled("pruner")),
+            pruner=str(options.value_or_default("pruner")),
             default=default,
             description={},
         )
@@ -286,7 +286,7 @@ def list_objectives(job: Job) -> dict[str, bool]:
     for phase, image_sets in (("val", suite.validating), ("test", suite.testing)):
         for image_set in image_sets:
             names += [f"{phase}/{measure}/{image_set.name}" for measure in image_set.measured]
-    metrics = {name: measures.measure_of(name).higher_is_better for name in names}
+    metrics = {name: measures.find_measure(name).higher_is_better for name in names}
     for derived in protocol.derived:
         if set(derived.inputs_without(suite.test_domains)) <= set(metrics):
             metrics[derived.metric] = derived.higher_is_better

@@ -46,7 +46,8 @@ def sweep(flags: Mapping[str, str]) -> None:
         if not options.dry_run:
             raise
         names = ", ".join(options.algorithms)
-        print("\n".join([f"a search of {options.settled('trials')} trials for each of {names}", *list_missing(reason)]))
+        trials = options.value_or_default("trials")
+        print("\n".join([f"a search of {trials} trials for each of {names}", *list_missing(reason)]))
         return
     url = storages.storage_url(options.storage, plan.folder)
     if plan.config.tracking == "on":
