@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from biasbed import algorithms, catalogue, cli, suites
+from biasbed import algorithms, cli, suites
 from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.selection.rules import RULES
+from biasbed.cli import catalogue
 from biasbed.studies.study_table import TABLES
 from biasbed.system import formats
 from helpers.commands import ROOT

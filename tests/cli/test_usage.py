@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from biasbed import algorithms, cli, suites, usage
+from biasbed import algorithms, cli, suites
+from biasbed.cli import usage
 from biasbed.config import Config
 from biasbed.settings import specs
 
