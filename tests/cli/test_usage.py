@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from biasbed import algorithms, cli, suites
 from biasbed.cli import usage
 from biasbed.config import Config
+from biasbed.options import TestOptions
 from biasbed.settings import specs
+from helpers.commands import ROOT
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -85,3 +89,11 @@ def test_kinds_of_values() -> None:
     kinds = {name: usage.kind(spec.type) for name, spec in specs(Config).items()}
     assert (kinds["seed"], kinds["optim.lr"], kinds["epochs"]) == ("N", "X", "N|none")
     assert (kinds["optim.milestones"], kinds["workers"]) == ("X,X,...", "N|auto")
+
+
+def test_the_tests_are_those_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+    monkeypatch.setattr(cli.os, "chdir", folders.append)
+    monkeypatch.setattr(cli.os, "execv", lambda *_: folders.append(Path("started")))
+    cli.run_tests(TestOptions())
+    assert folders == [ROOT, Path("started")]

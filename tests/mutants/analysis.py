@@ -172,8 +172,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "holm: bonferroni",
-            "(number - np.arange(p.shape[-1]))",
-            "number",
+            "step_down(p, number - np.arange(p.shape[-1]))",
+            "step_down(p, number + 0 * np.arange(p.shape[-1]))",
             "not Holm's steps",
             "::test_holm_by_hand",
         ),

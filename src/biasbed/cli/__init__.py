@@ -102,7 +102,7 @@ def import_runs(options: ImportOptions) -> None:
 
 def run_tests(options: TestOptions) -> None:
     """Become pytest."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if not (root / "tests").is_dir():
         raise UsageError("the tests are in a checkout of biasbed, not in the installed package")
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_TRACKING_URI"]:
