@@ -93,6 +93,7 @@ def test_kinds_of_values() -> None:
 
 def test_the_tests_are_those_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     folders = []
+    monkeypatch.setattr(cli.os, "environ", dict(cli.os.environ))  # it takes MLflow's variables out
     monkeypatch.setattr(cli.os, "chdir", folders.append)
     monkeypatch.setattr(cli.os, "execv", lambda *_: folders.append(Path("started")))
     cli.run_tests(TestOptions())
