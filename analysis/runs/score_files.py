@@ -40,6 +40,7 @@ SCORES = (
     *("score", "scores", "accuracy", "acc", "value", "metric", "result", "performance", "mean", "f1", "auc", "auroc"),
     *("error", "loss", "testaccuracy", "testacc", "top1", "bleu", "mse", "rmse", "exactmatch"),
 )
+MEANS = ("average", "avg", "mean", "overall", "total", "all")  # names of a mean over data sets, as papers print it
 MISSING = {"", "nan", "na", "n/a", "none", "null", "-", "--", "\u2013", "\u2014", "?", "missing"}
 NAMELESS = "line"  # what a column without a head is called
 DELIMITERS = (";", "\t", ",", "|")
@@ -67,6 +68,7 @@ class Grid:
     rows: tuple[tuple[str, tuple[Any, ...]], ...]  # where each row is, and its cells
     notes: tuple[str, ...] = ()
     scored: tuple[str, ...] | None = None  # heads that alone hold scores; None: any of numbers may
+    is_export: bool = False  # a run a row, from a tracker
 
     def column(self, head: str) -> list[Any]:
         position = self.heads.index(head)
@@ -78,6 +80,11 @@ def read_scores(source: pd.DataFrame | Path, names: ColumnNames) -> UserScores:
     grid = _from_frame(source) if isinstance(source, pd.DataFrame) else _from_file(source)
     grid = _without_bookkeeping(grid)
     roles = _find_roles(grid, names)
+    if grid.is_export and not roles.method:
+        columns = listed(sorted({*roles.texts, *roles.scores}))
+        raise UsageError(
+            f"{grid.source}: no column says the method of a run: name it with method=; the columns are {columns}"
+        )
     numbers = _parse_columns(grid, roles)
     notes = [*grid.notes, *numbers.notes]
     if roles.method and roles.dataset:
@@ -302,7 +309,8 @@ def _without_bookkeeping(grid: Grid) -> Grid:
         rows.append((where, tuple(cells[position] for position in exported.columns)))
     if not rows:
         raise UsageError(f"{grid.source}: {exported.note}")
-    return replace(grid, heads=exported.heads, rows=tuple(rows), notes=(exported.note,), scored=exported.scored)
+    table = replace(grid, heads=exported.heads, rows=tuple(rows), notes=(exported.note,))
+    return replace(table, scored=exported.scored, is_export=True)
 
 
 # --- long and wide ----------------------------------------------------------------------------------------------------
@@ -313,6 +321,8 @@ def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[
     if not roles.scores:
         raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
     head, further = roles.scores[0], roles.scores[1:]
+    if _is_number(head):
+        raise UsageError(f"{grid.source}: the first line should name the columns, and has the number {head}")
     seeds = grid.column(roles.seed) if roles.seed else [""] * len(grid.rows)
     columns = zip(grid.rows, grid.column(roles.method), grid.column(roles.dataset), seeds, strict=True)
     rows = []
@@ -324,7 +334,8 @@ def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[
     said += f"score '{head}'"
     if further:
         said += f" (score= takes another: {listed(further)})"
-    return _with_axes(make_scores(rows, grid.source, [said, *notes], head))
+    rows, left_out = _without_means(rows)
+    return _with_axes(make_scores(rows, grid.source, [said, *left_out, *notes], head))
 
 
 def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNames, notes: Sequence[str]) -> UserScores:
@@ -351,7 +362,21 @@ def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNam
     said = [axes.note + (f"; seed '{roles.seed}'" if roles.seed else "")]
     if ignored:
         said.append(f"left out, as it holds no scores: {listed(ignored)}")
-    return make_scores(lines, grid.source, [*said, *notes], "score")
+    lines, left_out = _without_means(lines)
+    return make_scores(lines, grid.source, [*said, *left_out, *notes], "score")
+
+
+def _without_means(rows: Sequence[ScoreRow]) -> tuple[list[ScoreRow], list[str]]:
+    """Return the scores without means over the data sets, and a note that names these.
+
+    A mean is no further data set: counted as one, it would make every test surer than it is.
+    """
+    datasets = dict.fromkeys(row.dataset for row in rows)
+    means = [name for name in datasets if _letters(name) in MEANS]
+    if not means or len(datasets) - len(means) < 2:
+        return list(rows), []
+    kept = [row for row in rows if row.dataset not in means]
+    return kept, [f"left out, as it is a mean of the others by its name: {listed(means)}"]
 
 
 def _axis_of_lines(roles: Roles, is_named: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ MLFLOW = {
 }
 SEARCHED = {"run_id", "experiment_id", "status", "artifact_uri", "start_time", "end_time"}
 FINISHED = {"finished", "FINISHED"}
+OF_TRAINING = re.compile(r"(train|training)[/_. ]", re.I)  # heads of metrics that are no test's
 # Settings of trainings, which are numbers and no scores.
 SETTINGS = {
     *("lr", "learning_rate", "batch_size", "epochs", "epoch", "steps", "step", "weight_decay", "momentum", "dropout"),
@@ -51,7 +53,8 @@ def _from_page(
     """Return the export of a tracker's page, in which settings and metrics stand side by side."""
     kept = []
     for position, head in enumerate(heads):
-        if head not in bookkeeping and head.rpartition(".")[2].casefold() not in SETTINGS:
+        is_setting = head.rpartition(".")[2].casefold() in SETTINGS
+        if head not in bookkeeping and not is_setting and not OF_TRAINING.match(head):
             kept.append(position)
     names = tuple(heads[position] for position in kept)
     return _finished(tracker, heads.index(status), names, kept, rows, None)
@@ -62,6 +65,8 @@ def _from_search(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> Exporte
     kept, names, scored = [], [], []
     for position, head in enumerate(heads):
         kind, _, name = head.partition(".")
+        if OF_TRAINING.match(name):
+            continue
         if kind in ("metrics", "params") and name not in names:
             kept.append(position)
             names.append(name)

@@ -81,9 +81,9 @@ class BoundedLines:
         if self._size > LINE:
             raise ValueError(f"it is longer than {LINE:,} characters")
         if "\0" in line:
-            raise ValueError("it has a NUL character")
+            raise ValueError("it has a NUL character; save a file of UTF-16 as UTF-8")
         if not is_text(line):
-            raise ValueError("it is no UTF-8")
+            raise ValueError("it is no UTF-8: save it as such")
         return line
 
     def end_row(self) -> None:

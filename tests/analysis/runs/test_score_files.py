@@ -124,6 +124,8 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
         (LONG + "a,u,1,2,3\n", "line 14: 5 entries for 3 columns"),
         (LONG.encode("utf-16"), "can't be read as CSV"),
         ("method,dataset,score\na,u,nan\n", "there are no scores in it"),
+        (LONG.partition("\n")[2], "the first line should name the columns, and has the number 50.0"),
+        ("Name,State,User,acc\nr,finished,me,1\ns,finished,me,2\n", "no column says the method of a run: name it with"),
     ],
 )
 def test_what_is_no_table_of_scores_is_refused_in_a_line(text: str | bytes, message: str, tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ RUNS = [(m, seed, 0.5 + 0.1 * i + 0.01 * seed) for i, m in enumerate(METHODS) fo
 def test_exports_of_trackers_are_read(tmp_path: Path) -> None:
     expected = {(m, d, str(seed)): score for m, seed, score in RUNS for d in ("acc_u", "acc_v")}
     heads = {
-        "Name,State,User,Created,Runtime,algorithm,seed,lr,acc_u,acc_v": "r,finished,me,2026,9,{},{},0.1,{},{}",
+        "Name,State,User,Runtime,algorithm,seed,lr,train/acc,acc_u,acc_v": "r,finished,me,9,{},{},0.1,1,{},{}",
         "Start Time,Duration,Run ID,Name,Source Type,User,Status,algorithm,seed,lr,acc_u,acc_v": (
             "2026,1s,1,r,LOCAL,me,FINISHED,{},{},0.1,{},{}"
         ),
@@ -154,3 +156,18 @@ def test_exports_of_trackers_are_read(tmp_path: Path) -> None:
         scores = read("\n".join([head, *rows, unfinished]), tmp_path)
         assert {(r.method, r.dataset, r.seed): r.score for r in scores.table.itertuples()} == expected
         assert any("6 finished runs (1 that did not finish are left out)" in note for note in scores.notes)
+
+
+@pytest.mark.parametrize("form", ["wide", "turned", "long"])
+def test_a_mean_over_data_sets_is_no_further_one(form: str, tmp_path: Path) -> None:
+    means = {m: sum(SCORES[m, d] for d in SETS) / 4 for m in METHODS}
+    wide = "\n".join(f"{line},{means.get(line[0], 'Average')}" for line in WIDE.split()) + "\n"
+    texts = {
+        "wide": wide,
+        "turned": turned(wide).replace("model", "dataset"),
+        "long": LONG + "".join(f"{m},avg,{means[m]}\n" for m in METHODS),
+    }
+    scores = read(texts[form], tmp_path)
+    assert by_cell(scores) == SCORES
+    assert any("left out, as it is a mean of the others by its name: " in note for note in scores.notes)
+    assert ("x", "average") in by_cell(read("method,average,b\nx,1,2\ny,2,3\n", tmp_path))  # alone beside it: kept
