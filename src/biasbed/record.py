@@ -140,13 +140,13 @@ class MetricName:
     set: str | None = None
     group: str | None = None
 
+    @property
+    def measured_on(self) -> str:
+        """Set, as `<set>:<group>` if the metric is of a group; empty without a set."""
+        return ":".join(filter(None, (self.set, self.group)))
+
     def __str__(self) -> str:
-        name = f"{self.phase}/{self.measure}"
-        if self.set is not None:
-            name += f"/{self.set}"
-        if self.group is not None:
-            name += f":{self.group}"
-        return name
+        return "/".join(filter(None, (self.phase, self.measure, self.measured_on)))
 
 
 _METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z0-9_-]+)(?::(?P<group>[a-z0-9_-]+))?)?")

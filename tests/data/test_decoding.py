@@ -381,7 +381,9 @@ def test_names_are_a_sequence_of_strings() -> None:
         assert list(names.at(np.array(places, dtype=np.int64))) == [words[place] for place in places]
 
 
-def test_a_picture_is_decoded_once_for_several_views(photo: Image.Image, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_is_decoded_once_for_several_views(
+    photo: Image.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import simplejpeg
 
     buffer = io.BytesIO()
@@ -389,7 +391,8 @@ def test_a_picture_is_decoded_once_for_several_views(photo: Image.Image, monkeyp
     calls = []
     decode = simplejpeg.decode_jpeg
     monkeypatch.setattr(simplejpeg, "decode_jpeg", lambda *a, **k: calls.append(1) or decode(*a, **k))
-    picture = JpegFile(Path("a.jpg"), buffer.getvalue(), 480, 640)
+    (tmp_path / "a.jpg").write_bytes(buffer.getvalue())
+    picture = open_file(tmp_path / "a.jpg")
     assert torch.equal(picture.pixels(), picture.pixels())
     assert len(calls) == 1
 

@@ -18,8 +18,12 @@ def log_metrics(metrics: Mapping[str, float], step: int) -> None:
     """Log metrics into the active run; those that are NaN have no value and are left out."""
     import mlflow
 
-    defined = {name: value for name, value in metrics.items() if not math.isnan(value)}
-    mlflow.log_metrics(defined, step=step)
+    mlflow.log_metrics(drop_nan(metrics), step=step)
+
+
+def drop_nan(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that have a value."""
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def log_folder(folder: Path) -> str:

@@ -93,8 +93,7 @@ class Card:
                 low, high, images = intervals[name.set].get(name.measure, (low, high, decisions.num_images))
             elif decisions is not None:
                 images = counts[name.set].get(str(name.group))
-            label = name.set if name.group is None else f"{name.set}:{name.group}"
-            yield label, name.measure, value, low, high, images
+            yield name.measured_on, name.measure, value, low, high, images
 
     @property
     def shape_bias(self) -> ShapeBiasScore | None:

@@ -50,7 +50,7 @@ class BiasbedEvaluator(ModelEvaluator):
 
         import mlflow
 
-        from biasbed.api.active_run import log_metrics
+        from biasbed.api.active_run import drop_nan, log_metrics
         from biasbed.api.evaluation import evaluate
 
         if model is None:
@@ -67,8 +67,7 @@ class BiasbedEvaluator(ModelEvaluator):
         mlflow.log_table(card.metrics.astype({"n": float}), "biasbed_metrics.json")
         if model_id is None:  # MLflow logs the metrics of a logged model by itself
             log_metrics(card.values, 0)
-        defined = {name: value for name, value in card.values.items() if value == value}
-        return EvaluationResult(defined, artifacts, run_id)
+        return EvaluationResult(drop_nan(card.values), artifacts, run_id)
 
 
 def find_network(model: Any) -> nn.Module | Callable[[Tensor], Tensor]:

@@ -164,8 +164,7 @@ def _split(metric: str) -> tuple[str, str] | None:
     name = record.parse_metric(metric)
     if name is None or name.set is None:
         return None
-    set_name = name.set if name.group is None else f"{name.set}:{name.group}"
-    return set_name, f"{name.phase}/{name.measure}"
+    return name.measured_on, f"{name.phase}/{name.measure}"
 
 
 def _read_parquet(content: bytes) -> pd.DataFrame:

@@ -77,8 +77,9 @@ def open_file(path: Path) -> Picture:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
         except ValueError:
             return _with_pillow(path, content)
-        if colours in COLOURS and height * width <= PIXELS and _frame(content) is not None:
-            return JpegFile(path, content, height, width)
+        frame = _frame(content)
+        if colours in COLOURS and height * width <= PIXELS and frame is not None:
+            return JpegFile(path, content, height, width, frame)
     return _with_pillow(path, content)
 
 
@@ -97,13 +98,19 @@ class JpegFile:
     content: bytes
     height: int
     width: int
+    frame: int  # offset of the frame header
     _decoded: dict[int, Tensor] = field(default_factory=dict, repr=False)  # several views need one decoding
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the file has its end marker after its frame header; a thumbnail's end marker comes before."""
+        return self.content.rfind(b"\xff\xd9") > self.frame
 
     def pixels(self, shrink: int = 1, rows: int | None = None) -> Tensor:
         if shrink in self._decoded:
             return self._decoded[shrink]
         height = self.height if rows is None else -(-(rows + BELOW) // BELOW) * BELOW
-        if height < self.height and is_whole(self.content):  # Pillow decides about truncated files
+        if height < self.height and self.is_whole:  # Pillow decides about truncated files
             return self._decode(shrink, height)
         self._decoded[shrink] = self._decode(shrink, self.height)
         return self._decoded[shrink]
@@ -111,12 +118,17 @@ class JpegFile:
     def _decode(self, shrink: int, height: int) -> Tensor:
         least = {} if shrink == 1 else {"min_height": -(-height // shrink), "min_width": -(-self.width // shrink)}
         partly = height < self.height
-        content = _lowered(self.content, height) if partly else self.content
+        content = self._lowered(height) if partly else self.content
         try:  # strict decoding would report the rows that are left over
             decoded = simplejpeg.decode_jpeg(content, "RGB", min_factor=float(shrink), **least, strict=not partly)
         except ValueError:  # damaged: Pillow, as in torchvision's loaders, decides whether it can be decoded
             return _with_pillow(self.path, self.content).pixels()
         return torch.from_numpy(decoded).permute(2, 0, 1)
+
+    def _lowered(self, height: int) -> bytes:
+        """Return the content with another height in the frame header."""
+        offset = self.frame + 5
+        return b"".join((self.content[:offset], height.to_bytes(2, "big"), self.content[offset + 2 :]))
 
 
 def _frame(content: bytes) -> int | None:
@@ -136,18 +148,6 @@ def _frame(content: bytes) -> int | None:
         else:
             offset += 2 + length
     return None
-
-
-def is_whole(content: bytes) -> bool:
-    """Return True if a JPEG file has its end marker after its frame header; a thumbnail's end marker comes before."""
-    frame = _frame(content)
-    return frame is not None and content.rfind(b"\xff\xd9") > frame
-
-
-def _lowered(content: bytes, height: int) -> bytes:
-    """Replace the height in the frame header, which the file has."""
-    offset = (_frame(content) or 0) + 5
-    return b"".join((content[:offset], height.to_bytes(2, "big"), content[offset + 2 :]))
 
 
 @dataclass(frozen=True, eq=False)

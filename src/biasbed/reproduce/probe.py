@@ -1,7 +1,6 @@
 """Description of a training or evaluation that would start here, by its settings. Also a script for other commits.
 
-As a script it reads command and settings as JSON from its input and prints JSON. For trainings it uses only functions
-that commits of all ages have.
+As a script it reads command and settings as JSON from its input and prints JSON.
 """
 
 from __future__ import annotations

@@ -94,6 +94,10 @@ class Ownership:
     def is_drawn(self) -> bool:
         return bool(self._tag)
 
+    @property
+    def _token_hash(self) -> str:
+        return self._tag.split(" ")[0]
+
     def draw(self, state: dict[str, Any]) -> None:
         """Draw a token and note the start in the folder and its state. Copies with equal final results draw alike.
 
@@ -120,7 +124,7 @@ class Ownership:
         run_ids = []
         for run in self.runs(state):
             holder = self._holder(run)
-            is_equal_copy = holder.hash == self._tag.split(" ")[0] and run.data.tags[START] != self._tag
+            is_equal_copy = holder.hash == self._token_hash and run.data.tags[START] != self._tag
             if holder.hash and not is_equal_copy and not self._is_copied(run):
                 run_ids.append(run.info.run_id)
         return run_ids
@@ -202,7 +206,7 @@ class Ownership:
     def is_lost(self, run: AnyRun) -> bool:
         """Return True if another start has taken over the run of this one."""
         holder = read_holder(run.data.tags.get(START))
-        return self.is_drawn and holder is not None and holder.hash != self._tag.split(" ")[0]
+        return self.is_drawn and holder is not None and holder.hash != self._token_hash
 
     def settle(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.
@@ -229,7 +233,7 @@ class Ownership:
 
     def _has_equal_results(self, run: AnyRun) -> bool:
         """Return True if a copy of this finished folder has sent its run, or is sending it."""
-        is_equal = self.folder.is_done and self._holder(run).hash == self._tag.split(" ")[0]
+        is_equal = self.folder.is_done and self._holder(run).hash == self._token_hash
         return is_equal and (run.info.status == "FINISHED" or self._is_busy(run))
 
     def delete(self, run_id: str) -> None:
