@@ -111,6 +111,7 @@ def _parse_pair(pair: str, sets: Sequence[Column]) -> tuple[str, str]:
 
 
 def _compare_pair(means: pd.DataFrame, reference: str, shifted: str, options: AnalyzeOptions) -> pd.DataFrame:
+    """Fit the baseline of a pair of sets, and return each row's accuracy above it."""
     from scipy import stats
 
     accuracies = means.loc[[reference, shifted]].astype(float)

@@ -318,6 +318,7 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
 
 
 def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> list[str]:
+    """Return the sentence on differences within the region of practical equivalence (rope); none where none is set."""
     rope = analysis.options.rope
     if not rope or not pairs or math.isnan(pairs[0].alike):
         return []

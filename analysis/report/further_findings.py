@@ -25,6 +25,7 @@ def texture_sentences(frame: pd.DataFrame) -> list[str]:
 
 
 def _texture_sentence(frame: pd.DataFrame) -> str:
+    """Say which methods rely less or more on texture than the reference, and for which that is not shown."""
     rows, reference, dataset = frame.to_dict("records"), str(frame["reference"].iloc[0]), frame["dataset"].iloc[0]
     others = [row for row in rows if row["algorithm"] != reference]
     if not reference or not others:

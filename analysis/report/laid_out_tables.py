@@ -48,6 +48,7 @@ def laid_out_tables(analysis: Analysis, links: Links) -> list[LaidOutTable]:
 
 
 def _lay_out(analysis: Analysis, layout: TableLayout, links: Links) -> LaidOutTable:
+    """Return a table in the layout that a paper prints, with the published value beside ours."""
     frame = analysis.laid_out[analysis.laid_out["layout"] == layout.name]
     columns = [TableColumn("", prepared("name"), printed="", align="l")]
     labels = dict.fromkeys(layout.hypotheses) if layout.hypotheses else layout.rows

@@ -110,6 +110,7 @@ def _head(column: TableColumn, label: Label) -> str:
 
 
 def _cell(cell: TableCell) -> str:
+    """Return a cell in LaTeX: value, spread, published value in brackets, marks."""
     if not cell.text and cell.published:
         return f"({cell.published})"
     is_text = cell.left or cell.label

@@ -441,6 +441,7 @@ def frame(tables: PaperTables) -> pd.DataFrame:
 
 
 def _lines(table: PaperTable, panel: Panel, row: TableRow) -> list[dict[str, object]]:
+    """Return a row of a paper's table as lines of the CSV file, one a column."""
     about = dict(zip(table.heads[1:], row.about, strict=True))
     first = {
         "table": table.name,

@@ -245,6 +245,7 @@ def _plain_name(links: Links) -> CellMaker:
 def _run_records(
     analysis: Analysis, links: Links, runs: Sequence[Run], run_table: pd.DataFrame
 ) -> list[dict[str, Any]]:
+    """Return the rows of the table of runs: a run's scores, with a link to it."""
     scores, spans = scores_by_run(run_table), _step_spans(run_table)
     records = []
     for run in runs:

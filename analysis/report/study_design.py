@@ -65,6 +65,7 @@ def sentences(analysis: Analysis) -> list[str]:
 
 
 def _in_all(analysis: Analysis) -> str:
+    """Return how many runs the analysis has, those that ran here and those published."""
     collection = analysis.collection
     runs = [run for run in collection.runs if not run.summary]
     published = sum(run.kind == "published" for run in runs)

@@ -84,6 +84,7 @@ def verdicts(analysis: Analysis, comparison: RankTests) -> list[Verdict]:
 
 
 def _verdict(row: dict[Any, Any], comparison: RankTests) -> Verdict:
+    """Return the verdict on a pair of methods from its row of the table of effects."""
     p = comparison.p(row["a"], row["b"]) if comparison.nemenyi is not None else math.nan
     return Verdict(
         a=row["a"],

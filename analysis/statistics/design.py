@@ -142,6 +142,7 @@ def rows_of(runs: pd.DataFrame, columns: Collection[str]) -> dict[str, RowScores
 
 
 def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
+    """Return a method's scores as a table of replicates by sets, with the run that each is from."""
     present = set(runs["dataset"])
     kept = [column for column in columns if column in present]
     run_ids = set(runs["run_id"])

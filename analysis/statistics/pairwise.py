@@ -204,6 +204,7 @@ class _Setting:
         return stability.pool_dependence(self.scores, self.options.alpha)
 
     def limits(self) -> Limits:
+        """Return what the design can show at best: detectable differences, and false positives to expect."""
         alpha, num_sets, num_algorithms = self.options.alpha, *self.scores.shape
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())

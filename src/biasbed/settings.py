@@ -88,6 +88,7 @@ def specs(cls: type) -> Mapping[str, Spec]:
 
 @functools.cache
 def _specs(cls: Any) -> Mapping[str, Spec]:
+    """Return the settings of a dataclass by name; those of a nested one as `<field>.<name>`."""
     hints = _hints(cls)
     members: dict[str, Spec] = {}
     for field in dataclasses.fields(cls):

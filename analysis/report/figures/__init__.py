@@ -95,6 +95,7 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
 
 
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
+    """Yield (name, figure, caption) of the figures on one comparison; none where its tests are skipped."""
     if comparison.skipped:
         return
     where = wording.setting_file(comparison)

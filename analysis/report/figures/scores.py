@@ -63,6 +63,7 @@ def _split_columns(column_groups: Sequence[ColumnGroup]) -> list[list[Column]]:
 
 
 def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> None:
+    """Draw the mean of each method on each set with its standard deviation, and chance as a dotted line."""
     names = names_of(columns)
     table = analysis.scores.set_index(["algorithm", "dataset"])
     for position, algorithm in enumerate(analysis.algorithms):

@@ -110,6 +110,7 @@ def predict_first_step(
 def _take_first_step(
     optimizer: torch.optim.Optimizer, group: dict[str, Any], values: Tensors, slopes: Tensors
 ) -> Tensors:
+    """Return a parameter group's values after the optimizer's first step, in closed form; slopes are the gradients."""
     rate, decay = group["lr"], group["weight_decay"]
     if isinstance(optimizer, torch.optim.AdamW):  # a subclass of Adam, so also handled below
         values = torch._foreach_mul(values, 1 - rate * decay)

@@ -50,6 +50,7 @@ def _collect_categories(answers: Sequence[Decisions]) -> set[str]:
 
 
 def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
+    """Refuse answers that are categories misspelt; warn of others, which count as wrong."""
     answered = decisions.decision.counts()
     counts = {name: count for name, count in answered.items() if count and name.casefold() != NO_ANSWER}
     unknown = {name: count for name, count in counts.items() if name not in categories}

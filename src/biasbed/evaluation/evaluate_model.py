@@ -81,6 +81,7 @@ def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[s
 
 
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
+    """Test the model, finish its run and print the report. Only the main process returns metrics."""
     job, suite = evaluation.job, evaluation.suite
     with tracking(job, folder, group.is_main) as tracker, convert_errors():
         if tracker is not None:

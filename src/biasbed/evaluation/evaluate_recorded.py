@@ -90,6 +90,7 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
 def _make_job(
     options: EvaluateOptions, config: Config, files: Sequence[Path], answers_by_set: Mapping[str, Sequence[Decisions]]
 ) -> EvaluationJob:
+    """Return the job without a model: a table of decisions, known by the digest of its files."""
     name, protocol = record.slug(files[0].stem)[:40], _protocol(answers_by_set)
     fingerprint = record.digest([sha256(path) for path in files])
     identity = identify({}, protocol, fingerprint)
@@ -139,6 +140,7 @@ def _measure(observers: Decisions) -> dict[str, float]:
 
 
 def _protocol(answers_by_set: Mapping[str, Sequence[Decisions]]) -> record.Protocol:
+    """Describe the sets of a table of decisions as a protocol: images, classes and measures of each."""
     sets = []
     for name, answers in answers_by_set.items():
         classes: set[str] = set()

@@ -183,6 +183,7 @@ class Evaluator:
     def _decide(
         self, evaluation_set: EvaluationSet, rows: Tensor, images: Tensor, predict: Callable[[Tensor], Tensor]
     ) -> Columns:
+        """Return what is stored of images (B, C, H, W), a value an image: decision, label, confidence, ranks, loss."""
         x = as_input(images.to(self.group.device, non_blocking=True))
         with self.precision.autocast():
             logits = predict(x)

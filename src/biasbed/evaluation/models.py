@@ -292,6 +292,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
 
 
 def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
+    """Load a model that biasbed has trained, with the preprocessing of its own tests."""
     algorithm, config, classes, values, task, normalisation = from_checkpoint(path, named, where)
     preprocessing = {}
     for key, value in values.items():
@@ -311,6 +312,7 @@ def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
 
 
 def _load_library_model(model: str, weights: str, mean_std: MeanStd | None) -> TestedModel:
+    """Load `<library>:<name>[:<weights>]` of torchvision or timm, with weights of the library or from a file."""
     source, name, weights_in_name = (*model.split(":", 2), "none")[:3]
     if "none" not in (weights_in_name, weights):
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")

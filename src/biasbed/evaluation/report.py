@@ -164,6 +164,7 @@ def text(
 
 
 def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
+    """Return the lines of the table of sets or observers: images, accuracy with interval, calibration, shape bias."""
     rows = [set_row(decisions) for decisions in answers]
     counts = _count_columns(rows)
     biases = []
@@ -226,6 +227,7 @@ def _percentages(low: float, high: float) -> str:
 
 
 def _cue_block(decisions: Decisions, title: str) -> list[str]:
+    """Return the lines on a cue-conflict set: shape bias with intervals, both accuracies, a table of classes."""
     rows = cue_rows(decisions)
     if not rows:
         return []

@@ -110,6 +110,7 @@ class TrackedJob(abc.ABC):
         return folder_for(self.base, self.config.resume, not self.is_offline, self.config.study)
 
     def tags(self) -> dict[str, str]:
+        """Return the tags of the job's run in MLflow; those that would be empty are left out."""
         commit, dirty = code.git_state()
         tags = {
             record.KIND: self.KIND,

@@ -134,6 +134,7 @@ def _normalisation(
     inside: Inside | None,
     mean_std: MeanStd | None,
 ) -> Normalisation:
+    """Choose mean and std: a scale that is set comes first, then what the weights' file says, then the usual values."""
     if settings.scale != "auto":
         mean, std = ([value] * settings.channels for value in SCALES[settings.scale])
         usual = mean, std

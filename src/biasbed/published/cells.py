@@ -44,6 +44,7 @@ class PaperOfCells(Paper):
         return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]
 
     def _run(self, selection: str, row: str, cells: RowCells) -> PublishedRun:
+        """Return a published row as a run without a number: scores by column, printed spreads, other measures."""
         row_description, rule = self.description.rows.get(row), self.description.rules.get(selection)
         scores: dict[str, float] = {}
         further: dict[str, dict[str, float]] = {measure: {} for measure in measures.SUMMARY}

@@ -159,6 +159,7 @@ def _metrics(job: SweepJob, protocol: record.Protocol) -> Iterator[MetricRow]:
 def _run(
     job: SweepJob, identity: str, protocol: record.Protocol, algorithm: str, study: str, source: str
 ) -> ArchivedRun:
+    """Write a job of DomainBed's sweep as a run of ours: its settings as parameters, its split and seeds as tags."""
     data, domains = protocol.training_sets[0], _domains(protocol)
     held_out = sorted(domains[env] for env in job.test_envs)
     arguments = dict(job.arguments)

@@ -106,6 +106,7 @@ def _read_folder(source: Path) -> list[SweepJob]:
 
 
 def _read_job(file: Path, source: Path) -> SweepJob:
+    """Read a `results.jsonl` of DomainBed: a JSON object a line, each an evaluation of the same job."""
     job: SweepJob | None = None
     text = file.read_bytes().decode(errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
@@ -194,6 +195,7 @@ def _read_csv(source: Path) -> list[SweepJob]:
 
 
 def _read_row(jobs: dict[tuple[Any, ...], SweepJob], row: Sequence[str], where: str, ended: int) -> None:
+    """Add a row of a CSV file of accuracies to its job. Raise UsageError for one that is there already."""
     try:
         dataset, algorithm, trial, hparams, envs, step, env, part, accuracy = row
         held_out = tuple(sorted(map(parse_int, envs.split())))

@@ -93,6 +93,7 @@ def _note(
     rows: Sequence[Compared],
     agreements: Sequence[Agreement],
 ) -> str:
+    """Return the note of a repeated run in Markdown: what differs here, the deciding metrics, and single decisions."""
     different = difference_rows(differences)
     parts = [
         f"# {original.name} {'trained' if original.command == 'train' else 'tested'} again: {overall(rows)}",

@@ -99,6 +99,7 @@ def _source(options: ReproduceOptions, original: Original, root: Path) -> Iterat
 def _plan(
     options: ReproduceOptions, original: Original, kinds: Mapping[str, str], root: Path, source: Path, code: str
 ) -> Reproduction:
+    """Settle how the run is repeated here, and compare it with the original before anything starts."""
     from biasbed.system.code import environment
 
     changes = {**kinds, "study": STUDY, "tracking": "offline", "resume": "auto", "log_model": "false"}
@@ -119,6 +120,7 @@ def _plan(
 
 
 def _introduction(plan: Reproduction) -> str:
+    """Return the lines that a user sees first: what is repeated, on what, and what differs here."""
     original, settings = plan.original, plan.settings
     count = threads(original)
     lines = [

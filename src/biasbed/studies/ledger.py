@@ -145,6 +145,7 @@ def write_ledger(path: Path, lines: Sequence[Line]) -> None:
 
 
 def _make_row(line: Line) -> dict[str, object]:
+    """Return a run as a row of the ledger, its cost in hours."""
     run, cost = line.run, line.cost
     hours = zip(HOURS, (cost.training, cost.evaluation, cost.overhead, cost.total), strict=True)
     return {

@@ -218,6 +218,7 @@ def _open_images(
 
 
 def _evaluation_set(config: BiasBedSettings, name: str, source: FolderSource) -> EvaluationSet:
+    """Return a set of the suite with its preprocessing, label map and measures."""
     standard_set = TEST_SETS[name]
     # FFCV reads Stylized ImageNet as it reads ImageNet; everywhere else its images are fed as they are.
     natural = standard_set.natural or (name == "stylized_imagenet" and config.preprocess.crop_first)

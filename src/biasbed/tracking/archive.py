@@ -247,6 +247,7 @@ class Archive:
         return UsageError(f"{self.path} is damaged ({reason}): copy or export it again")
 
     def _checked(self) -> ArchiveManifest:
+        """Return the manifest of the archive, once sizes, names and checksums of all members are as it says."""
         members = self.zip.infolist()
         sizes = {member.filename: member.file_size for member in members}
         if sum(member.file_size for member in members) > LARGEST_RATIO * self.path.stat().st_size + ALWAYS_ALLOWED:
@@ -275,6 +276,7 @@ class Archive:
         return manifest
 
     def _manifest(self, sizes: Mapping[str, int]) -> ArchiveManifest:
+        """Read the manifest: its format and version are ours, and no run is there twice."""
         if MANIFEST not in sizes:
             raise UsageError(f"{self.path} is no archive of runs: it has no {MANIFEST}")
         try:

@@ -215,6 +215,7 @@ def scope_of(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _compare_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Comparison:
+    """Describe runs of one protocol that are to be compared; the protocol is read from the first."""
     text = artifact_text(uri, runs[0].info.run_id, record.PROTOCOL_FILE)
     try:
         protocol = record.Protocol.from_json(text or "")

@@ -85,6 +85,7 @@ def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = No
 
 
 def _refresh(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, pictures: Path | None) -> None:
+    """Write the study's numbers, headline, figures and note to its run. A note that a user has changed stays."""
     from mlflow.entities import Metric, RunTag
 
     client, run_id = writer(uri), study_run.info.run_id

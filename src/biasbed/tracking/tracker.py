@@ -174,6 +174,7 @@ class Tracker:
         return str(self._client.create_run(experiment, tags=tags).info.run_id)
 
     def _send_description(self, state: Record) -> None:
+        """Send parameters, tags and note; delete what an earlier attempt left. A note that a user changed stays."""
         from mlflow.entities import Param, RunTag
 
         present = self._client.get_run(self.run_id).data

@@ -178,6 +178,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
 
 
 def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
+    """Write an archived run's metrics, parameters, inputs and files to a new run."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
     client = writer(uri)

@@ -444,6 +444,7 @@ class Engine:
             raise Failure(f"the checkpoint was written by other code ({reason}): resume=never starts anew") from None
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        """Take up a checkpoint's state: networks, optimizers, random generators, position in the training."""
         self.algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         self.algorithm.load_state_dict(state["algorithm"])
         self.average.restore(state)

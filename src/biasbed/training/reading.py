@@ -164,6 +164,7 @@ class Reader:
         return self.job.suite.training_data(request.shares(self.algorithm.training_data))
 
     def _streams(self, requests: Mapping[str, StreamRequest], tables: Tables | None = None) -> dict[str, Stream]:
+        """Return the streams of batches that a method asks for; tables hold a value for each training image."""
         apart = "domain" in self.columns
 
         def read_table(name: str, source: Source) -> np.ndarray:

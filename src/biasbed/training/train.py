@@ -74,6 +74,7 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
 
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
+    """Train from the newest checkpoint on, or from the start; then evaluate what is due and finish the run."""
     state, problems = checkpoint.load_newest(folder.path)
     with tracking(job, folder, group.is_main) as tracker, convert_errors(), contextlib.ExitStack() as at_end:
         if tracker is not None:

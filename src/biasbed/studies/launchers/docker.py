@@ -116,6 +116,7 @@ class DockerLauncher(Launcher):
     Settings = DockerOptions
 
     def __init__(self, options: DockerOptions) -> None:
+        """Connect to the engine and check that it has the image."""
         import docker
         from docker.errors import DockerException, ImageNotFound
 
@@ -163,6 +164,7 @@ class DockerLauncher(Launcher):
             raise Failure(f"the Docker engine can't start {command.name}: {_reason(error)}") from None
 
     def _create(self, command: TrainCommand) -> Any:
+        """Create a training's container, with its mounts, its user and its share of the GPUs; nothing starts yet."""
         from docker.types import DeviceRequest
 
         command = dataclasses.replace(command, overrides=_with_absolute_paths(command))

@@ -42,6 +42,7 @@ class LocalLauncher(Launcher):
         return max(1, devices // int(config.nproc))
 
     def start(self, command: TrainCommand) -> LocalTraining:
+        """Start a training as a process of its own session, with its share of the cores and GPUs."""
         environment = {**os.environ, **command.environment, PARENT_PROCESS: str(os.getpid())}
         threads = (os.cpu_count() or 1) // (command.slots * command.processes)
         environment.setdefault("OMP_NUM_THREADS", str(max(1, threads)))

@@ -245,6 +245,10 @@ class SlurmTraining:
         self.missed: float | None = None  # when the queue first lacked it
 
     def poll(self) -> int | None:
+        """Return the job's exit code, None while it waits or runs.
+
+        A job that has left the queue without a code has some time, as shared folders show files late.
+        """
         if self.job_id is None and not self.refusal:
             self.launcher.submit()
         if self.refusal:
@@ -363,6 +367,7 @@ class SlurmLauncher(Launcher):
         return SlurmJob(command.arguments, variables, command.log, self.options, command.processes, hidden)
 
     def _make_executor(self, folder: Path, name: str) -> AutoExecutor:
+        """Return submitit's executor, set to the partition, limits and resources that the user asks for."""
         from submitit import AutoExecutor
 
         options = self.options

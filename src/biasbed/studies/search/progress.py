@@ -107,6 +107,7 @@ class TrialNews:
 
 
 def _format_news(search_state: SearchState, trial: FrozenTrial, before: str | None) -> list[str]:
+    """Return the line on a trial whose state has changed; none where there is nothing to say."""
     search, state = search_state.search, trial.state.name
     name = f"{search.title} trial {trials.get_position(trial, search_state.all_trials)}"
     if state == "RUNNING":

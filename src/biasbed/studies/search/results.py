@@ -136,6 +136,7 @@ def _list_failed(repeats: Sequence[SearchState]) -> list[str]:
 
 
 def _format_best(repeats: Sequence[SearchState]) -> list[str]:
+    """Return the lines on a search's best trial: settings, gain over the default, spread over repeats."""
     winner, unit = find_winner(repeats), repeats[0].search.unit
     if winner is None:
         return ["  no trial is complete"]
@@ -183,6 +184,7 @@ def write_trials(path: Path, states: Sequence[SearchState]) -> None:
 
 
 def _make_row(state: SearchState, position: int, trial: FrozenTrial) -> Mapping[str, object]:
+    """Return a trial as a row of the table of trials."""
     attributes = trial.user_attrs
     seconds = trial.duration.total_seconds() if trial.duration else None
     return {
