@@ -78,14 +78,19 @@ def served(uri: str) -> Iterator[Pages]:
 
 
 def pictures(uri: str, study: str, report: Path, folder: Path) -> None:
-    """Draw `report.png`, `table.png` and `sets.png` into a folder."""
+    """Draw the report, MLflow's views of the study and images of its sets into a folder."""
     (view,) = comparison.of_study(uri, study)[:1]
+    (study_run,) = find_runs(uri, kind="study", study=study)[:1]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile, served(uri) as pages:
         browser = Browser(Path(profile))
         link = pages.experiment(view.experiment, viewStateShareKey=view.key)
+        study_page = pages.run(study_run.info.experiment_id, study_run.info.run_id)
         browser.picture(link, folder / "table.png", 2200, 520)
-        cut_assistant(folder / "table.png")
+        browser.picture(f"{link}&compareRunsMode=CHART", folder / "curves.png", 1800, 1000)
+        browser.picture(study_page, folder / "study.png", 1800, 900)
+        for name in ("table.png", "curves.png", "study.png"):
+            cut_assistant(folder / name)
         browser.picture(f"file://{quote(str(report))}", folder / "report.png", 1400, 1120)
         sets = looks(report.parent, Path(profile))
         browser.picture(f"file://{quote(str(sets))}", folder / "sets.png", 800, 260)

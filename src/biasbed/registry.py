@@ -105,7 +105,7 @@ class Registry(Mapping[str, str]):
             return recorded
         if self.identifier(named) != self.identifier(recorded):
             raise UsageError(f"{self.setting}={named}: the {self.setting} of {where} is {shown(recorded)}")
-        return settled(named)
+        return with_whole_path(named)
 
     def by_hand(self, recorded: str) -> str:
         """Return how a user types what a file or a server names: only the user knows where a file of their own lies."""
@@ -114,7 +114,7 @@ class Registry(Mapping[str, str]):
         return recorded if recorded in self else shown(word)
 
 
-def settled(name: str) -> str:
+def with_whole_path(name: str) -> str:
     """Return the name with a file's whole path, so that it means the same in any folder."""
     file, _, attribute = name.rpartition(":")
     return f"{Path(file).expanduser().resolve()}:{attribute}" if file.endswith(".py") else name

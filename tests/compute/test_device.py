@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from biasbed.compute.device import resolve_device, settle_arithmetic, settle_device
+from biasbed.compute.device import choose_device, resolve_device, set_arithmetic
 from biasbed.errors import UsageError
 
 
@@ -42,14 +42,14 @@ def test_torchrun_says_how_many_processes_there_are(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLD_SIZE", "3")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert settle_device("cpu", 7) == ("cpu", 3)
+    assert choose_device("cpu", 7) == ("cpu", 3)
 
 
 def test_kernels_are_deterministic() -> None:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         torch.use_deterministic_algorithms(False)
-        settle_arithmetic(torch.device("cpu"))
+        set_arithmetic(torch.device("cpu"))
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled(), "a method may use what has no such kernel"
     finally:

@@ -24,7 +24,7 @@ Device = Literal["cpu", "cuda"]
 MEETING, MINUTE = "biasbed-torchrun-", 60.0  # prefix of rendezvous folders; younger ones (in seconds) are left alone
 
 
-def settle_device(device: str, nproc: int | str) -> tuple[Device, int]:
+def choose_device(device: str, nproc: int | str) -> tuple[Device, int]:
     """Return ("cpu" or "cuda", number of processes) from the settings, or from torchrun if it started this process.
 
     Raises UsageError for a GPU that is not there and for more processes than GPUs.
@@ -76,7 +76,7 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     return 0
 
 
-def settle_arithmetic(device: torch.device) -> None:
+def set_arithmetic(device: torch.device) -> None:
     """Select deterministic kernels where PyTorch has them, so that the same command gives the same numbers."""
     import torch
 

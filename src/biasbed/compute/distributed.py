@@ -18,7 +18,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from biasbed.batch import at_least_fp32
-from biasbed.compute.device import settle_device
+from biasbed.compute.device import choose_device
 from biasbed.errors import FULL_SHARED_MEMORY, Failure
 from biasbed.system.processes import STORE, die_with_parent, in_torchrun
 
@@ -233,7 +233,7 @@ def process_group(device: str = "auto") -> Iterator[Group]:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if not in_torchrun():
         rank, world = 0, 1
-    device = settle_device(device, 1)[0]
+    device = choose_device(device, 1)[0]
     if device == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
         torch.cuda.set_device(local)

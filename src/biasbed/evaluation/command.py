@@ -53,12 +53,12 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
         from biasbed.evaluation.evaluate_recorded import evaluate_recorded
 
         return evaluate_recorded(options, shared, decision_files)
-    from biasbed.compute.device import run_torchrun, settle_device
+    from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
     from biasbed.system.processes import in_torchrun
 
     config = build(Config, {name: shared[name] for name in ("device", "nproc") if name in shared})
-    _, count = settle_device(config.device, config.nproc)
+    _, count = choose_device(config.device, config.nproc)
     if count > 1 and not in_torchrun():
         # Refuse a wrong command here, once, rather than in every process.
         plan(options, shared, load(options, shared))

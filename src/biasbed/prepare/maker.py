@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from biasbed.compute.device import settle_device
+from biasbed.compute.device import choose_device
 from biasbed.config import Config
 from biasbed.data.prepared import MAKERS, PreparedStore
 from biasbed.data.source import Source
@@ -102,7 +102,7 @@ class KeptMaker(Maker[K]):
 
     @functools.cached_property
     def device(self) -> str:
-        return settle_device(self.config.device, 1)[0]
+        return choose_device(self.config.device, 1)[0]
 
     def run(self) -> Path:
         """Make the product under a lock on its folder.

@@ -20,12 +20,12 @@ def describe(settings: Mapping[str, str], command: str = "train") -> dict[str, A
         options, flags = read(settings)
         evaluation = plan(options, flags, load(options, flags)).job
         return {"tags": evaluation.tags(), "protocol": json.loads(evaluation.protocol.to_json())}
-    from biasbed.compute.device import settle_device
+    from biasbed.compute.device import choose_device
     from biasbed.training import job
     from biasbed.training.resolve import resolve
 
     resolved = resolve(settings)
-    settle_device(resolved.device, resolved.nproc)
+    choose_device(resolved.device, resolved.nproc)
     planned = job.plan(resolved)
     return {"tags": planned.tags(), "protocol": json.loads(planned.protocol.to_json())}
 

@@ -90,7 +90,7 @@ def _describe_trainings(settings: Sequence[Overrides], seed: int) -> str:
 
 def _count_cells(table: StudyTable) -> CountedCells:
     try:
-        cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
+        cells = expand({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
     except MissingData:
         held_out = table.settings.get(HELD_OUT, "")
         placeholder = StudyCell("", {HELD_OUT: "none"})

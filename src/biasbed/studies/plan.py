@@ -168,7 +168,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
-    cells = expand({**table.settings, "suite": registry.settled(table.suite)}, table.cells)
+    cells = expand({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
     _refuse_many(table, cells)
     grid: list[GridRun] = []
     configs: list[Config] = []
@@ -247,10 +247,10 @@ def merge_settings(table: StudyTable, row: str, cell: StudyCell) -> dict[str, st
         raise UsageError(f"{both[0]} is a setting of the row and of the cell, too: leave one out")
     chosen = table.chosen.get(row, {}).get(cell.name, {})
     settings = {**table.settings, **overrides, **cell.overrides, **chosen}
-    settings |= {"suite": registry.settled(table.suite), "study": table.study}
+    settings |= {"suite": registry.with_whole_path(table.suite), "study": table.study}
     if "model" in overrides:
         return _select_test_settings({**settings, "row": row}, overrides)
-    settings["algorithm"] = registry.settled(overrides["algorithm"])
+    settings["algorithm"] = registry.with_whole_path(overrides["algorithm"])
     return settings if row == algorithms.identifier(overrides["algorithm"]) else {**settings, "row": row}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from biasbed.registry import Registry, settled
+from biasbed.registry import Registry, with_whole_path
 
 if TYPE_CHECKING:
     from biasbed.config import Config
@@ -47,7 +47,7 @@ def choose_suite(settings: Mapping[str, Any]) -> SuiteChoice:
     """Return the suite that the settings name, or the default one."""
     from biasbed.config import Config
 
-    name = settled(str(settings.get("suite", Config.suite)))
+    name = with_whole_path(str(settings.get("suite", Config.suite)))
     return SuiteChoice(name, load(name))
 
 

@@ -208,7 +208,7 @@ class Ownership:
         holder = read_holder(run.data.tags.get(START))
         return self.is_drawn and holder is not None and holder.hash != self._token_hash
 
-    def settle(self, state: dict[str, Any], run_id: str) -> None:
+    def yield_to_copy(self, state: dict[str, Any], run_id: str) -> None:
         """Yield to a copy of the folder that has opened a run at the same time, if its run comes first.
 
         A copy with other results, or with none yet, continues with a new folder id. Equal final results need only one

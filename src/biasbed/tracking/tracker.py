@@ -121,7 +121,7 @@ class Tracker:
         self._given_run = None
         self.owner.claim(self.run_id)
         if previous is None:
-            self.owner.settle(state, self.run_id)
+            self.owner.yield_to_copy(state, self.run_id)
         superseded = state.setdefault("superseded", [])
         if previous is not None and previous.info.run_id != self.run_id:
             superseded.append(previous.info.run_id)
@@ -282,7 +282,7 @@ class Tracker:
         refuse_links(best)
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
-        self.owner.settle(self.folder.read_state(), self.run_id)
+        self.owner.yield_to_copy(self.folder.read_state(), self.run_id)
 
     def add_model(self, log_model: Callable[[str], None]) -> bool:
         """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""

@@ -29,12 +29,12 @@ def train(flags: Mapping[str, str]) -> int:
 def carry_out(flags: Mapping[str, str]) -> CarriedOut:
     """Train as the flags say, or go on with it; return the exit code and the run's folder."""
     config = resolve(flags)
-    from biasbed.compute.device import run_torchrun, settle_device
+    from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.system.processes import in_torchrun
     from biasbed.training import job
     from biasbed.training.train import train
 
-    device, count = settle_device(config.device, config.nproc)
+    device, count = choose_device(config.device, config.nproc)
     try:
         config = replace(config, device=device, nproc=count)
     except ValueError as error:

@@ -28,7 +28,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     _refuse_wrong_general(chosen)
     chosen["suite"], suite = suites.choose_suite(chosen)
     _refuse_unknown(chosen, suite.Settings)
-    name = registry.settled(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
+    name = registry.with_whole_path(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     chosen["algorithm"] = name
     algorithm = algorithms.load(name)
     cls = config_class(suite.Settings, algorithm.HParams)

@@ -18,7 +18,7 @@ from biasbed import limits, measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.compute import checkpoint, distributed
-from biasbed.compute.device import settle_arithmetic
+from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
 from biasbed.config import Config
@@ -171,7 +171,7 @@ def _save_pictures(job: Job, folder: RunFolder) -> None:
 def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     """Build everything that trains, before anything is created. Raises UsageError if the parts don't fit."""
     config, suite = job.config, job.suite
-    settle_arithmetic(group.device)
+    set_arithmetic(group.device)
     precision = Precision(config.precision, group.device)
     reader = Reader(job, group, number_of_workers(config.workers, group.world))
     algorithm = _algorithm(job, group, precision, reader.train_data)

@@ -16,7 +16,7 @@ from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress
 from biasbed.algorithms.requests import Pass, Stage
 from biasbed.batch import Batch
-from biasbed.compute.device import settle_arithmetic
+from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group
 from biasbed.errors import Failure
 from biasbed.networks.network import as_input
@@ -166,7 +166,7 @@ def measure(card: Card, trial: Trial) -> dict[str, Any]:
 
 def visit(card: Card, names: str, precision: str) -> Iterator[dict[str, Any]]:
     """Yield what steps of each method cost, or the fault of one that the card refuses. names: by commas, or `all`."""
-    settle_arithmetic(CUDA)
+    set_arithmetic(CUDA)
     for name in algorithms.names() if names == "all" else names.split(","):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -190,7 +190,7 @@ class Compared(NamedTuple):
 
 def compare(name: str, precision: str, device: torch.device) -> Compared:
     """Train a method a few steps in both precisions, from the same weights and with the same draws."""
-    settle_arithmetic(device)
+    set_arithmetic(device)
     plain, narrow = (losses(Trial(name, kind, device)) for kind in ("fp32", precision))
     distances = [abs(one / other - 1) for one, other in zip(narrow, plain, strict=True)]
     trial = Trial(name, precision, device)

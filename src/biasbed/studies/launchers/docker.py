@@ -24,7 +24,7 @@ from biasbed.config import Auto, Config
 from biasbed.data import prepared
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
-from biasbed.registry import settled
+from biasbed.registry import with_whole_path
 from biasbed.settings import setting
 from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, require_server, with_device
 from biasbed.system import code
@@ -240,7 +240,7 @@ def _with_absolute_paths(command: TrainCommand) -> dict[str, str]:
             path = os.path.expanduser(overrides[name])
             if os.path.exists(path):
                 overrides[name] = os.path.abspath(path)
-    return overrides | {name: settled(overrides[name]) for name in CODE_SETTINGS if name in overrides}
+    return overrides | {name: with_whole_path(overrides[name]) for name in CODE_SETTINGS if name in overrides}
 
 
 def _reason(error: Exception) -> str:

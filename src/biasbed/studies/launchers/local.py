@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from biasbed.compute.device import settle_device
+from biasbed.compute.device import choose_device
 from biasbed.config import Config
 from biasbed.studies.launchers import Launcher, TrainCommand, assign_devices, with_device
 from biasbed.system.processes import PARENT_PROCESS
@@ -35,7 +35,7 @@ class LocalLauncher(Launcher):
     """Starts `python -m biasbed train`; with several GPUs each training gets its own."""
 
     def resolve_device(self, config: Config) -> Config:
-        return with_device(config, *settle_device(config.device, config.nproc))
+        return with_device(config, *choose_device(config.device, config.nproc))
 
     def capacity(self, config: Config) -> int:
         devices = _gpu_count() if config.device == "cuda" else (os.cpu_count() or 1)

@@ -158,7 +158,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     from biasbed.data.folders import opened_once
 
     general = {**SEARCHES[options.search].settings, **settings}
-    general |= {"suite": registry.settled(options.suite), "study": options.study}
+    general |= {"suite": registry.with_whole_path(options.suite), "study": options.study}
     cells = expand(general, {})
     searches: list[Search] = []
     configs: list[Config] = []
@@ -210,7 +210,7 @@ def _plan_searches(
     options: SweepOptions, method: str, general: Overrides, launcher: Launcher, cell: StudyCell
 ) -> PlannedSearches:
     """Plan the searches of a method in a cell. Raises UsageError, or NotApplicable, if there can be none."""
-    overrides = {**general, **cell.overrides, "algorithm": registry.settled(method)}
+    overrides = {**general, **cell.overrides, "algorithm": registry.with_whole_path(method)}
     space = read_space(options.space, {name: value for name, value in overrides.items() if value != "auto"})
     repeats = int(options.value_or_default("repeats"))
     job, runs = plan_trainings(overrides, range(options.seed, options.seed + repeats), launcher)
