@@ -79,7 +79,7 @@ def served(uri: str) -> Iterator[Pages]:
 
 def pictures(uri: str, study: str, report: Path, folder: Path) -> None:
     """Draw the report, MLflow's views of the study and images of its sets into a folder."""
-    (view,) = comparison.of_study(uri, study)[:1]
+    (view,) = comparison.compare_study(uri, study)[:1]
     (study_run,) = find_runs(uri, kind="study", study=study)[:1]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile, served(uri) as pages:
