@@ -62,7 +62,7 @@ class EvaluateOptions:
     weights: str = setting(
         "none", "for a library's model: weights file (<file>#<part> of several), or name of published weights"
     )
-    label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    label_map: str = setting("none", "YAML file that says what the model's outputs stand for, or its content in braces")
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting(
         "none",
