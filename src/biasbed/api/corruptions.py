@@ -23,7 +23,6 @@ from biasbed.data.corruptions import SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import round_trip
 from biasbed.errors import UsageError
 
-
 COLOURS = 3  # channels
 
 
@@ -65,7 +64,9 @@ class Corrupt(v2.Transform):
         if isinstance(inpt, Image.Image):
             return Image.fromarray(self._corrupt(np.asarray(inpt.convert("RGB")), None))
         if inpt.dtype not in (torch.uint8, np.uint8):
-            raise self._refuse(inpt, "put it before the step that makes floats, as v2.ToDtype(torch.float32, scale=True)")
+            raise self._refuse(
+                inpt, "put it before the step that makes floats, as v2.ToDtype(torch.float32, scale=True)"
+            )
         if isinstance(inpt, np.ndarray):
             return self._corrupt(np.ascontiguousarray(inpt), None)
         if inpt.ndim < 3 or inpt.shape[-3] != COLOURS:

@@ -38,7 +38,9 @@ irm_penalty = say_what_fits(irm.irm_penalty, "irm_penalty", "logits [N,K] and cl
 contrastive = say_what_fits(
     contrastive_method.contrastive, "contrastive", "features [N,V,D], weights of pairs [N,N] and a temperature"
 )
-bias_amplified = say_what_fits(relative_difficulty.amplified, "bias_amplified", "cross-entropies [N] and the exponent q")
+bias_amplified = say_what_fits(
+    relative_difficulty.amplified, "bias_amplified", "cross-entropies [N] and the exponent q"
+)
 hsic = say_what_fits(rebias.hsic, "hsic", "features [N,D] and [N,E] and the widths of their kernels")
 swap_statistics = say_what_fits(
     padain.swap_statistics, "swap_statistics", "feature maps [N,C,H,W] and a permutation [N]"

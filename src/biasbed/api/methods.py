@@ -1,4 +1,7 @@
-"""Pieces of training methods for loops of the user's own: layers, losses and penalties, without biasbed's engine.
+"""Training methods for loops of the user's own: whole ones, and their layers, losses and penalties.
+
+Whole methods:
+    make: a method by name, with its networks and optimizers; `update` takes a step. Batch: one mini-batch.
 
 Layers:
     InfoDrop, PAdaIN: `biasbed.api.layers` describes them.
@@ -27,9 +30,12 @@ from biasbed.api.losses import (
     mmd,
     swap_statistics,
 )
+from biasbed.api.method_loop import make
 from biasbed.api.unknown_names import make_error
+from biasbed.batch import Batch
 
 __all__ = [
+    "Batch",
     "InfoDrop",
     "PAdaIN",
     "bias_amplified",
@@ -38,6 +44,7 @@ __all__ = [
     "drop_weights",
     "hsic",
     "irm_penalty",
+    "make",
     "mmd",
     "swap_statistics",
 ]

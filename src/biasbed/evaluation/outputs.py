@@ -101,7 +101,7 @@ def _advice(config: Config, model: models.TestedModel) -> str:
     """Return advice on making a model and a suite fit: folders can be renamed, classes of computed images can not."""
     if _outputs(model) is None:
         return (
-            "name the outputs, in Python with classes=[...] and in the command with label_map=<file>.yaml, or say there "
+            "name the outputs, in Python with classes=[...], in the command with label_map=<file>.yaml, or say there "
             "which of them stand for the set's classes"
         )
     if config.data_dir is None:
