@@ -274,7 +274,8 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     significant = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
     if not significant:
         return [say("single_not_shown", sets=count(len(tested), "set"))]
-    names = say("single_all") if len(significant) == len(tested) else listing(significant)
+    is_every = 1 < len(significant) == len(tested)
+    names = say("single_all") if is_every else listing(significant)
     sets = {"number": len(significant), "sets": count(len(tested), "tested set"), "names": names}
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())

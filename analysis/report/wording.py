@@ -128,11 +128,9 @@ def setting_title(comparison: RankTests) -> str:
         return capitalized(title)
     if comparison.noun == "data set" and len(comparison.sets) == 1:
         return say("setting_one_data_set", name=comparison.sets[0])
-    return (
-        say("setting_all", size=comparison.size)
-        if len(comparison.sets) > 1
-        else say("setting_one_set", size=comparison.size)
-    )
+    if len(comparison.sets) == 1:
+        return say("setting_one_set")
+    return say("setting_all", size=comparison.size)
 
 
 def pool(comparison: RankTests) -> str:

@@ -104,9 +104,9 @@ def test_names_and_captions_are_those_of_the_table() -> None:
     table = rows({"erm": [71.0], "infodrop": [74.0]}).replace("s0", "sketch")
     single = analyse(table)
     assert [single.label(name) for name in ("erm", "sketch")] == ["erm", "sketch"]
-    assert wording.setting_title(single.comparisons[0]) == "The 1 set"
+    assert wording.setting_title(single.comparisons[0]) == "One set"
     assert wording.scores_figure(single) == ""
-    assert "Scores, %\n" in summary.render(single)
+    assert "Scores, percent\n" in summary.render(single)
     seeds = analyse(pd.concat([table.assign(seed=0), table.assign(seed=1)]))
     assert "mean ± standard deviation between runs" in summary.render(seeds)
     assert wording.scores_figure(seeds) == " Bars are one standard deviation over runs."

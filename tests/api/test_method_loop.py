@@ -134,7 +134,7 @@ def test_a_network_of_one_s_own_is_trained_and_continues() -> None:
         ("erm", "resnet10", {"classes": 1}, "classes=1: give the number of classes"),
         ("lff", small, {}, "lff uses the column index: give num_examples="),
         ("lff", small(), {"num_examples": 8}, "lff trains several networks: give a function"),
-        ("infodrop", small(), {}, "infodrop"),
+        ("infodrop", small(), {}, "Sequential is no ResNet"),
         ("jtt", small, {"num_examples": 8}, "jtt trains in the stages .*, which biasbed.train carries out"),
         ("erm", lambda: 3, {}, "network= makes a int"),
         ("erm", "resnet10", {"data_dir": "/data"}, "unknown setting 'data_dir' of erm"),

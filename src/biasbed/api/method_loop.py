@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -116,9 +117,9 @@ class LoopTrainer(nn.Module):
             raise UsageError(f"index: is to be below num_examples={self._data.num_examples}")
 
     def training_state(self) -> dict[str, Any]:
-        """Return everything that a training continues with: weights, optimizers, loss scale, random states and step."""
+        """Return a copy of what a training continues with: weights, optimizers, loss scale, random states and step."""
         algorithm = self.algorithm
-        return {
+        state = {
             "marks": algorithm.marks(),
             "weights": algorithm.state_dict(),
             "optimizers": algorithm.optimizer_states(),
@@ -126,6 +127,7 @@ class LoopTrainer(nn.Module):
             "random": algorithm.group.random_states(),
             "step": self.step,
         }
+        return copy.deepcopy(state)
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what `training_state` returned, in a method that was made with the same arguments."""

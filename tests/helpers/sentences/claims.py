@@ -243,6 +243,11 @@ def _(m: re.Match[str], at: Place) -> None:
     assert not pool_of(at.facts, at.setting) or at.setting == "strict"
 
 
+@sentence(r"One set(?:: (?:ranks and pairs|what flips))?")
+def _(m: re.Match[str], at: Place) -> None:
+    assert len(at.facts.sets_in(at.setting)) == 1
+
+
 @sentence(r"The (.+ algorithms (?:that )?have.*?)(?:: (?:ranks and pairs|what flips))?")
 def _(m: re.Match[str], at: Place) -> None:
     assert f"the {m[1]}" == pool_of(at.facts, at.setting)
