@@ -345,11 +345,11 @@ def _without_spreads(grid: Grid, names: ColumnNames) -> Grid:
     Data sets are compared by means, so that a mean is a score. What a deviation could add, tests over the seeds of one
     data set, needs the seeds' scores.
     """
-    asked = {word.casefold() for word in (names.method, names.dataset, names.seed, names.score)}
+    named = {word.casefold() for word in (names.method, names.dataset, names.seed, names.score)}
     spreads = [head for head in grid.heads if _is_spread_of_other(head, grid.heads)]
     if spreads or not {_letters(head) for head in grid.heads}.isdisjoint(SCORES):
         spreads += [head for head in grid.heads if _letters(head) in SPREADS]
-    spreads = [head for head in grid.heads if head in spreads and head.casefold() not in asked]
+    spreads = [head for head in grid.heads if head in spreads and head.casefold() not in named]
     if not spreads or grid.is_export:
         return grid
     kept = [position for position, head in enumerate(grid.heads) if head not in spreads]
@@ -364,7 +364,7 @@ def _without_spreads(grid: Grid, names: ColumnNames) -> Grid:
 
 def _is_spread_of_other(head: str, heads: Iterable[str]) -> bool:
     """Return True for the deviation or number of a mean that another column holds: `x_std` beside `x` or `x_mean`."""
-    others = {_letters(other) for other in heads if other != head}
+    others = {_letters(column) for column in heads if column != head}
     name = _letters(head)
     for part in re.split(r"[^A-Za-z0-9]+", head):
         spread = part.lower()

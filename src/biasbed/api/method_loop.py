@@ -49,7 +49,7 @@ class LoopTrainer(nn.Module):
 
     @property
     def requests(self) -> Mapping[str, StreamRequest]:
-        """What the method asks of its batches, by stream: data sets, views, draws. `main` is the batch itself."""
+        """Requests that the method makes of its batches, by stream: data sets, views, draws. `main` is the batch itself."""
         return self.algorithm.streams(self._config.hparams)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -192,8 +192,14 @@ def make(
     data = TrainData(num_examples, number, max(1, num_domains), num_biases)
     _refuse_unmet(name, method, config, data)
     group = Group(device=_choose_device(network, device))
+    algorithm = _start(name, network, config, data, group)
+    return LoopTrainer(algorithm, config, steps, steps_per_epoch or steps, data)
+
+
+def _start(name: str, network: GivenNetworks, config: Any, data: TrainData, group: Group) -> Algorithm:
+    """Return the method with its networks and optimizers. Raises UsageError if the network or the stages don't fit."""
     precision = Precision(config.precision, group.device)
-    maker = None if isinstance(network, str) else _networks_of(name, network, config, number, group)
+    maker = None if isinstance(network, str) else _networks_of(name, network, config, data.num_classes, group)
     try:
         algorithm = start_algorithm(config, MULTI_CLASS, group, precision, data, network=maker)
     except UsageError:
@@ -204,7 +210,7 @@ def make(
     if len(phases) > 1:
         names = listed((phase.name for phase in phases), 3)
         raise UsageError(f"{name} trains in the stages {names}, which biasbed.train carries out")
-    return LoopTrainer(algorithm, config, steps, steps_per_epoch or steps, data)
+    return algorithm
 
 
 def _resolve(
@@ -216,20 +222,20 @@ def _resolve(
     seed: int | None,
 ) -> Any:
     """Return the settings: defaults, the method's, presets, the user's. Raises UsageError for a wrong one."""
-    own = specs(method.HParams)
+    own_settings = specs(method.HParams)
     cls = config_class(Config, method.HParams)
-    valid = [*own, *(key for key in specs(cls) if key.startswith(GROUPS) or key in SETTINGS)]
+    valid = [*own_settings, *(key for key in specs(cls) if key.startswith(GROUPS) or key in SETTINGS)]
     chosen: dict[str, Any] = {}
     for key, value in to_flags(settings).items():
         if key not in valid:
             raise UsageError(f"unknown setting '{key}' of {name}{nearest(key, valid)}")
-        chosen[f"hparams.{key}" if key in own else key] = value
+        chosen[f"hparams.{key}" if key in own_settings else key] = value
     fixed = load_presets(preset_names(chosen), (method.presets,), specs(cls), name)
-    given: dict[str, Any] = {"algorithm": name, "steps": steps, "epochs": None}
-    given["seed"] = int(torch.randint(2**31, ())) if seed is None else seed
+    arguments: dict[str, Any] = {"algorithm": name, "steps": steps, "epochs": None}
+    arguments["seed"] = int(torch.randint(2**31, ())) if seed is None else seed
     if isinstance(network, str):
-        given["backbone"] = network
-    return build(cls, layered([method.defaults, *fixed, chosen, given]))
+        arguments["backbone"] = network
+    return build(cls, layered([method.defaults, *fixed, chosen, arguments]))
 
 
 def _refuse_unmet(name: str, method: type[Algorithm], config: Any, data: TrainData) -> None:
@@ -252,14 +258,14 @@ def _choose_device(network: GivenNetworks, device: str | torch.device) -> torch.
 
 
 def _networks_of(
-    name: str, given: nn.Module | Callable[[], nn.Module], config: Any, classes: int, group: Group
+    name: str, template: nn.Module | Callable[[], nn.Module], config: Any, classes: int, group: Group
 ) -> Callable[..., networks.Network]:
     """Return the function that makes a method's networks of the user's module or function.
 
     A network of another architecture, which the method names, is made as for the command.
     """
-    if not callable(given):
-        raise UsageError(f"network={given!r}: give a backbone's name, an nn.Module or a function that makes one")
+    if not callable(template):
+        raise UsageError(f"network={template!r}: give a backbone's name, an nn.Module or a function that makes one")
     by_name = networks_for(config, classes, group)
     used: list[nn.Module] = []
 
@@ -270,9 +276,9 @@ def _networks_of(
             return by_name(backbone, outputs, head=head, width=width)
         if width != 1 or outputs not in (None, classes):
             raise UsageError(f"{name} makes networks of other sizes: give a backbone by its name")
-        if isinstance(given, nn.Module) and used:
+        if isinstance(template, nn.Module) and used:
             raise UsageError(f"{name} trains several networks: give a function that makes one, as lambda: Net()")
-        module = given if isinstance(given, nn.Module) else given()
+        module = template if isinstance(template, nn.Module) else template()
         if not isinstance(module, nn.Module):
             raise UsageError(f"network= makes a {type(module).__name__}, and should make an nn.Module")
         used.append(module)
