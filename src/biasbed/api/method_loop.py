@@ -49,7 +49,7 @@ class LoopTrainer(nn.Module):
 
     @property
     def requests(self) -> Mapping[str, StreamRequest]:
-        """Requests that the method makes of its batches, by stream: data sets, views, draws. `main` is the batch itself."""
+        """Requests that the method makes of its batches by stream: data sets, views, draws; `main` is the batch."""
         return self.algorithm.streams(self._config.hparams)
 
     def forward(self, x: Tensor) -> Tensor:
