@@ -93,7 +93,7 @@ class Request:
 def _write_label_map(content: Mapping[str, Any]) -> str:
     """Return a label map as the command takes it. Raises UsageError if it holds what no YAML file can."""
     try:
-        return json.dumps(content)
+        return json.dumps(content, ensure_ascii=False)
     except TypeError as error:
         raise UsageError(f"label_map: {first_line(error)}; give names, whole numbers and lists of them") from None
 
