@@ -61,7 +61,7 @@ def _check_shown(text: str) -> str:
     return " ".join(_refuse_signs(text).split())
 
 
-ShownText = Annotated[str, AfterValidator(_check_shown)]
+ShownText = Annotated[str, AfterValidator(_check_shown), Field(description="text that stands for this name")]
 
 
 class NamesFile(
@@ -72,15 +72,17 @@ class NamesFile(
     model_config = ConfigDict(strict=True)
 
 
-def load(option: str) -> Labels:
+def load(option: str, has_ours: bool = True) -> Labels:
     """Load display names. auto: ours. none: names as they are typed. Else a YAML file whose names win over ours.
+
+    has_ours: False leaves ours out, for names that are not biasbed's.
 
     Raises UsageError if the file can't be read, or holds something else.
     """
     if option == NONE:
         return Labels({})
     text = (resources.files("biasbed.published") / "display" / FILE).read_text(encoding="utf-8")
-    ours = formats.parse(NamesFile, strict_yaml.parse(text, FILE), FILE).root
+    ours = formats.parse(NamesFile, strict_yaml.parse(text, FILE), FILE).root if has_ours else {}
     if option == AUTO:
         return Labels(ours)
     users = formats.read(NamesFile, Path(option).expanduser(), "names").root
@@ -90,12 +92,12 @@ def load(option: str) -> Labels:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Column]) -> Labels:
+def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Column], has_ours: bool = True) -> Labels:
     """Load the display names. Raises UsageError for an unknown name in an order, too, before anything is computed."""
     if options.order not in ("rank", "name"):
         _put_first("order", rows, options.order)
     order_sets(sets, options.set_order, Labels({}))
-    return load(options.names)
+    return load(options.names, has_ours)
 
 
 def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str, label: Labels) -> tuple[str, ...]:

@@ -186,7 +186,9 @@ class CompareOptions:
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
         "name", "methods in tables and figures: by name, by average rank, or these first"
     )
-    names: str = setting("auto", "names in LaTeX tables and figures: a YAML file `name: what is shown`")
+    names: str = setting(
+        "auto", "names in LaTeX tables and figures: a YAML file `name: what is shown` (auto: as the table has them)"
+    )
     figure_width: Literal["column", "page"] | float = setting(
         "page", "inches that PDF figures take at most: of a column (3.3), of a page (6.9), or a number", ge=2
     )

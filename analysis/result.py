@@ -289,7 +289,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     """Compute everything from the inputs. Raises Failure if the score table has empty cells that are not accepted."""
     layouts = paper_layout.requested(options)
     collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
-    label = display_names.check_names(options, collection.algorithms, sets)
+    label = display_names.check_names(options, collection.algorithms, sets, not collection.is_table)
     lacking = scores.not_applicable(collection, sets)
     selected = _select(inputs, collection.runs)
     unprinted = published.unprinted(collection, selected)

@@ -17,9 +17,10 @@ from biasbed.analysis.runs.user_scores import UserScores
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import AsScored
 from biasbed.analysis.statistics.over_images import ImageAnswers
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UsageError, listed
 from biasbed.settings import nearest
 
+PERCENT_BESIDE = 10  # times a score of at most 1: so much more, on the same data set, is no such score
 ScoreUnit = Literal["auto", "fraction", "percent", "plain"]
 # Words in a score's name that mean that less of it is better.
 LOWER_WORDS = {
@@ -165,6 +166,19 @@ def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozen
     return frozenset(named), note
 
 
+def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
+    """Return a note on scores that look like fractions beside percentages, in one data set or between data sets."""
+    suspects = []
+    for dataset, values in scores.table.groupby("dataset", sort=False)["score"]:
+        small = values[(values > 0) & (values <= 1)]
+        is_mixed = len(small) and (values.max() <= 1 or values.max() > PERCENT_BESIDE * small.max())
+        if dataset not in lower and is_mixed:
+            suspects.append(f"{small.iloc[0]:g} on {dataset}")
+    if not suspects:
+        return ""
+    return f"some look like fractions ({listed(suspects, 5)}): write all scores alike if they are"
+
+
 def _says_lower(name: str) -> bool:
     return not LOWER_WORDS.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
 
@@ -188,7 +202,7 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
             "fraction": "scores between 0 and 1 are taken for fractions and shown in percent (unit=plain leaves them)",
             "percent": "scores are taken for percentages (unit=plain if they are none)",
         }
-        note = notes.get(kind, "")
+        note = "; ".join(filter(None, (notes.get(kind, ""), _find_mixture(scores, lower) if kind == "percent" else "")))
     plain = Scale(scores.measure if scores.measure != "score" else "score units")
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
     scales = {}

@@ -420,19 +420,24 @@ def print_further(generator: np.random.Generator) -> None:
     _print("Coverage of 95 % stratified bootstrap intervals", coverages)
 
 
+# Rows of simulated studies: means in standard deviations between runs, whether the first row is a control, and the
+# number of studies by the runs per look.
+STUDIES: Mapping[str, tuple[tuple[float, ...], bool, Mapping[int, int]]] = {
+    "two equal rows": ((0, 0), False, {2: 10_000, 5: 5_000, 1: 10_000}),
+    "three equal rows, all pairs": ((0, 0, 0), False, {2: 10_000, 5: 2_000, 1: 5_000}),
+    "four equal rows, control": ((0, 0, 0, 0), True, {2: 10_000, 5: 2_000, 1: 5_000}),
+    "three equal rows and one 5 sd apart, all pairs": ((0, 0, 0, 5), False, {2: 3_000, 5: 1_000, 1: 2_000}),
+    "two equal pairs 3 sd apart, all pairs": ((0, 0, 3, 3), False, {2: 3_000, 5: 1_000, 1: 2_000}),
+}
+
+
 def print_sequential_errors(generator: np.random.Generator) -> None:
-    families: Mapping[str, tuple[tuple[float, ...], bool]] = {
-        "two equal rows": ((0, 0), False),
-        "three equal rows, all pairs": ((0, 0, 0), False),
-        "four equal rows, control": ((0, 0, 0, 0), True),
-        "three equal rows and one 5 sd apart, all pairs": ((0, 0, 0, 5), False),
-        "two equal pairs 3 sd apart, all pairs": ((0, 0, 3, 3), False),
-    }
     print("\nstop=decided, ten seeds: family-wise error in percent\n")
-    for group, number in ((2, 10_000), (5, 2_000), (1, 2_000)):
-        for name, (effects, control) in families.items():
-            error = sequential_errors(generator, number, make_design(len(effects), control, group), effects)
-            print(f"| {name} | groups of {group} | {error} | {number:,} studies |", flush=True)
+    for group in (2, 5, 1):
+        for name, (effects, control, numbers) in STUDIES.items():
+            design = make_design(len(effects), control, group)
+            error = sequential_errors(generator, numbers[group], design, effects)
+            print(f"| {name} | groups of {group} | {error} | {numbers[group]:,} studies |", flush=True)
     joint = {f"{k} equal rows": joint_arrangement_errors(generator, 20_000, k, 5) for k in (2, 3, 4, 6)}
     _print("One arrangement for all pairs, one look at five seeds: family-wise error", {"largest difference": joint})
 

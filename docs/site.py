@@ -1,12 +1,14 @@
-"""Hooks of the documentation site: pages from outside docs/, links between all of them, wildcards in the navigation.
+"""Hooks of the documentation site: pages from outside docs/, notebooks, links, wildcards in the navigation.
 
 README, CONTRIBUTING and others are written for the repository, where their links work as they are. Here they become
-pages of the site. A link to a file of the repository that is no page becomes a link to a copy of that file.
+pages of the site. A link to a file of the repository that is no page becomes a link to a copy of that file. A notebook
+becomes a page with its text and code; its outputs are not kept in the repository.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -17,6 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = ROOT / "docs" / "notebooks"
 # Path in the repository -> page of the site.
 PAGES = {
     "README.md": "index.md",
@@ -51,7 +54,10 @@ def _expand(nav: Any, pages: list[str]) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages of `PAGES` and every file of the repository that some page links to."""
+    """Add the pages of `PAGES`, one for each notebook, and every file of the repository that some page links to."""
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        page = _site_path(notebook.relative_to(ROOT).as_posix())
+        files.append(File.generated(config, page, content=render_notebook(notebook)))
     for path, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / path)))
     for file in list(files.documentation_pages()):
@@ -60,6 +66,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if _site_path(path) == path and _is_copied(path) and files.get_file_from_path(path) is None:
                 files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
+
+
+def render_notebook(path: Path) -> str:
+    """Return a notebook's cells as Markdown, with a link to the file below its title."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"]).strip()
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+    title, _, text = parts[0].partition("\n")
+    # As HTML: a link in Markdown would lead to this page. From notebooks/<name>/, where the page is.
+    download = f'<a href="../{path.name}" download>Download this notebook</a>'
+    return "\n\n".join([title, download, text.strip(), *parts[1:]])
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -83,6 +101,8 @@ def _resolve(page: str, target: str) -> str:
 
 def _site_path(path: str) -> str:
     """Return a repository file's path on the site."""
+    if path.startswith("docs/notebooks/"):
+        path = path.replace(".ipynb", ".md")
     return PAGES.get(path, path.removeprefix("docs/"))
 
 

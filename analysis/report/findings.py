@@ -114,8 +114,11 @@ def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
 
     if len(analysis.pairwise.checks):
         tests = dict.fromkeys(claim.test for claim in claimed)
-        kept = set(_pairs_of(firm(analysis, comparison)))
-        add("survive_changes", kept, changes=changes_of(analysis, comparison, tests))
+        firm_claims = firm(analysis, comparison)
+        kept = set(_pairs_of(firm_claims))
+        names = [say(f"test_names.{test}") for test in dict.fromkeys(claim.test for claim in firm_claims or claimed)]
+        changes = changes_of(analysis, comparison, tests)
+        add("survive_changes", kept, tests=" or ".join(names), changes=changes)
     for strict in _strict(analysis):
         kept = pairs & set(_pairs_of(claims(analysis, strict)))
         add("survive_strict", kept, without=wording.strict_phrase(analysis, strict))
@@ -271,7 +274,8 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     significant = [str(name) for name in tested.loc[tested["significant"].astype(bool), "dataset"]]
     if not significant:
         return [say("single_not_shown", sets=count(len(tested), "set"))]
-    names = say("single_all") if len(significant) == len(tested) else listing(significant)
+    is_every = 1 < len(significant) == len(tested)
+    names = say("single_all") if is_every else listing(significant)
     sets = {"number": len(significant), "sets": count(len(tested), "tested set"), "names": names}
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())

@@ -72,6 +72,7 @@ def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[st
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
+        "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
         "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),

@@ -64,7 +64,8 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
         "divisor": wording.error_by(analysis),
         "units": analysis.units,
     }
-    caption = say("scores", **slots) + groups.caption(analysis)
+    caption = say("scores", **slots) if wording.has_deviations(analysis) else say("single_scores", units=analysis.units)
+    caption += groups.caption(analysis)
     if any(cell.interval_text for cell in analysis.cells.values()):
         caption += say("scores_intervals")
         if any(column.set_record.conditions for column in analysis.sets):
@@ -75,6 +76,8 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
         caption += say("scores_shape_bias")
     caption += wording.not_applicable(analysis)
     printed = _printed(analysis, "scores", "printed_scores")
+    if not wording.has_deviations(analysis):
+        printed = dataclasses.replace(printed, caption=say("printed_single_scores", units=analysis.units))
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
     return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv")
 

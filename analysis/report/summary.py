@@ -82,7 +82,10 @@ def _scores(analysis: Analysis, links: Links) -> str:
         divisor = f" ({wording.error_by(analysis)})"
     error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
     table = score_tables.scores(analysis, links, with_shape_bias=False)
-    lines = [say("summary_scores", units=analysis.units, **error), render_table(table)]
+    title = say("summary_scores", units=analysis.units, **error)
+    if not wording.has_deviations(analysis):
+        title = say("summary_single_scores", units=analysis.units)
+    lines = [title, render_table(table)]
     if analysis.daggers:
         lines.append(f"  † {say('dagger')}")
     below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis)) if line]

@@ -69,6 +69,21 @@ def error_by(analysis: Analysis) -> str:
     return "n"
 
 
+def has_deviations(analysis: Analysis) -> bool:
+    """Return False for a user's table with a single score per method and set, whose means have no ±."""
+    return not analysis.collection.is_table or int(analysis.scores["num_runs"].max()) > 1
+
+
+def scores_figure(analysis: Analysis) -> str:
+    """Say what bars and dotted lines of the figure of scores are, if it has any."""
+    parts = []
+    if has_deviations(analysis):
+        parts.append(say("figure_bars"))
+    if any(column.set_record.chance for column in analysis.sets):
+        parts.append(say("figure_chance"))
+    return "".join(f" {part}" for part in parts)
+
+
 def oracle(analysis: Analysis) -> str:
     """Return what rules are compared with; a rule that chooses another trial of a search, with the oracle's trial."""
     if analysis.collection.is_search:
@@ -113,6 +128,8 @@ def setting_title(comparison: RankTests) -> str:
         return capitalized(title)
     if comparison.noun == "data set" and len(comparison.sets) == 1:
         return say("setting_one_data_set", name=comparison.sets[0])
+    if len(comparison.sets) == 1:
+        return say("setting_one_set")
     return say("setting_all", size=comparison.size)
 
 
@@ -134,7 +151,8 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
     size = say("setting_size", algorithms=algorithms, sets=count(len(comparison.sets), comparison.noun))
     if comparison.setting == COMPLETE:
         others = ", ".join(name for name in everything.algorithms if name not in comparison.algorithms)
-        return say("setting_not_applicable", algorithms=others, noun=comparison.noun, size=size)
+        phrase = "setting_no_score" if analysis.collection.is_table else "setting_not_applicable"
+        return say(phrase, algorithms=others, noun=comparison.noun, size=size)
     parts = []
     if comparison.setting == STRICT:
         left_out = [name for name in comparison.left_out if name not in everything.left_out]
@@ -145,7 +163,8 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
         if empty:
             parts.append(say("setting_empty", sets=", ".join(empty)))
     if everything.left_out:
-        parts.append(say("setting_lacking", sets=", ".join(everything.left_out), size=size))
+        phrase = "setting_unscored" if analysis.collection.is_table else "setting_lacking"
+        parts.append(say(phrase, sets=", ".join(everything.left_out), size=size))
     sentences = [say("setting_left_out", parts="; and ".join(parts))] if parts else []
     if comparison.setting == STRICT:
         sentences += overlaps(analysis, comparison)

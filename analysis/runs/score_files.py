@@ -42,8 +42,16 @@ SCORES = (
 )
 MEANS = ("average", "avg", "mean", "overall", "total", "all")  # names of a mean over data sets, as papers print it
 MISSING = {"", "nan", "na", "n/a", "none", "null", "-", "--", "\u2013", "\u2014", "?", "missing"}
+# Names of columns beside a mean: its deviation, its interval, and how many scores it is of.
+SPREADS = (
+    *("std", "sd", "stdev", "stddev", "standarddeviation", "deviation", "se", "sem", "stderr", "standarderror"),
+    *("var", "variance", "ci", "ci95", "n", "num", "runs", "numruns", "nruns", "numseeds", "nseeds", "count"),
+)
 NAMELESS = "line"  # what a column without a head is called
 DELIMITERS = (";", "\t", ",", "|")
+_WITH_SPREAD = re.compile(
+    r"\(?\s*[+-]?[0-9]+[.,]?[0-9]*\s*%?\s*(±|\+/?-|\\pm|\$\\pm\$|\(|\[)\s*[0-9.,]+.*"
+)  # of tables in papers
 _POINT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.I | re.ASCII)
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?", re.I | re.ASCII)
 
@@ -78,7 +86,7 @@ class Grid:
 def read_scores(source: pd.DataFrame | Path, names: ColumnNames) -> UserScores:
     """Read a table of scores. Raises UsageError, with the line, for what is no score or cannot be told apart."""
     grid = _from_frame(source) if isinstance(source, pd.DataFrame) else _from_file(source)
-    grid = _without_bookkeeping(grid)
+    grid = _without_spreads(_without_bookkeeping(grid), names)
     roles = _find_roles(grid, names)
     if grid.is_export and not roles.method:
         columns = listed(sorted({*roles.texts, *roles.scores}))
@@ -191,9 +199,27 @@ def _parse_score(cell: Any, head: str, where: str) -> float:
     is_infinite = str(text).casefold().lstrip("+-") in ("inf", "infinity")
     if is_infinite or not _is_number(text):
         word = shown(str(cell), 40)
-        more = ": give each seed a line of its own, and not mean and deviation in one" if "±" in word else ""
-        raise UsageError(f"{where}: '{word}' in the column '{head}' is no {'finite ' * is_infinite}number{more}")
+        if _WITH_SPREAD.fullmatch(str(cell)):
+            raise UsageError(f"{where}: {_explain_spread(str(cell), head)}")
+        raise UsageError(f"{where}: '{word}' in the column '{head}' is no {'finite ' * is_infinite}number")
     return float(text)
+
+
+def _explain_spread(cell: str, head: str) -> str:
+    """Say what to do with a mean and its deviation in one cell."""
+    return (
+        f"'{shown(cell, 40)}' in the column '{head}' is a mean with something behind it: give the mean alone, for "
+        "tests over data sets, or each seed's score in a line of its own, with a column 'seed'"
+    )
+
+
+def _refuse_no_numbers(grid: Grid) -> UsageError:
+    """Return the error for a table without a column of numbers; of means with deviations, how to write them."""
+    for where, cells in grid.rows:
+        for head, cell in zip(grid.heads, cells, strict=True):
+            if isinstance(cell, str) and _WITH_SPREAD.fullmatch(cell):
+                return UsageError(f"{where}: {_explain_spread(cell, head)}")
+    return UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -313,13 +339,50 @@ def _without_bookkeeping(grid: Grid) -> Grid:
     return replace(table, scored=exported.scored, is_export=True)
 
 
+def _without_spreads(grid: Grid, names: ColumnNames) -> Grid:
+    """Return the grid without columns that say how far scores spread around a mean that is there, with a note.
+
+    Data sets are compared by means, so that a mean is a score. What a deviation could add, tests over the seeds of one
+    data set, needs the seeds' scores.
+    """
+    named = {word.casefold() for word in (names.method, names.dataset, names.seed, names.score)}
+    spreads = [head for head in grid.heads if _is_spread_of_other(head, grid.heads)]
+    if spreads or not {_letters(head) for head in grid.heads}.isdisjoint(SCORES):
+        spreads += [head for head in grid.heads if _letters(head) in SPREADS]
+    spreads = [head for head in grid.heads if head in spreads and head.casefold() not in named]
+    if not spreads or grid.is_export:
+        return grid
+    kept = [position for position, head in enumerate(grid.heads) if head not in spreads]
+    rows = [(where, tuple(cells[position] for position in kept)) for where, cells in grid.rows]
+    note = (
+        f"left out, as they belong to means by their names: {listed(spreads)}; means are compared over data sets, and "
+        "tests over seeds on one data set need a line per seed"
+    )
+    heads = tuple(grid.heads[position] for position in kept)
+    return replace(grid, heads=heads, rows=tuple(rows), notes=(*grid.notes, note))
+
+
+def _is_spread_of_other(head: str, heads: Iterable[str]) -> bool:
+    """Return True for the deviation or number of a mean that another column holds: `x_std` beside `x` or `x_mean`."""
+    others = {_letters(column) for column in heads if column != head}
+    name = _letters(head)
+    for part in re.split(r"[^A-Za-z0-9]+", head):
+        spread = part.lower()
+        if spread not in SPREADS:
+            continue
+        rest = name.replace(spread, "", 1) if name.startswith(spread) else name.removesuffix(spread)
+        if rest and not others.isdisjoint({rest, f"{rest}mean", f"mean{rest}", f"{rest}avg"}):
+            return True
+    return False
+
+
 # --- long and wide ----------------------------------------------------------------------------------------------------
 
 
 def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[str]) -> UserScores:
     """Return the scores of a table with a line per score."""
     if not roles.scores:
-        raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
+        raise _refuse_no_numbers(grid)
     head, further = roles.scores[0], roles.scores[1:]
     if _is_number(head):
         raise UsageError(f"{grid.source}: the first line should name the columns, and has the number {head}")
@@ -341,7 +404,7 @@ def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[
 def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNames, notes: Sequence[str]) -> UserScores:
     """Return the scores of a table with a column per data set, or per method."""
     if not roles.scores:
-        raise UsageError(f"{grid.source}: no column holds numbers; its columns are {listed(grid.heads)}")
+        raise _refuse_no_numbers(grid)
     name_head = roles.method or roles.dataset  # a numbering of the lines is no name
     keys = grid.column(name_head) if name_head else [f"row {number + 1}" for number in range(len(grid.rows))]
     seeds = grid.column(roles.seed) if roles.seed else [""] * len(grid.rows)

@@ -87,7 +87,7 @@ class RankTests:
     @property
     def size(self) -> str:
         """Number of blocks with their noun, e.g. `10 sets` or `3 data sets`."""
-        return f"{len(self.sets)} {self.noun}s"
+        return f"{len(self.sets)} {self.noun}{'s' * (len(self.sets) != 1)}"
 
     @property
     def mean_ranks(self) -> dict[str, float]:

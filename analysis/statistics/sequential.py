@@ -48,17 +48,28 @@ class SequentialDesign:
     def __post_init__(self) -> None:
         """Raise UsageError if not even the most extreme scores could be told apart."""
         if self.first_possible_look is None:
-            smallest = self.smallest_tail(self.looks)
+            number = len(self.comparisons)
+            needed = f"{self.alpha / number:.2g}" + f" ({self.alpha:g} / {number} comparisons)" * (number > 1)
+            advice = " or fewer comparisons (stop_control=)" if number > 2 else ""
             raise UsageError(
                 f"{self.looks * self.group} runs of each row can't decide anything: the most extreme outcome has "
-                f"p = {smallest:.2g}, and a comparison of {len(self.comparisons)} needs "
-                f"{self.level(self.looks) / len(self.comparisons):.2g}; plan more runs or fewer comparisons"
+                f"p = {self.smallest_tail(self.looks):.2g}, and needs {needed}; plan {self._suggest_runs()}{advice}"
             )
 
     @property
     def rows(self) -> tuple[str, ...]:
         """Compared rows, in the order of the comparisons."""
         return tuple(dict.fromkeys(itertools.chain.from_iterable(self.comparisons)))
+
+    def _suggest_runs(self) -> str:
+        """Return the fewest runs of each row, in whole groups, by which anything can be decided at the last look."""
+        level = self.alpha / len(self.comparisons)
+        if level < 1 / SAMPLE:
+            return "a larger level"
+        looks = self.looks
+        while self.smallest_tail(looks) > level:
+            looks += 1
+        return f"{looks * self.group} runs or more of each row"
 
     def level(self, look: int) -> float:
         """Return the level that may be spent up to this look (1 is the first)."""

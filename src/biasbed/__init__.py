@@ -61,7 +61,9 @@ if not TYPE_CHECKING:  # or every name would be one
     def __getattr__(name: str) -> Any:
         """Import a public name on first use (PEP 562)."""
         if name not in NAMES:
-            raise AttributeError(f"module 'biasbed' has no attribute '{name}'")
+            from biasbed.api.unknown_names import make_error
+
+            raise make_error("biasbed", name, NAMES)
         from pkgutil import resolve_name
 
         value = resolve_name(NAMES[name])

@@ -62,7 +62,7 @@ class EvaluateOptions:
     weights: str = setting(
         "none", "for a library's model: weights file (<file>#<part> of several), or name of published weights"
     )
-    label_map: str = setting("none", "YAML file that says what the model's outputs stand for")
+    label_map: str = setting("none", "YAML file that says what the model's outputs stand for, or its content in braces")
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting(
         "none",
@@ -196,7 +196,8 @@ class BenchmarkOptions(StudyOptions):
     stop_alpha: float = setting(0.05, "family-wise error of all comparisons at all looks together", gt=0, lt=0.5)
     stop_control: str = setting("none", "row that all others are compared with (none: all pairs are compared)")
     stop_score: tuple[str, ...] | Auto = setting(
-        "auto", "sets whose mean is a run's score, as sketch,shape_bias/cue_conflict (auto: every set's headline)"
+        "auto",
+        "sets whose mean is a run's score, as sketch,edge or shape_bias/cue_conflict (auto: every set's headline)",
     )
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from pandas.testing import assert_frame_equal
 from biasbed.analysis import frames
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import summary, wording
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.runs.score_files import ColumnNames, read_scores
 from biasbed.analysis.score_inputs import gather_scores
@@ -92,6 +93,38 @@ def test_missing_cells_and_unequal_seeds_are_said() -> None:
     ]
     seeds = pd.concat([table.assign(seed=0), table[table["method"] == "b"].assign(seed=1)])
     assert "unequal numbers of runs: a 1, b 2, c 1" in analyse(seeds).notes
+    sentences = [wording.setting_sentence(result, comparison) for comparison in result.comparisons]
+    assert sentences[0] == "Left out: s0, on which some algorithm has no score (3 algorithms x 3 sets)."
+    assert sentences[1] == "Left out: b, without a score on some set (2 algorithms x 4 sets)."
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_names_and_captions_are_those_of_the_table() -> None:
+    """No name of biasbed's own is put in, and no ± or chance is spoken of that is not there."""
+    table = rows({"erm": [71.0], "infodrop": [74.0]}).replace("s0", "sketch")
+    single = analyse(table)
+    assert [single.label(name) for name in ("erm", "sketch")] == ["erm", "sketch"]
+    assert wording.setting_title(single.comparisons[0]) == "One set"
+    assert wording.scores_figure(single) == ""
+    assert "Scores, percent\n" in summary.render(single)
+    seeds = analyse(pd.concat([table.assign(seed=0), table.assign(seed=1)]))
+    assert "mean ± standard deviation between runs" in summary.render(seeds)
+    assert wording.scores_figure(seeds) == " Bars are one standard deviation over runs."
+
+
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize(
+    ("scores", "suspects"),
+    [
+        ({"a": [0.84, 80, 70], "b": [0.81, 79, 71]}, "0.84 on s0"),
+        ({"a": [0.84, 80, 70], "b": [81, 79, 0.71]}, "0.84 on s0, 0.71 on s2"),
+        ({"a": [0.5, 80, 70], "b": [1.5, 79, 71]}, None),
+        ({"a": [0.84, 0.8, 0.7], "b": [0.81, 0.7, 0.7]}, None),
+    ],
+)
+def test_fractions_beside_percentages_are_noted(scores: dict[str, list[float]], suspects: str | None) -> None:
+    notes = [note.split("(")[-1].split(")")[0] for note in analyse(rows(scores)).notes if "look like fractions" in note]
+    assert notes == ([] if suspects is None else [suspects])
 
 
 def test_one_method_is_scored_and_not_tested() -> None:

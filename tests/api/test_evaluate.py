@@ -24,6 +24,7 @@ from helpers.runs import all_runs, run_folders, stored, timeless
 
 FOGS = f"{ROOT / 'tests/helpers/toy_suite.py'}:Fogs"
 NAMES = ["dark", "grey", "light"]
+SKIPPED = ("five", "seven")
 TO_FLOAT = v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True)])
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 DEMO: dict[str, Any] = {"suite": "demo", "sets": ["cue_conflict", "edge"], "limit": 60, "image_size": 16}
@@ -143,7 +144,19 @@ class Output(nn.Module):
         (Output(lambda z: z[:, :, None]), {}, r"returns a tensor \[2, 10, 1\] for 2 images"),
         (Output(lambda z: z), {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
         (Output(lambda z: z), {"classes": ["a"] * 10}, "two outputs are called 'a'"),
-        (Output(lambda z: z), {}, r"10 outputs \(unknown classes\) are not 'edge'"),
+        (
+            Output(lambda z: z),
+            {},
+            r"10 outputs \(unknown classes\) are not 'edge' .*: name the outputs, .*classes=",
+        ),
+        (Output(lambda z: z), {"classes": [*CLASSES[1:], "ten"]}, r"10 outputs \(one, .*\) are not 'edge' \(zero, one"),
+        (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
+        (
+            Output(lambda z: z),
+            {"label_map": {"output": 3}},
+            "label_map: .*'output'.*did you mean 'outputs'",
+        ),
+        (Output(lambda z: z), {"label_map": {"outputs": {0}}}, "label_map: Object of type set .*; give names"),
         (Output(lambda z: z), {"suite": "dmo"}, "unknown suite 'dmo'; did you mean 'demo'"),
         (
             Output(lambda z: z),
@@ -170,6 +183,35 @@ def test_what_can_t_be_tested_is_refused_in_a_line(model: Any, arguments: dict[s
     with pytest.raises(biasbed.UsageError, match=message) as refused:
         biasbed.evaluate(model, **{**DEMO, "sets": ["edge"], **arguments})
     assert "\n" not in str(refused.value)
+
+
+def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
+    """A model whose outputs stand in another order gets the same decisions: by `classes=`, or by a label map."""
+    model = small().eval()
+    turned = CLASSES[::-1]
+    usual = biasbed.evaluate(model, classes=CLASSES, **DEMO)
+    for naming in ({"classes": turned}, {"label_map": {"outputs": turned}}):
+        card = biasbed.evaluate(lambda x: model(x).flip(1), **naming, **DEMO)
+        assert card.values["test/accuracy/edge"] == usual.values["test/accuracy/edge"]
+        assert (card.predictions("cue_conflict").decision == usual.predictions("cue_conflict").decision).all()
+    pairs = {name: [5, 7] if name == "three" else number for number, name in enumerate(CLASSES) if name not in SKIPPED}
+    with pytest.raises(biasbed.UsageError, match="are not 'edge'"):  # a map for other classes than the set's
+        biasbed.evaluate(model, label_map={"outputs": 10, "maps": [{"classes": pairs}]}, **DEMO)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sets": ["edgee"]}, "no evaluation set 'edgee'; did you mean 'edge'"),
+        ({"suite": "biasbed", "data_dir": "/nowhere"}, "data_dir=/nowhere: there is no such folder"),
+        ({"image_sise": 3}, "unknown setting 'image_sise'; did you mean 'image_size'"),
+        ({"label_map": "none.yaml"}, "label_map=none.yaml: can't be read"),
+        ({"every": 0}, "every=0: should be at least 1"),
+    ],
+)
+def test_an_evaluator_is_refused_when_it_is_made(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(biasbed.UsageError, match=message):
+        biasbed.Evaluator(**{**DEMO, **arguments})
 
 
 def trained(evaluator: biasbed.Evaluator | None) -> nn.Module:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +59,10 @@ def test_a_corruption_takes_what_v2_transforms_take() -> None:
     assert (same_box is box or torch.equal(same_box, box)) and label == 3  # noqa: PT018
     assert torch.equal(v2.functional.pil_to_tensor(keyed(image)), corrupted)
     assert torch.equal(keyed(torch.stack([pixels, pixels])), torch.stack([corrupted, corrupted]))
+    array = keyed(pixels.permute(1, 2, 0).numpy())
+    assert (array == corrupted.permute(1, 2, 0).numpy()).all()
+    mask = np.zeros((32, 32), np.uint8)
+    assert keyed(pixels, mask)[1] is mask
     drawn = biasbed.corruptions.GaussianNoise(severity=3)
     torch.manual_seed(0)
     first, second = drawn(pixels), drawn(pixels)
@@ -64,13 +70,16 @@ def test_a_corruption_takes_what_v2_transforms_take() -> None:
     torch.manual_seed(0)
     assert torch.equal(drawn(pixels), first)
     for wrong, message in (
-        (pixels / 255, "takes PIL images and tensors uint8"),
-        (pixels[:1], r"not torch.uint8 \[1, 32"),
+        (pixels / 255, "takes PIL images, .*put it before the step that makes floats"),
+        (pixels[:1], r"not torch.uint8 \[1, 32, 32\]: put v2.RGB\(\) before it"),
+        (pixels.permute(1, 2, 0).numpy() / 255, r"not float64 \[32, 32, 3\]: put it before"),
     ):
         with pytest.raises(biasbed.UsageError, match=message):
             keyed(wrong)
     with pytest.raises(biasbed.UsageError, match="severity=6: corruptions have the severities 1 to 5"):
         biasbed.corruptions.Fog(severity=6)
+    with pytest.raises(biasbed.UsageError, match="seed='a': give a number"):
+        biasbed.corruptions.Fog(3, seed="a")  # type: ignore[arg-type]
     with pytest.raises(biasbed.UsageError, match="give seed=0"):
         drawn.of_image(image, "a.png")
 
@@ -123,6 +132,32 @@ def test_a_data_set_that_is_not_there_is_refused(name: str, folder: str | None, 
         biasbed.datasets.load("figures", columns=("labels",))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_size": -1}, "image_size=-1: give a whole number from 8 on"),
+        ({"transform": 3}, "transform=3 is no function"),
+        ({"severity": 0}, "severity=0: give the percentage"),
+        ({"seed": "a"}, "seed='a': give a whole number"),
+        ({"name": 3}, "name=3: give the name of a data set"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(biasbed.UsageError, match=message):
+        biasbed.datasets.load(**{"name": "figures", **arguments})
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    for module, name, message in (
+        (biasbed, "evaluat", "module 'biasbed' has no attribute 'evaluat'; did you mean 'evaluate'"),
+        (biasbed.corruptions, "Fogg", "module 'biasbed.corruptions' has no attribute 'Fogg'; did you mean 'Fog'"),
+        (biasbed.methods, "corall", "module 'biasbed.methods' has no attribute 'corall'; did you mean 'coral'"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(module, name)
+        assert not hasattr(module, "__wrapped__")
+
+
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +190,22 @@ def test_padain_gives_each_image_the_moments_of_another() -> None:
     torch.testing.assert_close(means, old[donors])
     assert torch.equal(biasbed.methods.PAdaIN(p=1.0).eval()(x), x)
     assert torch.equal(biasbed.methods.PAdaIN(p=0.0)(x), x)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda methods: methods.coral(torch.rand(8, 16)), r"methods.coral takes a list of features \[B,d\]"),
+        (lambda methods: methods.mmd(3), r"methods.mmd takes a list of features \[B,d\]"),
+        (lambda methods: methods.irm_penalty(torch.rand(8), torch.zeros(8)), r"irm_penalty takes logits \[N,K\]"),
+        (lambda methods: methods.InfoDrop(nn.Linear(3, 3)), "InfoDrop takes a convolution .*, not a Linear"),
+        (lambda methods: methods.PAdaIN(p=2.0), "p=2.0"),
+    ],
+)
+def test_a_piece_says_in_a_line_what_it_takes(call: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(biasbed.UsageError, match=message) as refused:
+        call(biasbed.methods)
+    assert "\n" not in str(refused.value)
 
 
 def test_irm_s_penalty_is_the_product_of_two_derivatives() -> None:

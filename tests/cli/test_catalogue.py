@@ -71,7 +71,7 @@ def test_the_readme_counts_the_methods(capsys: pytest.CaptureFixture[str]) -> No
 # --- formats of files -------------------------------------------------------------------------------------------------
 
 PAGE = ROOT / "docs" / "reference" / "formats.md"
-MARK = "<!-- below: written by `pytest tests/project/test_catalogue.py --renew` -->\n"
+MARK = "<!-- below: written by `pytest tests/cli/test_catalogue.py --renew` -->\n"
 GUIDES = {  # what a file is for, and the page with examples
     "study_table": "`benchmark table=<file>.yaml`: [studies](../studies.md)",
     "search_space": "`sweep space=<file>.yaml`: [sweeps](../sweeps.md)",

@@ -235,6 +235,37 @@ def test_a_study_that_stops_when_decided_stops_alike_if_it_is_killed(
     assert "ADAPTIVE: seeds were added until" in analysis.stdout + analysis.stderr
 
 
+@pytest.mark.timeout(1500)
+def test_a_study_of_the_demo_stops_alike_if_its_launcher_is_killed_twice(tracking: str, tmp_path: Path) -> None:
+    path = tmp_path / "table.yaml"
+    rows = "{learns: {algorithm: erm, optim.lr: 0.01}, stays: {algorithm: erm, optim.lr: 1.0e-9}}"
+    path.write_text(f"suite: demo\nstudy: mine\nrows: {rows}\nseeds: 0..3\n")
+    command = ["benchmark", "--table", str(path), "--loader_workers", "0", "--workers", "2", "--stop", "decided"]
+    command += ["--stop_group", "1", "--stop_alpha", "0.49", "--stop_score", "loss/in_domain", "--device", "cpu"]
+    command += ["--limit", "100", "--image_size", "16", "--backbone", "resnet10", "--epochs", "2", "--batch_size", "10"]
+    command += ["--optim.lr_batch", "none", "--log_model", "false", "--sets", "in_domain"]
+    study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(5)
+    study.start()
+    for _ in range(2):
+        wait_for(study.trainings, 300)
+        time.sleep(draw.uniform(1, 4))
+        study.kill("launcher", draw)
+    assert study.process.wait(600) == 0, study.log.read_text()
+    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
+    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
+    undisturbed.start()
+    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
+    decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
+    assert decisions[0].read_bytes() == decisions[1].read_bytes()
+    looks = json.loads(decisions[0].read_text())["looks"]
+    # The learning row's losses are lower with every seed: 2 / 2^2 > 0.49 x 2 / 4, and 2 / 2^3 < 0.49 x 3 / 4.
+    assert [look["comparisons"][0]["decided"] for look in looks] == [False, False, True]
+    folders = {folder.name: folder for folder in run_folders(undisturbed.home)}
+    assert len(folders) == len(run_folders(study.home)) == len(all_runs(tracking, kind="train")) == 6
+    for folder in run_folders(study.home):
+        assert history(folder) == history(folders[folder.name])
+
+
 def _check(
     tracking: str, home: Path, image_root: Path, straight: Path, algorithms: dict[str, int], seeds: int, epochs: int
 ) -> None:

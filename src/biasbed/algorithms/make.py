@@ -29,8 +29,12 @@ def make_algorithm(
     precision: Precision,
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
+    network: Callable[..., networks.Network] | None = None,
 ) -> Algorithm:
-    """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`."""
+    """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`.
+
+    network: makes the networks in place of `networks_for`.
+    """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return make_optimizer(config.optim, config.batch_size, parameters, head_parameters(algorithm))
@@ -38,7 +42,7 @@ def make_algorithm(
     setup = Setup(
         num_classes=data.num_classes,
         task=task,
-        network=networks_for(config, data.num_classes, group),
+        network=network or networks_for(config, data.num_classes, group),
         optimizer=optimizer,
         group=group,
         precision=precision,
@@ -50,6 +54,24 @@ def make_algorithm(
         raise UsageError(f"optim.head_factor: {config.algorithm} has no network with a linear classifier")
     algorithm.on_train_data(data)
     return group.send_module(algorithm)
+
+
+def start_algorithm(
+    config: Any,
+    task: Task,
+    group: Group,
+    precision: Precision,
+    data: TrainData,
+    prepared: Callable[[str], nn.Module] = no_prepared_network,
+    network: Callable[..., networks.Network] | None = None,
+) -> Algorithm:
+    """Return the algorithm ready to train: equal on all ranks, with generators that then differ between them."""
+    torch.manual_seed(config.seed)
+    algorithm = make_algorithm(config, task, group, precision, data, prepared, network)
+    group.share_module(algorithm)
+    group.seed(config.seed)
+    algorithm.start()
+    return algorithm
 
 
 def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,9 +18,12 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.tv_tensors import Image as ImageTensor
 
+from biasbed.api.unknown_names import make_error
 from biasbed.data.corruptions import SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import round_trip
 from biasbed.errors import UsageError
+
+COLOURS = 3  # channels
 
 
 def _is_plain(value: Any) -> bool:
@@ -28,8 +31,13 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, ImageTensor) or type(value) is Tensor
 
 
+def _is_image_array(value: Any) -> bool:
+    """Return True for an array of the shape of an image in colour; arrays of other shapes may be annotations."""
+    return isinstance(value, np.ndarray) and value.ndim == 3 and value.shape[-1] == COLOURS
+
+
 class Corrupt(v2.Transform):
-    """Corruption of a PIL image or of tensors uint8 [..., 3, H, W]; labels and annotations pass through.
+    """Corruption of PIL images, arrays uint8 [H,W,3] and tensors uint8 [...,3,H,W]; anything else passes through.
 
     severity: 1 to 5. seed: None draws anew in each call, from torch's global generator; with a number an image gets the
     same draws in each call, which depend on the seed and on the image alone. jpeg: encode and decode the result as the
@@ -37,12 +45,14 @@ class Corrupt(v2.Transform):
     """
 
     name: ClassVar[str]
-    _transformed_types = (_is_plain, Image.Image)
+    _transformed_types = (_is_plain, _is_image_array, Image.Image)
 
     def __init__(self, severity: int, seed: int | None = None, jpeg: bool = False) -> None:
         super().__init__()
-        if severity not in SEVERITIES:
+        if not isinstance(severity, int) or severity not in SEVERITIES:
             raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
+        if not (seed is None or (isinstance(seed, int) and seed >= 0)):
+            raise UsageError(f"seed={seed!r}: give a number from 0 on, or None for other draws in each call")
         self.severity, self.seed, self.jpeg = severity, seed, jpeg
         self._corruption = self._find()
 
@@ -53,15 +63,25 @@ class Corrupt(v2.Transform):
         """Corrupt an image. Raises UsageError for another type, or a size for which the corruption is not defined."""
         if isinstance(inpt, Image.Image):
             return Image.fromarray(self._corrupt(np.asarray(inpt.convert("RGB")), None))
-        if inpt.dtype != torch.uint8 or inpt.ndim < 3 or inpt.shape[-3] != 3:
-            raise UsageError(
-                f"{self.name} takes PIL images and tensors uint8 [...,3,H,W], not {inpt.dtype} {list(inpt.shape)}: "
-                "put it before v2.ToDtype(torch.float32, scale=True)"
+        if inpt.dtype not in (torch.uint8, np.uint8):
+            raise self._refuse(
+                inpt, "put it before the step that makes floats, as v2.ToDtype(torch.float32, scale=True)"
             )
+        if isinstance(inpt, np.ndarray):
+            return self._corrupt(np.ascontiguousarray(inpt), None)
+        if inpt.ndim < 3 or inpt.shape[-3] != COLOURS:
+            raise self._refuse(inpt, "put v2.RGB() before it, which makes three channels of a grey one")
         images = inpt.reshape(-1, *inpt.shape[-3:])
         corrupted = [self._corrupt_tensor(image.as_subclass(Tensor)) for image in images]
         result = torch.stack(corrupted).reshape(inpt.shape).to(inpt.device)
         return ImageTensor(result) if isinstance(inpt, ImageTensor) else result
+
+    def _refuse(self, inpt: Any, advice: str) -> UsageError:
+        """Return the error for an image of another type or shape."""
+        return UsageError(
+            f"{type(self).__name__} takes PIL images, arrays uint8 [H,W,3] and tensors uint8 [...,3,H,W], "
+            f"not {inpt.dtype} {list(inpt.shape)}: {advice}"
+        )
 
     def _corrupt_tensor(self, image: Tensor) -> Tensor:
         pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
@@ -210,3 +230,10 @@ class Saturate(Corrupt):
     """More or less colour."""
 
     name = "saturate"
+
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> object:
+        kinds = [kind for kind, value in globals().items() if isinstance(value, type) and issubclass(value, Corrupt)]
+        raise make_error("biasbed.corruptions", name, kinds)

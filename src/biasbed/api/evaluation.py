@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from biasbed.api.given_model import (
 from biasbed.api.keywords import to_flags, without_none
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, first_line
 from biasbed.evaluation import command, outputs
-from biasbed.evaluation.evaluate_model import Evaluation, evaluate_in_memory, make_job, plan
+from biasbed.evaluation.evaluate_model import Evaluation, check_settings, evaluate_in_memory, make_job, plan
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
 from biasbed.settings import build
@@ -62,10 +63,16 @@ class Request:
         for name in OF_THE_COMMAND:
             if name in settings:
                 raise UsageError(f"{name}= is a setting of the command `biasbed evaluate`: leave it out here")
+        if isinstance(settings.get("label_map"), Mapping):
+            settings = {**settings, "label_map": _write_label_map(settings["label_map"])}
         flags = to_flags(settings)
         if transform is not None and "workers" not in flags and not _can_be_sent(transform):
             flags["workers"] = "0"
         return cls(flags, transform, classes, device, quiet)
+
+    def check(self) -> None:
+        """Check everything but the model. Raises UsageError for a wrong setting, or if data or sets are missing."""
+        check_settings(*command.read(self.flags))
 
     def load(self, model: Model, device: torch.device) -> tuple[TestedModel, command.EvaluateFlags]:
         """Return the model as one that is tested, and the settings of its test."""
@@ -81,6 +88,14 @@ class Request:
         if maps is not None:
             tested = outputs.describe(tested, maps)
         return tested, command.EvaluateFlags(options, shared)
+
+
+def _write_label_map(content: Mapping[str, Any]) -> str:
+    """Return a label map as the command takes it. Raises UsageError if it holds what no YAML file can."""
+    try:
+        return json.dumps(content, ensure_ascii=False)
+    except TypeError as error:
+        raise UsageError(f"label_map: {first_line(error)}; give names, whole numbers and lists of them") from None
 
 
 def _can_be_sent(function: object) -> bool:
@@ -102,7 +117,7 @@ def evaluate(
     *,
     transform: TransformImage | None = None,
     classes: Sequence[str] | None = None,
-    label_map: str | Path | None = None,
+    label_map: str | Path | Mapping[str, Any] | None = None,
     device: str | torch.device = "auto",
     batch_size: int | None = None,
     quiet: bool = False,
@@ -121,8 +136,10 @@ def evaluate(
         transform: function from a PIL image to the input [C,H,W] of the model. Default: the resize, crop, mean and std
             of the model's `pretrained_cfg` if it is timm's, else the suite's resize and crop, and values in [0,1].
             `weights.transforms()` of torchvision is read as such settings, too.
-        classes: names of the outputs, in order. 1000 outputs without names are ImageNet's.
-        label_map: YAML file that says which outputs stand for which class (docs/evaluation.md).
+        classes: names of the outputs, in the model's order, by which they find the sets' classes. 1000 outputs without
+            names are ImageNet's.
+        label_map: YAML file that says which outputs stand for which class (docs/evaluation.md), or its content, as
+            `{"outputs": 20, "maps": [{"classes": {"bear": [5, 7], "dog": 0}}]}`.
         device: where to test, as "cuda:1". Default: where the model is.
         batch_size: images per batch. Default: the suite's.
         quiet: True shows no progress.
@@ -167,17 +184,23 @@ class LoopEvaluator:
         every: int = 1,
         transform: TransformImage | None = None,
         classes: Sequence[str] | None = None,
-        label_map: str | Path | None = None,
+        label_map: str | Path | Mapping[str, Any] | None = None,
         device: str | torch.device = "auto",
         batch_size: int | None = None,
         quiet: bool = True,
         **settings: Any,
     ) -> None:
-        """every: epochs between evaluations."""
+        """Check the arguments, and that data and sets are there. Raises UsageError as `evaluate` does.
+
+        every: epochs between evaluations.
+        """
         named = without_none(
             suite=suite, data_dir=data_dir, sets=sets, label_map=label_map, eval_batch_size=batch_size, **settings
         )
-        self._prepare(Request.from_arguments(named, transform, classes, device, quiet), every)
+        request = Request.from_arguments(named, transform, classes, device, quiet)
+        self._prepare(request, every)
+        with convert_errors():
+            request.check()
 
     @classmethod
     def _from_request(cls, request: Request, every: int) -> LoopEvaluator:

@@ -1,4 +1,7 @@
-"""Pieces of training methods for loops of the user's own: layers, losses and penalties, without biasbed's engine.
+"""Training methods for loops of the user's own: whole ones, and their layers, losses and penalties.
+
+Whole methods:
+    make: a method by name, with its networks and optimizers; `update` takes a step. Batch: one mini-batch.
 
 Layers:
     InfoDrop, PAdaIN: `biasbed.api.layers` describes them.
@@ -13,18 +16,26 @@ Losses and penalties, each a function of tensors:
 
 from __future__ import annotations
 
-from biasbed.algorithms.contrastive import contrastive
-from biasbed.algorithms.coral import coral
-from biasbed.algorithms.infodrop import drop_weights
-from biasbed.algorithms.irm import irm_penalty
-from biasbed.algorithms.mmd import mmd
-from biasbed.algorithms.padain import swap_statistics
-from biasbed.algorithms.rebias import hsic
-from biasbed.algorithms.relative_difficulty import amplified as bias_amplified
+from typing import TYPE_CHECKING
+
 from biasbed.api.layers import InfoDropLayer as InfoDrop
 from biasbed.api.layers import PAdaINLayer as PAdaIN
+from biasbed.api.losses import (
+    bias_amplified,
+    contrastive,
+    coral,
+    drop_weights,
+    hsic,
+    irm_penalty,
+    mmd,
+    swap_statistics,
+)
+from biasbed.api.method_loop import make
+from biasbed.api.unknown_names import make_error
+from biasbed.batch import Batch
 
 __all__ = [
+    "Batch",
     "InfoDrop",
     "PAdaIN",
     "bias_amplified",
@@ -33,6 +44,12 @@ __all__ = [
     "drop_weights",
     "hsic",
     "irm_penalty",
+    "make",
     "mmd",
     "swap_statistics",
 ]
+
+if not TYPE_CHECKING:  # or every name would be one
+
+    def __getattr__(name: str) -> object:
+        raise make_error("biasbed.methods", name, __all__)

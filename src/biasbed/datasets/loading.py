@@ -32,6 +32,7 @@ TESTS = {
     "sketch": "biasbed.datasets.geirhos:Sketch",
     "stylized_imagenet": "biasbed.datasets.imagenet:StylizedImageNet",
 }
+SMALLEST = 8  # pixels per side, as `image_size` of a training
 COLUMNS = ("label", "domain", "bias", "id")
 
 
@@ -116,11 +117,26 @@ def open_parts(
     image_size: int,
 ) -> LoadedDataSet:
     """Return the data set of a name. `datasets.load` describes the arguments."""
+    _refuse_wrong_types(name, transform, image_size, seed, severity)
+    columns = (columns,) if isinstance(columns, str) else columns
     for column in columns:
         if column not in COLUMNS:
             raise UsageError(f"columns: there is no column '{column}'{nearest(column, COLUMNS)}")
     identifier, sources = _open_sources(name, _Folder(name, data_dir), seed, severity, image_size)
     return LoadedDataSet(identifier, {part: Images(source, transform, columns) for part, source in sources.items()})
+
+
+def _refuse_wrong_types(name: object, transform: object, image_size: object, seed: object, severity: object) -> None:
+    """Raise UsageError for an argument of a wrong type, which would else be noticed at the first image."""
+    if not isinstance(name, str):
+        raise UsageError(f"name={name!r}: give the name of a data set, or of a folder in data_dir")
+    if transform is not None and not callable(transform):
+        raise UsageError(f"transform={transform!r} is no function of a PIL image")
+    for argument, value, least in (("image_size", image_size, SMALLEST), ("seed", seed, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise UsageError(f"{argument}={value!r}: give a whole number from {least} on")
+    if severity is not None and not (isinstance(severity, int | float) and 0 < severity <= 100):
+        raise UsageError(f"severity={severity!r}: give the percentage of training images that conflict with the bias")
 
 
 class _Folder:

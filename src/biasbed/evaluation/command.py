@@ -31,7 +31,7 @@ def settings(suite: str) -> tuple[str, ...]:
 
 def with_absolute_path(name: str, value: str) -> str:
     """Return a setting's value, with its absolute path if it names a file."""
-    return files.with_absolute_path(value) if name in FILES else value
+    return files.with_absolute_path(value) if name in FILES and not value.startswith("{") else value
 
 
 def read(flags: Mapping[str, Any]) -> EvaluateFlags:

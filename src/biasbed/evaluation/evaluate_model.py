@@ -194,6 +194,15 @@ def without_misfits(suite: OpenSuite, misfits: Mapping[str, str]) -> OpenSuite:
     return replace(suite, derivations=kept, left_out={**suite.left_out, **misfits, **lost})
 
 
+def check_settings(options: EvaluateOptions, flags: Mapping[str, Any]) -> None:
+    """Check what can be checked before there is a model. Raises UsageError for settings, sets or data that are wrong.
+
+    The suite's images are opened, and closed again.
+    """
+    outputs.own_maps(options)
+    suites.open_suite(_config(options, flags, None))
+
+
 def _aggregation(options: EvaluateOptions, config: Config) -> Aggregation:
     """Return how ImageNet's classes become categories: as the user says, else as the suite does it."""
     if options.categories != "auto":
@@ -212,14 +221,15 @@ def _check_sizes(model: models.TestedModel, sets: Sequence[EvaluationSet]) -> No
         model.refuse_shape(shape, name)
 
 
-def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Config:
+def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel | None) -> Config:
     """Build the settings from layers of rising precedence: suite, model, presets, command line.
 
-    A preset contributes only its settings of testing.
+    A preset contributes only its settings of testing. model: None if there is none yet.
     """
     name, suite = suites.choose_suite(flags)
     available = specs(suite.Settings)
-    brought = {key: value for key, value in model.preprocessing.items() if key in available}
+    preprocessing = {} if model is None else model.preprocessing
+    brought = {key: value for key, value in preprocessing.items() if key in available}
     if options.image_size != "auto":
         for key in SCALED_SIZES:
             if brought.get(key) not in ("auto", None):
@@ -231,7 +241,9 @@ def _config(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Te
     layers.append({**flags, "suite": name})
     if options.categories != "auto" and "categories" in available:
         layers.append({"categories": options.categories})
-    values: dict[str, Any] = {"train": "none", "algorithm": model.algorithm, "seed": model.seed}
+    values: dict[str, Any] = {"train": "none"}
+    if model is not None:
+        values |= {"algorithm": model.algorithm, "seed": model.seed}
     for layer in layers:
         if "preprocess.size" in layer and "preprocess.resize" in available:
             values["preprocess.resize"] = "auto"  # the layers below chose it for another size
@@ -319,7 +331,7 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *suite_settings)}
     computed = {
         "weights": model.weights,
-        "label_map": _hash_file(options.label_map),
+        "label_map": _hash_label_map(options.label_map),
         "categories": _aggregation(options, config),
         "image_size": shared["image_size"],
         "precision": shared["precision"],
@@ -350,10 +362,12 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
     )
 
 
-def _hash_file(file: str) -> str:
-    if file == "none":
-        return file
-    return sha256(Path(file).expanduser())
+def _hash_label_map(label_map: str) -> str:
+    if label_map == "none":
+        return label_map
+    if outputs.is_inline(label_map):
+        return record.digest(label_map)
+    return sha256(Path(label_map).expanduser())
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------

@@ -22,20 +22,27 @@ from biasbed.suites.suite import OpenSuite, Suite
 
 
 def own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
-    """Return the label maps of the user's file, None without a file."""
+    """Return the label maps of the user's file, or of a text in braces that stands for it; None without them."""
     if options.label_map == "none":
         return None
+    if is_inline(options.label_map):
+        return label_maps.parse_own(options.label_map)
     return label_maps.read_own(Path(options.label_map).expanduser())
+
+
+def is_inline(label_map: str) -> bool:
+    """Return True if `label_map` is a label map itself, and not the name of its file."""
+    return label_map.startswith("{")
 
 
 def describe(model: models.TestedModel, maps: label_maps.OwnMaps) -> models.TestedModel:
     """Return the model with its outputs named by the user's file. Raises UsageError if that contradicts the model."""
     if maps.outputs != model.outputs:
-        raise UsageError(f"label_map={maps.path}: describes {maps.outputs} outputs, but the model has {model.outputs}")
+        raise UsageError(f"{maps.where}: describes {maps.outputs} outputs, but the model has {model.outputs}")
     if maps.names is None:
         return model
     if model.classes not in (None, maps.names):
-        raise UsageError(f"label_map={maps.path}: names the outputs otherwise than the model, which has its own names")
+        raise UsageError(f"{maps.where}: names the outputs otherwise than the model, which has its own names")
     return replace(model, classes=maps.names)
 
 
@@ -73,7 +80,7 @@ def fit_sets(
     chosen = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
     wrong = [name for name in misfits if name in chosen or not fitting]
     if wrong:
-        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config)}")
+        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model)}")
     return FittedSets(tuple(fitting), misfits)
 
 
@@ -87,11 +94,16 @@ def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.
         if _map_by_names(classes, model, maps, label_maps.USUAL) is None:
             misfits[name] = _misfit(name, classes, model)
     if misfits and len(misfits) == len(classes_of_sets):
-        raise UsageError(f"{next(iter(misfits.values()))}: {_advice(config)}")
+        raise UsageError(f"{next(iter(misfits.values()))}: {_advice(config, model)}")
 
 
-def _advice(config: Config) -> str:
+def _advice(config: Config, model: models.TestedModel) -> str:
     """Return advice on making a model and a suite fit: folders can be renamed, classes of computed images can not."""
+    if _outputs(model) is None:
+        return (
+            "name the outputs, in Python with classes=[...], in the command with label_map=<file>.yaml, or say there "
+            "which of them stand for the set's classes"
+        )
     if config.data_dir is None:
         return (
             "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
@@ -140,7 +152,7 @@ def _map_by_names(
         return label_maps.IDENTITY
     if outputs == imagenet_classes() and classes == CATEGORIES_16:
         return label_maps.sixteen(how)
-    return label_maps.wordnet_subset(classes, outputs or ())
+    return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
 def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:

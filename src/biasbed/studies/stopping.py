@@ -90,6 +90,7 @@ def choose_score(protocol: record.Protocol, test_domains: Sequence[str], names: 
     chosen = list(columns.values())
     if names != "auto":
         chosen = [_find_column(name, columns, protocol) for name in names]
+        _refuse_several_measures(names, chosen)
     if not chosen:
         raise UsageError("stop=decided compares runs by what they are tested on, and sets= names nothing")
     try:
@@ -103,6 +104,14 @@ def choose_score(protocol: record.Protocol, test_domains: Sequence[str], names: 
         raise UsageError(f"the scores of a run have no common mean: {units}; name sets of one kind with stop_score=")
     metrics = tuple(tuple(str(column.metric) for column in of_block) for of_block in by_block.values())
     return Score(metrics, counted[0].unit, counted[0].higher_is_better)
+
+
+def _refuse_several_measures(names: Sequence[str], columns: Sequence[Column]) -> None:
+    """Raise UsageError if the user names several measures: a mean of a shape bias and an accuracy is neither."""
+    measured = {name: column.headline for name, column in zip(names, columns, strict=True)}
+    if len(set(measured.values())) > 1 and any("/" in name for name in names):
+        kinds = ", ".join(f"{name} ({measure})" for name, measure in measured.items())
+        raise UsageError(f"stop_score: {kinds} have no common mean: name one measure")
 
 
 def _find_column(name: str, columns: Mapping[str, Column], protocol: record.Protocol) -> Column:
@@ -198,9 +207,9 @@ def plan_stop(plan: StudyPlan, options: BenchmarkOptions) -> StopPlan:
     if plan.left_out:
         raise UsageError(f"stop=decided compares rows in the same cells; not applicable: {plan.left_out[0]}")
     if len(seeds) % group:
-        raise UsageError(
-            f"stop_group={group}: {len(seeds)} seeds can't be added in groups of {group}: give {group} seeds per look"
-        )
+        below = len(seeds) - len(seeds) % group
+        numbers = f"{below} or {below + group}" if below else str(group)
+        raise UsageError(f"stop_group={group}: {len(seeds)} seeds are no whole groups of {group}: give {numbers} seeds")
     family = pairs(rows, None if control == "none" else control)
     design = SequentialDesign(family, group, len(seeds) // group, options.stop_alpha)
     runs: dict[tuple[str, int], list[PlannedRun]] = {}

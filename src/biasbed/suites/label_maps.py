@@ -152,6 +152,14 @@ def sixteen(how: Aggregation = USUAL) -> Grouped:
     return Grouped(tuple(_expand(text) for text in _RANGES.values()), how)
 
 
+def reordered(classes: Sequence[str], outputs: Sequence[str], name: str = "order") -> Subset | None:
+    """Return the map from outputs to classes of the same names in another order; None if the names differ."""
+    if set(classes) != set(outputs) or len(classes) != len(outputs):
+        return None
+    position = {output: column for column, output in enumerate(outputs)}
+    return Subset(tuple(position[label] for label in classes), name, restricts=False)
+
+
 def imagenet_subset(wnids: Sequence[str]) -> Subset | None:
     """Return the map from ImageNet-1k's classes to some of them; None if a WordNet id is not among them."""
     return wordnet_subset(wnids, imagenet_classes())
@@ -188,7 +196,8 @@ class OwnMap(NamedTuple):
 class OwnMaps:
     """Outputs of a model and label maps, as a user describes them."""
 
-    path: Path
+    where: str  # they are described, for messages
+    name: str  # begins the names of the label maps
     outputs: int
     names: tuple[str, ...] | None  # of the outputs, in order
     maps: tuple[OwnMap, ...]
@@ -202,13 +211,13 @@ class OwnMaps:
             if members.keys() == set(classes):
                 columns = tuple(members[name] for name in classes)
                 if all(len(group) == 1 for group in columns):
-                    return Subset(tuple(group[0] for group in columns), f"{self.path.stem}-subset")
-                return Grouped(columns, how, self.path.stem)
-        if self.names is None or set(self.names) != set(classes):
+                    return Subset(tuple(group[0] for group in columns), f"{self.name}-subset")
+                return Grouped(columns, how, self.name)
+        if self.names is None:
             return None
         if self.names == tuple(classes):
             return IDENTITY
-        return Subset(tuple(self.names.index(name) for name in classes), f"{self.path.stem}-order")
+        return reordered(classes, self.names, f"{self.name}-order")
 
 
 def _parse_outputs(value: Any) -> Any:
@@ -253,7 +262,16 @@ class LabelMapFile(Format):
 
 def read_own(path: Path) -> OwnMaps:
     """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it."""
-    file = formats.read(LabelMapFile, path, "label_map")
+    return _make_own(formats.read(LabelMapFile, path, "label_map"), f"label_map={path}", path.stem)
+
+
+def parse_own(text: str) -> OwnMaps:
+    """Return the label maps that stand in a text, as in a file. Raises UsageError that says what is wrong with it."""
+    where = "label_map"
+    return _make_own(formats.parse(LabelMapFile, strict_yaml.parse(text, where), where), where, "own")
+
+
+def _make_own(file: LabelMapFile, where: str, name: str) -> OwnMaps:
     names = file.outputs if isinstance(file.outputs, tuple) else None
     count = file.outputs if names is None else len(names)
     try:
@@ -263,8 +281,8 @@ def read_own(path: Path) -> OwnMaps:
         if len({frozenset(own_map.members) for own_map in maps}) < len(maps):
             raise ValueError("two maps have the same classes")
     except ValueError as error:
-        raise UsageError(f"label_map={path}: {error}") from None
-    return OwnMaps(path, count, names, maps)
+        raise UsageError(f"{where}: {error}") from None
+    return OwnMaps(where, name, count, names, maps)
 
 
 def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:

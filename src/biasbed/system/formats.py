@@ -133,6 +133,10 @@ def _entries(part: Mapping[str, Any], definitions: Mapping[str, Any], above: str
         yield f"{above}{name}", field["description"]
         yield from _entries(field, definitions, f"{above}{name}.")
     if isinstance(part.get("additionalProperties"), dict):
+        values = part["additionalProperties"]
+        for value in values.get("anyOf", [values]):
+            if "description" in value:
+                yield f"{above}<name>", value["description"]
         yield from _entries(part["additionalProperties"], definitions, f"{above}<name>.")
     if "items" in part:
         yield from _entries(part["items"], definitions, f"{above.removesuffix('.')}[].")

@@ -12,11 +12,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from biasbed import limits, measures, record
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.make import make_algorithm
+from biasbed.algorithms.make import start_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
@@ -222,9 +220,7 @@ def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
-    """Make the algorithm, equal on all ranks, then seed generators that differ between them."""
-    torch.manual_seed(job.config.seed)
-    algorithm = make_algorithm(
+    return start_algorithm(
         job.config,
         job.suite.task,
         group,
@@ -232,10 +228,6 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         data,
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
     )
-    group.share_module(algorithm)
-    group.seed(job.config.seed)
-    algorithm.start()
-    return algorithm
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -112,7 +113,11 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
         (LONG + "a,u,99\n", r"line 14: a on u is there already \(line 2\): keep one, or .* column 'seed'"),
         ("method,dataset,seed,score\na,u,0,1\na,u,0,1\n", "line 3: a on u with seed 0 is there already"),
         (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
-        (LONG.replace("a,u,50.0", "a,u,50 ± 2"), "line 2: '50 ± 2' .* is no number: give each seed a line"),
+        (
+            LONG.replace("a,u,50.0", "a,u,50 ± 2"),
+            "line 2: '50 ± 2' .* is a mean with something behind it: give the mean",
+        ),
+        (re.sub(r"\d+[.]\d+", r"\g<0> (0.4)", WIDE), r"line 2: '50.0 \(0.4\)' .* or each seed's score in a line"),
         (LONG.replace("a,u,50.0", "a,u,inf"), "line 2: 'inf' in the column 'score' is no finite number"),
         (WIDE.replace("50.0", "good"), "line 2: 'good' in the column 'u' is no number"),
         ("method;dataset;score\na;u;0,5\nb;u;0.6\n", r"with a comma \('0,5'\) and with a point \('0.6'\)"),
@@ -171,3 +176,21 @@ def test_a_mean_over_data_sets_is_no_further_one(form: str, tmp_path: Path) -> N
     assert by_cell(scores) == SCORES
     assert any("left out, as it is a mean of the others by its name: " in note for note in scores.notes)
     assert ("x", "average") in by_cell(read("method,average,b\nx,1,2\ny,2,3\n", tmp_path))  # alone beside it: kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG.replace("score", "mean,std,n").replace("0\n", "0,1.5,3\n").replace("5\n", "5,0.5,3\n"),
+        "\n".join(f"{line},{'u_std,N seeds' if n == 0 else '1.5,3'}" for n, line in enumerate(WIDE.split())) + "\n",
+        WIDE.replace("u,", "u_mean,u sd,").replace("a,", "a,9.5,", 1).replace("b,", "b,2,", 1).replace("c,", "c,3,", 1),
+    ],
+    ids=["long", "wide", "named means"],
+)
+def test_deviations_beside_means_are_no_scores(text: str, tmp_path: Path) -> None:
+    scores = read(text, tmp_path)
+    assert len(scores.datasets) == len(SETS)
+    (note,) = [note for note in scores.notes if note.startswith("left out, as they belong to means")]
+    assert "tests over seeds on one data set need a line per seed" in note
+    alone = read("method,std,x\na,1,2\nb,2,3\n", tmp_path)  # data sets, as nothing says otherwise
+    assert set(alone.datasets) == {"std", "x"}

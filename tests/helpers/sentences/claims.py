@@ -182,14 +182,16 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"Of (\d+) such pairs?, (\d+) would be told apart by the same test after every change that was tried \((.+?)\)(: .+)?\."
+    r"Of (\d+) such pairs?, (\d+) would be told apart by (.+?) after every change that was tried \((.+?)\)(: .+)?\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     told, firm = at.facts.told("all"), at.facts.firm("all")
     assert (int(m[1]), int(m[2])) == (len(told), len(firm))
-    named(m[4] or "", firm)
-    common, *extra = m[3].split("; for ")
+    named(m[5] or "", firm)
+    common, *extra = m[4].split("; for ")
+    holding = [test for test in ("nemenyi", "wilcoxon") if at.facts.firm("all", test)]
     tests = [test for test in ("nemenyi", "wilcoxon") if at.facts.told("all", test)]
+    assert m[3].split(" or ") == [TESTS[test] for test in holding or tests]
     tried = {TESTS[test]: {kinds(at.facts)[kind] for kind in at.facts.tried("all", test)} for test in tests}
     shared = set.intersection(*tried.values())
     assert set(split(common)) == shared
@@ -239,6 +241,11 @@ def _(m: re.Match[str], at: Place) -> None:
 def _(m: re.Match[str], at: Place) -> None:
     assert int(m[1]) == len(at.facts.sets_in(at.setting))
     assert not pool_of(at.facts, at.setting) or at.setting == "strict"
+
+
+@sentence(r"One set(?:: (?:ranks and pairs|what flips))?")
+def _(m: re.Match[str], at: Place) -> None:
+    assert len(at.facts.sets_in(at.setting)) == 1
 
 
 @sentence(r"The (.+ algorithms (?:that )?have.*?)(?:: (?:ranks and pairs|what flips))?")

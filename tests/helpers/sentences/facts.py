@@ -227,12 +227,13 @@ class Facts:
         kinds = {kind for kind, _, then in self.changes(setting) if any(claim in then for claim in own)}
         return [kind for kind in KINDS if kind in kinds]
 
-    def firm(self, setting: str) -> set[tuple[str, str]]:
-        """Pairs that one and the same test tells apart, in the same order, after every change."""
+    def firm(self, setting: str, test: str | None = None) -> set[tuple[str, str]]:
+        """Pairs that one and the same test, or this one, tells apart, in the same order, after every change."""
         found = set()
         for claim, said in self.conclusions(setting).items():
             pair = tuple(said.split(" before ")) if said else ()
-            if len(pair) == 2 and pair in self.told(setting) and not self.overturning(setting, claim):
+            is_of_test = test in (None, claim[0])
+            if len(pair) == 2 and is_of_test and pair in self.told(setting) and not self.overturning(setting, claim):
                 found.add(pair)
         return found  # type: ignore[return-value]
 
