@@ -6,6 +6,7 @@ Only files of this folder know a suite's name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.registry import Registry, settled
@@ -62,8 +63,15 @@ def make_suite(config: Config) -> Suite[Any]:
 
 
 def open_suite(config: Config) -> OpenSuite:
-    """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit."""
-    suite = make_suite(config).open()
+    """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit.
+
+    Images are read from packs if there are any, as `data.packed` says.
+    """
+    from biasbed.data import packed
+
+    packs = packed.current() or packed.from_config(config)
+    with packed.using(packs):
+        suite = replace(make_suite(config).open(), packs=packs)
     if config.corrupted.sets:
         from biasbed.suites.corrupted_sets import with_corrupted
 
