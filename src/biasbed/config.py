@@ -164,6 +164,20 @@ class DataSettings:
             raise ValueError(f"data.packed={self.packed}: should be auto, no, <side>-raw or <side>-jpeg<quality>")
 
 
+@dataclass(frozen=True)
+class CacheSettings:
+    """Cache of test images that are decoded already."""
+
+    gb: float | Auto = setting(
+        "auto",
+        "gigabytes of decoded test images kept for later tests (auto: where it saves time, a tenth of the free disk; "
+        "0: none)",
+        ge=0,
+        identity=False,
+        optional=True,
+    )
+
+
 Interpolation = Literal["bilinear", "bicubic"]
 Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
 
@@ -241,6 +255,7 @@ class Config:
     )
     corrupted: InCorruptedForm = InCorruptedForm()
     data: DataSettings = DataSettings()
+    cache: CacheSettings = CacheSettings()
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")

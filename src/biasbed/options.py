@@ -50,7 +50,7 @@ PREPARE_SHARED = (
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed"),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
 )
 
 

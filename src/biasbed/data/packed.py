@@ -148,6 +148,14 @@ class Pack:
 
     def open(self, at: int, path: Path) -> Picture:
         """Open an image without decoding it. path: of the file that it was. Raises UnfitImage if it is damaged."""
+        content = self.content(at, path)
+        height, width = int(self._index["height"][at]), int(self._index["width"][at])
+        if not height:
+            return open_content(path, bytes(content))
+        return PackedPixels(path, np.frombuffer(content, dtype=np.uint8).reshape(height, width, 3))
+
+    def content(self, at: int, path: Path) -> memoryview:
+        """Return an image's bytes, and compare their checksum the first time. Raises UnfitImage if they differ."""
         index = self._index
         shard, start = int(index["shard"][at]), int(index["offset"][at])
         content = memoryview(self._map(shard))[start : start + int(index["length"][at])]
@@ -156,10 +164,7 @@ class Pack:
                 shard_path = self.folder / self.about.shards[shard].name
                 raise UnfitImage(f"the packed images in {shard_path} are damaged (found at {path}); {AGAIN}")
             self._is_checked[at] = 1
-        height, width = int(index["height"][at]), int(index["width"][at])
-        if not height:
-            return open_content(path, bytes(content))
-        return PackedPixels(path, np.frombuffer(content, dtype=np.uint8).reshape(height, width, 3))
+        return content
 
     def _map(self, shard: int) -> mmap.mmap:
         if shard not in self._maps:

@@ -82,7 +82,7 @@ class PackedImages(Maker[PackedOptions]):
         for fingerprint, source in sources.items():
             folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
             with exclusive(folder, "packed"), failures(folder):
-                self._pack(source, fingerprint, folder)
+                pack(source, fingerprint, folder, self.options.packed, self.options.how_many("cpu"))
         return store
 
     def _sources(self) -> dict[str, FolderSource]:
@@ -95,36 +95,36 @@ class PackedImages(Maker[PackedOptions]):
         sources = _without_copies(collecting.sources)
         return {fingerprint: replace(source, packs=None) for fingerprint, source in sources.items()}
 
-    def _pack(self, source: FolderSource, fingerprint: str, folder: Path) -> None:
-        """Write the missing shards of a source, and its index."""
-        work = Packing.of(source, folder, self.options.packed)
-        if (folder / packed.INDEX).is_file():
-            _check(packed.Pack(folder))
-            print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
-            return
-        self._refuse_full_disk(work)
-        with ProgressBar(len(work.names), "shard") as bar:
-            problems = make_images(work, self.options.how_many("cpu"), bar)
-        if problems:
-            raise Failure(next(iter(problems.values())))
-        parts = [work.read_part(row) for row in range(len(work.names))]
-        shards = [packed.Shard(*part.shard) for part in parts]
-        about = packed.About(
-            source.name, str(source.root.resolve()), fingerprint, self.options.packed.name, len(source), tuple(shards)
-        )
-        packed.write_index(folder, about, [part.columns for part in parts])
-        print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
 
-    def _refuse_full_disk(self, work: Packing) -> None:
-        """Raise UsageError if the missing shards take more than the free disk space, as estimated."""
-        rows = [work.rows(shard) for shard in range(len(work.names)) if not work.is_there(shard)]
-        needed = sum(work.image_bytes * len(chosen) for chosen in rows)
-        free = shutil.disk_usage(work.folder).free
-        if needed > free:
-            raise UsageError(
-                f"the packed images of '{work.source.name}' take about {needed / 2**30:.1f} GiB, and {work.folder} has "
-                f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere"
-            )
+def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
+    """Write the missing shards of a source, and its index; compare the checksums of a complete pack."""
+    work = Packing.of(source, folder, form)
+    if (folder / packed.INDEX).is_file():
+        _check(packed.Pack(folder))
+        print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
+        return
+    _refuse_full_disk(work)
+    with ProgressBar(len(work.names), "shard") as bar:
+        problems = make_images(work, processes, bar)
+    if problems:
+        raise Failure(next(iter(problems.values())))
+    parts = [work.read_part(row) for row in range(len(work.names))]
+    shards = tuple(packed.Shard(*part.shard) for part in parts)
+    about = packed.About(source.name, os.path.abspath(source.root), fingerprint, form.name, len(source), shards)
+    packed.write_index(folder, about, [part.columns for part in parts])
+    print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
+
+
+def _refuse_full_disk(work: Packing) -> None:
+    """Raise UsageError if the missing shards take more than the free disk space, as estimated."""
+    rows = [work.rows(shard) for shard in range(len(work.names)) if not work.is_there(shard)]
+    needed = sum(work.image_bytes * len(chosen) for chosen in rows)
+    free = shutil.disk_usage(work.folder).free
+    if needed > free:
+        raise UsageError(
+            f"the packed images of '{work.source.name}' take about {needed / 2**30:.1f} GiB, and {work.folder} has "
+            f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere"
+        )
 
 
 def _without_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
