@@ -28,6 +28,7 @@ from torchvision import transforms as reference
 from biasbed.config import WHOLE, Augment, Preprocess
 from biasbed.data import packed, transforms
 from biasbed.data.folders import FolderSource, open_folder
+from biasbed.evaluation.test_cache import CachedSet
 from biasbed.prepare.packed_images import PackedForm, pack
 
 TITLE = "Packed images"
@@ -68,6 +69,26 @@ def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:
             ours = lambda path, source=source, rows=rows, transform=transform: transform(source.open(rows[path]))  # noqa: E731
             found.append(compared(f"{name}, packed {form.name}", ours, theirs, list(rows), rounds, asked))
     return found
+
+
+def cached(folder: Path, rounds: int) -> Row:
+    """Test images that were decoded before, beside the reference, which decodes them."""
+    source, size = open_folder(folder, "images"), 224
+    transform = transforms.make_photo_transform(size, Preprocess())[0]
+    images = CachedSet(folder / "tests", len(source), (3, size, size), True)
+    assert images.open()
+    for row in range(len(source)):
+        images.write(row, transform(source.open(row)))
+    rows = {source.root / name: row for row, name in enumerate(source.ids)}
+    plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
+
+    def read(path: Path) -> torch.Tensor:
+        image = images.read(rows[path])
+        assert image is not None
+        return image
+
+    goal = Goal(12, at_least=True)
+    return compared("evaluation, decoded images of an earlier test", read, plain, list(rows), rounds, goal)
 
 
 def formats(folder: Path, store: Path, rounds: int) -> list[Row]:
@@ -152,6 +173,7 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5) ->
         chosen = linked(paths[:4] if quick else paths, Path(name) / "chosen")
         store = Path(name) / "packs"
         found = against_reference(chosen, store, rounds)
+        found.append(cached(chosen, rounds))
         found += formats(chosen, store, rounds)
         found.append(opening(store, 1000 if quick else IMAGENET))
     return found

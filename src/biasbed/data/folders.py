@@ -61,7 +61,7 @@ class FolderSource(Source):
         from now on.
         """
         fingerprint = self._digest(self._sizes, *self._further())
-        return fingerprint if self.packs is None else self.packs.bind(self, fingerprint)
+        return fingerprint if self.packs is None else self.packs.bind(self, self.root, fingerprint)
 
     def _further(self) -> tuple[bytes, ...]:
         """Return what else the fingerprint depends on."""

@@ -20,27 +20,23 @@ import mmap
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from biasbed import record
-from biasbed.config import WHOLE, Config
-from biasbed.data import prepared
+from biasbed.config import WHOLE
 from biasbed.data.decoding import open_content
-from biasbed.data.source import Picture
+from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UnfitImage, UsageError
 from biasbed.system import commands, formats
 from biasbed.system.strict import MANY_PARTS, parse_json
-
-if TYPE_CHECKING:
-    from biasbed.data.folders import FolderSource
 
 STORE = "packed"  # folder of all packs in `prepared_dir`
 INDEX = "index.arrow"
@@ -66,14 +62,6 @@ def using(packs: Packs | None) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-def from_config(config: Config) -> Packs | None:
-    """Return the packs that a training's settings ask for; None without any."""
-    form = config.data.packed
-    if form == "no":
-        return None
-    return Packs(prepared.base(config.prepared_dir) / STORE, WHOLE if form == "auto" else form)
 
 
 def name_key(name: str) -> int:
@@ -190,7 +178,7 @@ def _read_index(folder: Path) -> tuple[About, dict[str, np.ndarray]]:
         raise UsageError(f"the index {path} of packed images is damaged ({reason}); {AGAIN}") from None
 
 
-def write_index(folder: Path, about: About, parts: list[dict[str, np.ndarray]]) -> None:
+def write_index(folder: Path, about: About, parts: Sequence[Mapping[str, np.ndarray]]) -> None:
     """Write the index of a pack. parts: columns of each shard's images."""
     import pyarrow
 
@@ -248,20 +236,20 @@ class Packs:
                 folders[match["fingerprint"]] = path
         return folders
 
-    def bind(self, source: FolderSource, fingerprint: str) -> str:
-        """Let a source's files be read from the pack with its fingerprint; return the fingerprint of what is read.
+    def bind(self, source: Source, folder: Path, fingerprint: str) -> str:
+        """Let a source's files below a folder be read from the pack with its fingerprint.
 
-        Warns about a pack of the same folder that has other images. Raises MissingData if the images were to be
+        Returns the fingerprint of what is read. Warns about a pack of the same folder that has other images. Raises MissingData if the images were to be
         resized ones, and they are not packed.
         """
-        root = os.path.abspath(source.root)
-        folder = self._folders.get(fingerprint)
-        if folder is not None:
-            if not any(bound.root == root and bound.pack.folder == folder for bound in self._bound):
-                self._bound.append(_Bound(root, Pack(folder)))
+        root = os.path.abspath(folder)
+        pack_folder = self._folders.get(fingerprint)
+        if pack_folder is not None:
+            if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
+                self._bound.append(_Bound(root, Pack(pack_folder)))
                 self._prefixes.clear()
         elif self.form != WHOLE:
-            if not all(self.find(source.root, name) for name in source.ids):
+            if not all(self.find(folder, name) for name in source.ids):
                 flags = {"what": "packed", "packed.side": self.form.split("-")[0]}
                 command = commands.typed("prepare", flags)
                 raise MissingData(
@@ -319,8 +307,8 @@ class Packs:
         """Open a packed image without decoding it; None if no pack has it."""
         if not self._bound:
             return None
-        found = self.find(root, name)
-        return None if found is None else found[0].open(found[1], root / name)
+        position = self.find(root, name)
+        return None if position is None else position[0].open(position[1], root / name)
 
 
 _warned: set[Path] = set()  # packs of changed sources that were reported
@@ -331,8 +319,8 @@ class Collecting(Packs):
 
     def __init__(self) -> None:
         super().__init__(Path(os.devnull))
-        self.sources: dict[str, FolderSource] = {}
+        self.sources: dict[str, Source] = {}
 
-    def bind(self, source: FolderSource, fingerprint: str) -> str:
+    def bind(self, source: Source, folder: Path, fingerprint: str) -> str:
         self.sources.setdefault(fingerprint, source)
         return fingerprint

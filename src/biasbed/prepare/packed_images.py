@@ -22,6 +22,7 @@ import simplejpeg
 from biasbed.config import LARGEST_SIDE, WHOLE
 from biasbed.data import packed, prepared, transforms
 from biasbed.data.folders import FolderSource
+from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
@@ -98,7 +99,7 @@ class PackedImages(Maker[PackedOptions]):
 
 def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
     """Write the missing shards of a source, and its index; compare the checksums of a complete pack."""
-    work = Packing.of(source, folder, form)
+    work = Packing.from_form(source, folder, form)
     if (folder / packed.INDEX).is_file():
         _check(packed.Pack(folder))
         print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
@@ -127,11 +128,12 @@ def _refuse_full_disk(work: Packing) -> None:
         )
 
 
-def _without_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
+def _without_copies(sources: Mapping[str, Source]) -> dict[str, FolderSource]:
     """Return the sources, keyed by fingerprint, without those whose files are all in sources before them."""
     chosen: dict[str, FolderSource] = {}
     paths: set[str] = set()
     for fingerprint, source in sources.items():
+        assert isinstance(source, FolderSource)  # no other is noted
         of_source = {os.path.join(source.root, name) for name in source.ids}
         if not of_source <= paths:
             chosen[fingerprint] = source
@@ -158,7 +160,7 @@ def _check(pack: packed.Pack) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """Part of the index: the columns of one shard's images, and the shard's name, size and checksum."""
 
     shard: tuple[str, int, str]
@@ -175,7 +177,7 @@ class Packing:
     image_bytes: float  # of an image in a shard, about
 
     @classmethod
-    def of(cls, source: FolderSource, folder: Path, form: PackedForm) -> Packing:
+    def from_form(cls, source: FolderSource, folder: Path, form: PackedForm) -> Packing:
         """Return the work, with shards of about `SHARD_BYTES`."""
         if form.side is None:
             sizes = source.sizes
@@ -209,13 +211,13 @@ class Packing:
         part = self.read_part(shard)
         return path.stat().st_size == part.shard[1] and len(part.columns["key"]) == len(self.rows(shard))
 
-    def read_part(self, shard: int) -> Part:
+    def read_part(self, shard: int) -> ShardPart:
         """Read a shard's part of the index."""
         with np.load(self.part_path(shard)) as arrays:
             columns = {name: arrays[name] for name in packed.COLUMNS}
             name, size, sha256 = json.loads(str(arrays["about"]))
         columns["shard"] = np.full(len(columns["key"]), shard, dtype=np.int32)
-        return Part((name, size, sha256), columns)
+        return ShardPart((name, size, sha256), columns)
 
     def maker(self) -> Callable[[int], None]:
         return self._write

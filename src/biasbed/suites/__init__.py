@@ -13,6 +13,7 @@ from biasbed.registry import Registry, settled
 
 if TYPE_CHECKING:
     from biasbed.config import Config
+    from biasbed.data.packed import Packs
     from biasbed.suites.suite import OpenSuite, Suite
 
 REGISTRY = Registry(
@@ -62,6 +63,17 @@ def make_suite(config: Config) -> Suite[Any]:
     return load(config.suite)(config, identifier(config.suite))
 
 
+def _packs(config: Config) -> Packs | None:
+    """Return the packs that the settings ask for; None without any."""
+    from biasbed.config import WHOLE
+    from biasbed.data import packed, prepared
+
+    form = config.data.packed
+    if form == "no":
+        return None
+    return packed.Packs(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
+
+
 def open_suite(config: Config) -> OpenSuite:
     """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit.
 
@@ -69,7 +81,7 @@ def open_suite(config: Config) -> OpenSuite:
     """
     from biasbed.data import packed
 
-    packs = packed.current() or packed.from_config(config)
+    packs = packed.current() or _packs(config)
     with packed.using(packs):
         suite = replace(make_suite(config).open(), packs=packs)
     if config.corrupted.sets:
