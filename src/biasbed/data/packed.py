@@ -239,8 +239,8 @@ class Packs:
     def bind(self, source: Source, folder: Path, fingerprint: str) -> str:
         """Let a source's files below a folder be read from the pack with its fingerprint.
 
-        Returns the fingerprint of what is read. Warns about a pack of the same folder that has other images. Raises MissingData if the images were to be
-        resized ones, and they are not packed.
+        Returns the fingerprint of what is read. Warns about a pack of the same folder that has other images. Raises
+        MissingData if the images were to be resized ones, and they are not packed.
         """
         root = os.path.abspath(folder)
         pack_folder = self._folders.get(fingerprint)
