@@ -10,6 +10,7 @@ import mmap
 import os
 import shutil
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ class PackedImages(Maker[PackedOptions]):
     def run(self) -> Path:
         """Pack each source that is not packed yet, and check those that are; return the folder of all packs.
 
-        Raises Failure if a shard is damaged, UsageError if the suite has no image files or the disk is too small.
+        Raises UsageError if the suite has no image files or the disk is too small.
         """
         store = prepared.base(self.config.prepared_dir) / packed.STORE
         sources = self._sources()
@@ -98,12 +99,15 @@ class PackedImages(Maker[PackedOptions]):
 
 
 def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
-    """Write the missing shards of a source, and its index; compare the checksums of a complete pack."""
+    """Write the missing shards of a source, and its index. Damaged shards of a complete pack are written again."""
     work = Packing.from_form(source, folder, form)
     if (folder / packed.INDEX).is_file():
-        _check(packed.Pack(folder))
-        print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
-        return
+        damage = _find_damage(folder)
+        if not damage:
+            print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
+            return
+        print(f"warning: {damage}; packed again now", file=sys.stderr)
+        (folder / packed.INDEX).unlink()
     _refuse_full_disk(work)
     with ProgressBar(len(work.names), "shard") as bar:
         problems = make_images(work, processes, bar)
@@ -141,19 +145,21 @@ def _without_copies(sources: Mapping[str, Source]) -> dict[str, FolderSource]:
     return chosen
 
 
-def _check(pack: packed.Pack) -> None:
-    """Compare the checksum of each shard. Raises Failure, which names the damaged ones; the next call makes them."""
+def _find_damage(folder: Path) -> str:
+    """Compare the checksum of each shard of a pack; remove and name the damaged ones. Empty if all are whole."""
+    try:
+        pack = packed.Pack(folder)
+    except UsageError as error:  # its index, or the size of a shard, which is compared again
+        return str(error).partition(";")[0]
     damaged = []
     with ProgressBar(len(pack.about.shards), "shard") as bar:
         for shard in pack.about.shards:
-            if files.sha256(pack.folder / shard.name) != shard.sha256:
-                damaged.append(pack.folder / shard.name)
+            if files.sha256(folder / shard.name) != shard.sha256:
+                damaged.append(folder / shard.name)
             bar.tick()
-    if damaged:
-        (pack.folder / packed.INDEX).unlink()
-        for path in damaged:
-            path.unlink()
-        raise Failure(f"damaged, and removed: {listed(damaged, 5)}; the same command packs them again")
+    for path in damaged:
+        path.unlink()
+    return f"damaged: {listed(damaged, 5)}" if damaged else ""
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------
@@ -208,7 +214,10 @@ class Packing:
         path = self.folder / self.names[shard]
         if not path.is_file() or not self.part_path(shard).is_file():
             return False
-        part = self.read_part(shard)
+        try:
+            part = self.read_part(shard)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # damaged: the shard is written again
+            return False
         return path.stat().st_size == part.shard[1] and len(part.columns["key"]) == len(self.rows(shard))
 
     def read_part(self, shard: int) -> ShardPart:
