@@ -98,7 +98,7 @@ def formats(folder: Path, store: Path, rounds: int) -> list[Row]:
     pack_of_files = packed.Pack(place)
     order = random.Random(0).sample(range(len(source)), len(source))
     archive = store / "images.tar"
-    with tarfile.open(archive, "w") as tar:
+    with tarfile.open(archive, "w", dereference=True) as tar:
         for name in source.ids:
             tar.add(source.root / name, name)
         members = {member.name: member for member in tar.getmembers()}
