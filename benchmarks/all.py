@@ -35,7 +35,7 @@ program that each table names; benchmarks/gpu.py does the same on a GPU, in a fi
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
-    *("engine", "methods", REFERENCES, "loading", "running", "starting", "scaling", "analysing", "searches"),
+    *("engine", "methods", REFERENCES, "loading", "packed", "running", "starting", "scaling", "analysing", "searches"),
     *("reading", "conditions", "corruptions", "decisions", "opening"),
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -142,6 +143,41 @@ class Augment:
             )
 
 
+WHOLE = "whole"  # form of packed images that are byte for byte the files
+RESIZED = re.compile(r"[1-9]\d*-(raw|jpeg[1-9]\d?0?)")  # form of packed images that were resized once
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Settings of how images are read; suites add settings of how they are made and divided."""
+
+    # A resized form changes the fingerprint of the images, which is hashed.
+    packed: str = setting(
+        "auto",
+        "packed images: auto: read where the files are packed; no; or resized ones: 256-raw, 256-jpeg90, ...",
+        identity=False,
+        optional=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.packed not in ("auto", "no") and not RESIZED.fullmatch(self.packed):
+            raise ValueError(f"data.packed={self.packed}: should be auto, no, <side>-raw or <side>-jpeg<quality>")
+
+
+@dataclass(frozen=True)
+class CacheSettings:
+    """Cache of test images that are decoded already."""
+
+    gb: float | Auto = setting(
+        "auto",
+        "gigabytes of decoded test images kept for later tests (auto: where it saves time, a tenth of the free disk; "
+        "0: none)",
+        ge=0,
+        identity=False,
+        optional=True,
+    )
+
+
 Interpolation = Literal["bilinear", "bicubic"]
 Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
 
@@ -218,6 +254,8 @@ class Config:
         None, "images of each set at most, to see whether all works (docs/suites.md); none: all", ge=1
     )
     corrupted: InCorruptedForm = InCorruptedForm()
+    data: DataSettings = DataSettings()
+    cache: CacheSettings = CacheSettings()
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")

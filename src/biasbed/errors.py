@@ -130,7 +130,7 @@ class CorruptImage(Failure):
 
 
 class UnfitImage(CorruptImage):
-    """An image of another size than its data set's: an error of the data, which `corrupt=skip` doesn't pass over."""
+    """An image of another size than its data set's, or in a damaged pack, which `corrupt=skip` doesn't pass over."""
 
 
 class NotFinite(Failure):

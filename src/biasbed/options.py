@@ -40,14 +40,17 @@ class TestOptions:
 
 
 # Settings that preparing shares with training, by the same names, besides the suite's own.
-PREPARE_SHARED = ("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt")
+PREPARE_SHARED = (
+    *("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt"),
+    "data.packed",
+)
 
 
 # Settings that testing shares with training, by the same names, besides the suite's own.
 EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
-    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std"),
+    *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
 )
 
 
@@ -101,7 +104,8 @@ class PrepareOptions:
     what: str = setting(
         "none",
         "a network (style_network, cae_network, edsr_network), images (stylized, deepaug_cae, deepaug_edsr, "
-        "corruptions), a data set (waterbirds), <file>.py:<Class> of your own, or check: is the data whole?",
+        "corruptions), a data set (waterbirds), packed: a suite's images in few files, <file>.py:<Class> of your own, "
+        "or check: is the data whole?",
     )
 
     def __post_init__(self) -> None:

@@ -72,6 +72,11 @@ def open_file(path: Path) -> Picture:
             content = file.read()
     except OSError as error:
         raise CorruptImage(f"can't read the image {path}: {error.strerror or error}") from None
+    return open_content(path, content)
+
+
+def open_content(path: Path, content: bytes) -> Picture:
+    """Open the image that a file's content is, without decoding it. Raises CorruptImage if it is no image."""
     if content[:2] == b"\xff\xd8":
         try:
             height, width, colours, _ = simplejpeg.decode_jpeg_header(content)

@@ -9,13 +9,13 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from biasbed.data import listing_cache
+from biasbed.data import listing_cache, packed
 from biasbed.data.decoding import EXTENSIONS, open_file
 from biasbed.data.listing import images_below, images_in, is_data, labelled, reading, scan
 from biasbed.data.names import Names
@@ -41,19 +41,36 @@ def opened_once() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FolderSource(Source):
-    """Images in files; `ids` are paths relative to `root`."""
+    """Images in files; `ids` are paths relative to `root`.
+
+    packs: packs that have files from below `root`, which are then read from there; None if there are none.
+    """
 
     root: Path
+    packs: packed.Packs | None = field(default_factory=packed.current, repr=False)
 
     def open(self, row: int) -> Picture:
-        return open_file(self.root / self.ids[row])
+        name = self.ids[row]
+        picture = None if self.packs is None else self.packs.open(self.root, name)
+        return open_file(self.root / name) if picture is None else picture
 
     def fingerprint(self) -> str:
         """Hash names, labels and file sizes.
 
-        Reads no file; calls stat for each file, or for a sample of an unchanged tree.
+        Reads no file; calls stat for each file, or for a sample of an unchanged tree. A pack of these images is read
+        from now on.
         """
-        return self._digest(self._sizes)
+        fingerprint = self._digest(self._sizes, *self._further())
+        return fingerprint if self.packs is None else self.packs.bind(self, self.root, fingerprint)
+
+    def _further(self) -> tuple[bytes, ...]:
+        """Return what else the fingerprint depends on."""
+        return ()
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Sizes of the files in bytes [N] int64."""
+        return np.frombuffer(self._sizes, dtype=np.int64)
 
     @functools.cached_property
     def _sizes(self) -> bytes:
@@ -94,11 +111,13 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     classes: the classes in order, which the folder must have; by default its sub-folders, sorted. Raises UsageError for
     a missing or empty folder, for a class without images and for other classes.
     """
-    sources, key = _opened.get(), (folder, name, None if classes is None else tuple(classes))
+    sources, arguments = _opened.get(), (folder, name, None if classes is None else tuple(classes))
     if sources is None:
-        return _open_folder(*key)
+        return _open_folder(*arguments)
+    packs = packed.current()
+    key = (*arguments, None if packs is None else packs.form)
     if key not in sources:
-        sources[key] = _open_folder(*key)
+        sources[key] = _open_folder(*arguments)
     return sources[key]
 
 

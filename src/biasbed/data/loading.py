@@ -23,7 +23,7 @@ from biasbed.data import loader_queues
 from biasbed.data.source import Picture, Source, Whole
 from biasbed.data.streams import BatchPlan, InOrder, Key, Part, Stream
 from biasbed.data.transforms import is_identity, keyed_randomness
-from biasbed.errors import CorruptImage
+from biasbed.errors import CorruptImage, UnfitImage
 from biasbed.system.processes import die_with_parent
 
 COLUMNS = ("y", "domain", "bias")
@@ -111,6 +111,8 @@ class Examples(Dataset[Any]):
         while True:
             try:
                 return self._views(stream, key, row), row
+            except UnfitImage:
+                raise
             except CorruptImage as error:
                 tried += 1
                 if tried == len(part):

@@ -39,6 +39,7 @@ MAKERS = Registry(
         "deepaug_edsr": "biasbed.prepare.deepaug:EDSRImages",
         "waterbirds": "biasbed.prepare.waterbirds:WaterbirdsMaker",
         "corruptions": "biasbed.prepare.corrupted_images:CorruptionsMaker",
+        "packed": "biasbed.prepare.packed_images:PackedImages",
         "check": "biasbed.prepare.doctor:Check",
     },
     base="biasbed.prepare.maker:Maker",

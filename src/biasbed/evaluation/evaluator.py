@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -32,6 +33,7 @@ from biasbed.evaluation.decisions import (
     average_precisions,
 )
 from biasbed.evaluation.pieces import Columns, Piece, cut_pieces, join_pieces, keeps_top, make_decisions
+from biasbed.evaluation.test_cache import CachedSet, TestCache
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
 from biasbed.suites.sets import EvaluationSet
@@ -68,11 +70,14 @@ class Evaluator:
         workers: int,
         skip_corrupt: bool,
         done: Mapping[str, Collection[int]] = MappingProxyType({}),
+        cache: TestCache | None = None,
     ) -> None:
-        """done: the pieces of each set, by its name, that are decided already."""
+        """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any."""
         assert len({evaluation_set.name for evaluation_set in sets}) == len(sets)
         self.sets, self.group, self.precision = sets, group, precision
         self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
+        self.cache = cache
+        self.cached = {} if cache is None else cache.open(sets)
         self.coming: list[Piece] = []
         for number, evaluation_set in enumerate(sets):
             done_pieces = done.get(evaluation_set.name, ())
@@ -80,7 +85,7 @@ class Evaluator:
             self.coming += [piece for piece in pieces if piece.number not in done_pieces]
         self.shard = _Shard(self.coming, batch_size, group.rank, group.world)
         self.loader = DataLoader(
-            _Images(sets, self.coming),
+            _Images(sets, self.coming, self.cached),
             batch_sampler=self.shard,
             collate_fn=as_it_is,
             **loader_options(workers, group.device.type == "cuda"),
@@ -88,21 +93,29 @@ class Evaluator:
         self.skipped: set[str] = set()
 
     @classmethod
-    def from_config(cls, sets: Sequence[EvaluationSet], config: Config, group: Group) -> Evaluator:
-        """Return the evaluator that a run's settings ask for."""
+    def from_config(cls, sets: Sequence[EvaluationSet], config: Config, group: Group, times: int = 1) -> Evaluator:
+        """Return the evaluator that a run's settings ask for. times: how often it will test."""
         precision, workers = Precision(config.precision, group.device), number_of_workers(config.workers, group.world)
-        return cls(sets, group, precision, config.eval_batch_size, workers, config.corrupt == "skip")
+        cache = TestCache(config, times, workers * group.world)
+        evaluator = cls(sets, group, precision, config.eval_batch_size, workers, config.corrupt == "skip", cache=cache)
+        line = cache.describe(evaluator.cached)
+        if line and not group.rank:
+            print(line, file=sys.stderr)
+        return evaluator
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def close(self) -> None:
-        """End the loader's workers, in order."""
+        """End the loader's workers, in order, and let go of the cached images."""
         del self.loader
+        for cached in self.cached.values():
+            cached.close()
 
     def for_sets(self, sets: Sequence[EvaluationSet], done: Mapping[str, Collection[int]]) -> Evaluator:
         """Return an evaluator of other sets that works as this one."""
-        return Evaluator(sets, self.group, self.precision, self.batch_size, self.workers, self.skip_corrupt, done)
+        settings = self.group, self.precision, self.batch_size, self.workers, self.skip_corrupt
+        return Evaluator(sets, *settings, done, self.cache)
 
     def decide(
         self,
@@ -272,8 +285,9 @@ def _raise_on_all(group: Group, messages: Collection[str], kind: type[Failure]) 
 class _Images(Dataset[Any]):
     """Images by (piece, row): each transformed, or the error of a file that can't be decoded."""
 
-    def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece]) -> None:
+    def __init__(self, sets: Sequence[EvaluationSet], pieces: Sequence[Piece], cached: Mapping[str, CachedSet]) -> None:
         self.sets = [sets[piece.set] for piece in pieces]
+        self.cached = [cached.get(evaluation_set.name) for evaluation_set in self.sets]
 
     def __getitems__(self, keys: Sequence[tuple[int, int]]) -> _Batch:
         """Return a batch of one piece, at a stroke if the images are in memory as they are needed."""
@@ -293,14 +307,20 @@ class _Images(Dataset[Any]):
         return piece, torch.tensor(rows_read, dtype=torch.long), batch, errors
 
     def _open(self, piece: int, row: int) -> Tensor | CorruptImage:
-        evaluation_set = self.sets[piece]
+        evaluation_set, cached = self.sets[piece], self.cached[piece]
+        image = None if cached is None else cached.read(row)
+        if image is not None:
+            return image
         # Random transforms are drawn by row, so that an image is the same in every evaluation.
         randomness = keyed_randomness(row) if is_random(evaluation_set.transform) else contextlib.nullcontext()
         try:
             with randomness:
-                return evaluation_set.transform(evaluation_set.source.open(row))
+                image = evaluation_set.transform(evaluation_set.source.open(row))
         except CorruptImage as error:
             return error
+        if cached is not None:
+            cached.write(row, image)
+        return image
 
 
 class _Shard(Sampler[list[tuple[int, int]]]):

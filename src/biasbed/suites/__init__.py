@@ -6,12 +6,14 @@ Only files of this folder know a suite's name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.registry import Registry, with_whole_path
 
 if TYPE_CHECKING:
     from biasbed.config import Config
+    from biasbed.data.packed import Packs
     from biasbed.suites.suite import OpenSuite, Suite
 
 REGISTRY = Registry(
@@ -61,9 +63,27 @@ def make_suite(config: Config) -> Suite[Any]:
     return load(config.suite)(config, identifier(config.suite))
 
 
+def _packs(config: Config) -> Packs | None:
+    """Return the packs that the settings ask for; None without any."""
+    from biasbed.config import WHOLE
+    from biasbed.data import packed, prepared
+
+    form = config.data.packed
+    if form == "no":
+        return None
+    return packed.Packs(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
+
+
 def open_suite(config: Config) -> OpenSuite:
-    """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit."""
-    suite = make_suite(config).open()
+    """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit.
+
+    Images are read from packs if there are any, as `data.packed` says.
+    """
+    from biasbed.data import packed
+
+    packs = packed.current() or _packs(config)
+    with packed.using(packs):
+        suite = replace(make_suite(config).open(), packs=packs)
     if config.corrupted.sets:
         from biasbed.suites.corrupted_sets import with_corrupted
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from biasbed import record
 from biasbed.algorithms.requests import StreamRequest
-from biasbed.config import Auto, Config
+from biasbed.config import Auto, Config, DataSettings
 from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import biased
@@ -77,7 +77,7 @@ PHOTOGRAPHS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class DebiasingData:
+class DebiasingData(DataSettings):
     """Settings of the images that are drawn or made."""
 
     severity: float | Auto = setting(
@@ -96,6 +96,7 @@ class DebiasingData:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.severity != "auto" and not 0 < float(self.severity) < 100:
             raise ValueError(f"data.severity={self.severity}: percent, above 0 and below 100")
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from biasbed import record
 from biasbed.algorithms.requests import StreamRequest
-from biasbed.config import Auto, Interpolation
+from biasbed.config import Auto, DataSettings, Interpolation
 from biasbed.data import transforms
 from biasbed.data.source import Source
 from biasbed.datasets import domains as domain_data
@@ -46,7 +46,7 @@ DIGIT_CHANGES: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True)
-class DomainBedData:
+class DomainBedData(DataSettings):
     """Settings of how images are made and divided."""
 
     seed: int | Auto = setting("auto", "of in and out parts, and of the digits' colours (auto: the training's)")
@@ -55,6 +55,7 @@ class DomainBedData:
     training_parts: bool = setting(False, "also measure what domains that train have in their in parts", identity=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.seed != "auto" and not 0 <= int(self.seed) < 2**31:
             raise ValueError(f"data.seed={self.seed}: should be from 0 to {2**31 - 1}")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from biasbed import record
-from biasbed.config import Config, Preprocess
+from biasbed.config import Config, DataSettings, Preprocess
 from biasbed.data import folders, transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import reading, scan
@@ -31,7 +31,7 @@ from biasbed.tasks import MultiClass
 
 
 @dataclass(frozen=True)
-class DomainData:
+class DomainData(DataSettings):
     """Settings of the division of images."""
 
     seed: int = setting(0, "of the draw of each domain's validation images", ge=0, le=2**31 - 1)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from biasbed.algorithms.requests import StreamRequest
+    from biasbed.data.packed import Packs
     from biasbed.data.prepared import PreparedStore
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
@@ -144,6 +145,7 @@ class OpenSuite:
     files: Mapping[str, str] = field(default_factory=dict)  # kept with a training in `record.DATA_FOLDER`: name -> text
     usual: StreamRequest | None = None  # default for how training images are drawn
     limit: int | None = None  # images of each set at most (`suites.limited`)
+    packs: Packs | None = None  # that images opened later are read from, too
     selection_rules: tuple[str, ...] = record.SELECTION_RULES  # rules that apply here, the default first
 
     @property
@@ -280,8 +282,11 @@ class OpenSuite:
 
     def source(self, name: str) -> Source:
         """Return training data by name: the suite's own, or prepared from it. Raises UsageError for an unknown name."""
+        from biasbed.data import packed
+
         if name not in self._sources:
-            self._sources[name] = self._open_source(name)
+            with packed.using(self.packs):
+                self._sources[name] = self._open_source(name)
         return self._sources[name]
 
     @cached_property
@@ -309,7 +314,10 @@ class OpenSuite:
         """
         if self.train_name not in self.training:
             raise UsageError(f"the suite '{self.name}' has no training images here: name them with train=")
-        return (self.unsplit or self.training[self.train_name])()
+        from biasbed.data import packed
+
+        with packed.using(self.packs):
+            return (self.unsplit or self.training[self.train_name])()
 
     def network(self, kind: str) -> Path:
         """Return the file of a prepared network. Raises UsageError with the command that prepares it."""

@@ -174,7 +174,8 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     reader = Reader(job, group, number_of_workers(config.workers, group.world))
     algorithm = _algorithm(job, group, precision, reader.train_data)
     reader.check(algorithm.stages())
-    evaluator = Evaluator.from_config(suite.tested, config, group)
+    times = (config.steps or config.epochs or 1) // config.cadence
+    evaluator = Evaluator.from_config(suite.tested, config, group, times)
     average = averaged.make_average(job, algorithm, evaluator)
     description = _describe_weights(job, reader.train_data)
     engine = Engine(

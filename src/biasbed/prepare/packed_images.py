@@ -1,0 +1,326 @@
+"""Packing of a suite's images into Parquet shards: in several processes, resumable shard by shard.
+
+`data.packed` describes the files and reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import simplejpeg
+
+from biasbed.config import LARGEST_SIDE, WHOLE
+from biasbed.data import packed, prepared, transforms
+from biasbed.data.folders import FolderSource
+from biasbed.data.source import Source
+from biasbed.errors import CorruptImage, Failure, UsageError, listed
+from biasbed.prepare.images import PooledOptions, make_images
+from biasbed.prepare.maker import Maker, failures
+from biasbed.settings import setting
+from biasbed.suites import open_suite
+from biasbed.system import files
+from biasbed.system.terminal import ProgressBar
+from biasbed.tracking.folder import exclusive
+
+SHARD_BYTES = 2**28  # of images in a shard, about
+RATIO = 1.5  # width by height of a photograph, for the size of raw pixels
+JPEG_BYTES = 0.25  # per pixel, about, for the size of resized images
+
+
+@dataclass(frozen=True)
+class PackedForm:
+    """Form of the packed images."""
+
+    side: int | None = setting(
+        None, "resize images to this short side (none: the files byte for byte)", ge=8, le=LARGEST_SIDE
+    )
+    quality: int | Literal["raw"] = setting(90, "of resized images: JPEG quality, or raw: uint8 pixels", ge=1, le=100)
+
+    @property
+    def name(self) -> str:
+        """Name of the form, as `data.packed` takes it."""
+        if self.side is None:
+            return WHOLE
+        return f"{self.side}-raw" if self.quality == "raw" else f"{self.side}-jpeg{self.quality}"
+
+
+@dataclass(frozen=True)
+class PackedOptions(PooledOptions):
+    """Settings of packing."""
+
+    packed: PackedForm = PackedForm()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.packed.side is None and self.packed.quality == "raw":
+            raise ValueError("packed.quality=raw needs packed.side, as in packed.side=256")
+
+
+class PackedImages(Maker[PackedOptions]):
+    """Maker of packed images: of all image files that a suite opens with these settings."""
+
+    Settings = PackedOptions
+
+    def run(self) -> Path:
+        """Pack each source that is not packed yet, and check those that are; return the folder of all packs.
+
+        Raises UsageError if the suite has no image files or the disk is too small.
+        """
+        store = prepared.base(self.config.prepared_dir) / packed.STORE
+        sources = self._sources()
+        if not sources:
+            raise UsageError(f"the suite '{self.config.suite}' computes its images: there are no files to pack")
+        for fingerprint, source in sources.items():
+            folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
+            with exclusive(folder, "packed"), failures(folder):
+                pack(source, fingerprint, folder, self.options.packed, self.options.how_many("cpu"))
+        return store
+
+    def _sources(self) -> dict[str, FolderSource]:
+        """Return the sources that the suite opens, keyed by fingerprint."""
+        collecting = packed.Collecting()
+        with packed.using(collecting):
+            suite = open_suite(self.config)
+            if suite.train_name in suite.training:
+                suite.material().fingerprint()
+        sources = _without_copies(collecting.sources)
+        return {fingerprint: replace(source, packs=None) for fingerprint, source in sources.items()}
+
+
+def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
+    """Write the missing shards of a source, and its index. Damaged shards of a complete pack are written again."""
+    work = Packing.from_form(source, folder, form)
+    if (folder / packed.INDEX).is_file():
+        damage = _find_damage(folder)
+        if not damage:
+            print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
+            return
+        print(f"warning: {damage}; packed again now", file=sys.stderr)
+        (folder / packed.INDEX).unlink()
+    _refuse_full_disk(work)
+    with ProgressBar(len(work.names), "shard") as bar:
+        problems = make_images(work, processes, bar)
+    if problems:
+        raise Failure(next(iter(problems.values())))
+    parts = [work.read_part(row) for row in range(len(work.names))]
+    shards = tuple(packed.Shard(*part.shard) for part in parts)
+    about = packed.About(source.name, os.path.abspath(source.root), fingerprint, form.name, len(source), shards)
+    packed.write_index(folder, about, [part.columns for part in parts])
+    print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
+
+
+def _refuse_full_disk(work: Packing) -> None:
+    """Raise UsageError if the missing shards take more than the free disk space, as estimated."""
+    rows = [work.rows(shard) for shard in range(len(work.names)) if not work.is_there(shard)]
+    needed = sum(work.image_bytes * len(chosen) for chosen in rows)
+    free = shutil.disk_usage(work.folder).free
+    if needed > free:
+        raise UsageError(
+            f"the packed images of '{work.source.name}' take about {needed / 2**30:.1f} GiB, and {work.folder} has "
+            f"{free / 2**30:.1f} GiB left: prepared_dir= elsewhere"
+        )
+
+
+def _without_copies(sources: Mapping[str, Source]) -> dict[str, FolderSource]:
+    """Return the sources, keyed by fingerprint, without those whose files are all in sources before them."""
+    chosen: dict[str, FolderSource] = {}
+    paths: set[str] = set()
+    for fingerprint, source in sources.items():
+        assert isinstance(source, FolderSource)  # no other is noted
+        of_source = {os.path.join(source.root, name) for name in source.ids}
+        if not of_source <= paths:
+            chosen[fingerprint] = source
+            paths |= of_source
+    return chosen
+
+
+def _find_damage(folder: Path) -> str:
+    """Compare the checksum of each shard of a pack; remove and name the damaged ones. Empty if all are whole."""
+    try:
+        pack = packed.Pack(folder)
+    except UsageError as error:  # its index, or the size of a shard, which is compared again
+        return str(error).partition(";")[0]
+    damaged = []
+    with ProgressBar(len(pack.about.shards), "shard") as bar:
+        for shard in pack.about.shards:
+            if files.sha256(folder / shard.name) != shard.sha256:
+                damaged.append(folder / shard.name)
+            bar.tick()
+    for path in damaged:
+        path.unlink()
+    return f"damaged: {listed(damaged, 5)}" if damaged else ""
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardPart:
+    """Part of the index: the columns of one shard's images, and the shard's name, size and checksum."""
+
+    shard: tuple[str, int, str]
+    columns: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Work of packing a source; its items are shards."""
+
+    source: FolderSource
+    folder: Path
+    form: PackedForm
+    image_bytes: float  # of an image in a shard, about
+
+    @classmethod
+    def from_form(cls, source: FolderSource, folder: Path, form: PackedForm) -> Packing:
+        """Return the work, with shards of about `SHARD_BYTES`."""
+        if form.side is None:
+            sizes = source.sizes
+            return cls(source, folder, form, max(1.0, float(sizes.mean())))
+        pixels = RATIO * form.side**2
+        return cls(source, folder, form, pixels * (3 if form.quality == "raw" else JPEG_BYTES))
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the shards."""
+        per_shard = self._per_shard
+        return [f"images-{number:05}.parquet" for number in range(-(-len(self.source) // per_shard))]
+
+    @property
+    def _per_shard(self) -> int:
+        return max(1, round(SHARD_BYTES / self.image_bytes))
+
+    def rows(self, shard: int) -> range:
+        """Return the rows of the source that a shard has."""
+        start = shard * self._per_shard
+        return range(start, min(start + self._per_shard, len(self.source)))
+
+    def part_path(self, shard: int) -> Path:
+        return self.folder / f"{self.names[shard]}.npz"
+
+    def is_there(self, shard: int) -> bool:
+        """Return True if a shard and its part of the index exist."""
+        path = self.folder / self.names[shard]
+        if not path.is_file() or not self.part_path(shard).is_file():
+            return False
+        try:
+            part = self.read_part(shard)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # damaged: the shard is written again
+            return False
+        return path.stat().st_size == part.shard[1] and len(part.columns["key"]) == len(self.rows(shard))
+
+    def read_part(self, shard: int) -> ShardPart:
+        """Read a shard's part of the index."""
+        with np.load(self.part_path(shard)) as arrays:
+            columns = {name: arrays[name] for name in packed.COLUMNS}
+            name, size, sha256 = json.loads(str(arrays["about"]))
+        columns["shard"] = np.full(len(columns["key"]), shard, dtype=np.int32)
+        return ShardPart((name, size, sha256), columns)
+
+    def maker(self) -> Callable[[int], None]:
+        return self._write
+
+    def _write(self, shard: int) -> None:
+        """Write a shard, and then its part of the index."""
+        if self.is_there(shard):
+            return
+        path = self.folder / self.names[shard]
+        images = [self._image(row) for row in self.rows(shard)]
+        contents = [image.content for image in images]
+        with files.atomic_file(path) as temporary:
+            write_parquet(temporary, self.source, self.rows(shard), contents)
+            offsets = find_offsets(temporary, contents)
+            about = [path.name, temporary.stat().st_size, files.sha256(temporary)]
+        names = [self.source.ids[row] for row in self.rows(shard)]
+        columns = {
+            "key": [packed.name_key(name) for name in names],
+            "shard": [shard] * len(images),
+            "offset": offsets,
+            "length": [len(content) for content in contents],
+            "crc": [zlib.crc32(content) for content in contents],
+            "height": [image.height for image in images],
+            "width": [image.width for image in images],
+        }
+        arrays = {
+            name: np.array(columns[name], dtype) for name, dtype in zip(packed.COLUMNS, packed.TYPES, strict=True)
+        }
+        with files.atomic_file(self.part_path(shard)) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+
+    def _image(self, row: int) -> _Packed:
+        """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""
+        path = self.source.root / self.source.ids[row]
+        if self.form.side is None:
+            return _Packed(path.read_bytes())
+        try:
+            pixels = transforms.shrink(self.source.open(row).pixels(), self.form.side)
+        except CorruptImage:
+            return _Packed(path.read_bytes() if path.is_file() else b"")
+        image = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
+        if self.form.quality == "raw":
+            return _Packed(image.tobytes(), *image.shape[:2])
+        return _Packed(simplejpeg.encode_jpeg(image, int(self.form.quality), "RGB", "420"))
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """Image as it is packed. height and width: of raw pixels, else 0."""
+
+    content: bytes
+    height: int = 0
+    width: int = 0
+
+
+def write_parquet(path: Path, source: FolderSource, rows: Sequence[int], contents: Sequence[bytes]) -> None:
+    """Write images and their columns as a Parquet file whose images are neither compressed nor encoded."""
+    import pyarrow
+    from pyarrow import parquet
+
+    names = [source.ids[row] for row in rows]
+    images = pyarrow.StructArray.from_arrays([pyarrow.array(contents, pyarrow.binary()), names], ["bytes", "path"])
+    y = source.y[rows.start : rows.stop] if isinstance(rows, range) else source.y[list(rows)]
+    columns: dict[str, Any] = {"image": images, "label": list(y) if y.ndim > 1 else y}
+    label: dict[str, Any] = {"names": list(source.classes), "_type": "ClassLabel"}
+    features: dict[str, Any] = {"image": {"_type": "Image"}}
+    if y.ndim == 1:
+        features["label"] = label
+    for name, column in (("domain", source.domain), ("bias", source.bias)):
+        if column is not None:
+            columns[name] = column[list(rows)]
+    for name in set(columns) - set(features):
+        features[name] = _feature(columns[name])
+    table = pyarrow.table(columns)
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = table.replace_schema_metadata(about)
+    parquet.write_table(table, path, compression="none", use_dictionary=False, write_statistics=False)
+
+
+def _feature(column: Any) -> Any:
+    """Return the description of a column of numbers, or of lists of numbers, as the hub's data sets have it."""
+    first = np.asarray(column[0])
+    value = {"dtype": str(first.dtype), "_type": "Value"}
+    return value if first.ndim == 0 else {"feature": value, "_type": "Sequence"}
+
+
+def find_offsets(path: Path, contents: Sequence[bytes]) -> list[int]:
+    """Return the offset of each image in a Parquet file: behind its length, in the order of the images."""
+    offsets, end = [], 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        for content in contents:
+            at = mapped.find(len(content).to_bytes(4, "little") + content, end)
+            if at < 0:
+                raise Failure(f"{path.name}: pyarrow wrote the images in a form that can't be mapped into memory")
+            offsets.append(at + 4)
+            end = at + 4 + len(content)
+    return offsets
