@@ -78,12 +78,12 @@ def cached(folder: Path, rounds: int) -> Row:
     images = CachedSet(folder / "tests", len(source), (3, size, size), True)
     assert images.open()
     for row in range(len(source)):
-        images.write(row, transform(source.open(row)))
+        images.write(row, source.version(row), transform(source.open(row)))
     rows = {source.root / name: row for row, name in enumerate(source.ids)}
     plain = reference_side(reference.Resize(256), reference.CenterCrop(224))
 
     def read(path: Path) -> torch.Tensor:
-        image = images.read(rows[path])
+        image = images.read(rows[path], source.version(rows[path]))
         assert image is not None
         return image
 

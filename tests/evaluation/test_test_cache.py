@@ -20,6 +20,7 @@ from biasbed.data.folders import open_folder
 from biasbed.data.source import Picture
 from biasbed.evaluation import test_cache
 from biasbed.evaluation.evaluator import Evaluator
+from biasbed.evaluation.test_cache import STATE
 from biasbed.settings import build
 from biasbed.suites.sets import EvaluationSet
 
@@ -94,23 +95,39 @@ def test_images_have_the_pixels_and_the_layout_of_their_transform(tested: Evalua
     cached = pickle.loads(pickle.dumps(evaluator(tested).cached["set"]))  # as in a loader process that is spawned
     for row in range(7):
         expected = tested.transform(tested.source.open(row))
-        image = cached.read(row)
+        image = cached.read(row, tested.source.version(row))
         assert torch.equal(image, expected)
         assert (image.stride(0) == 1) == (expected.stride(0) == 1)
-    assert cached.read(7) is None
+    assert cached.read(7, tested.source.version(7)) is None
 
 
 def test_what_is_damaged_or_cut_off_is_decoded_again(tested: EvaluationSet, home: Path) -> None:
     expected = decide(evaluator(tested))
     (path,) = (home / "cache" / "tests").iterdir()
     content = bytearray(path.read_bytes())
-    content[8 * 8 + 100] ^= 1
+    content[8 * STATE + 100] ^= 1
     path.write_bytes(content)
-    assert evaluator(tested).cached["set"].read(0) is None
+    assert evaluator(tested).cached["set"].read(0, tested.source.version(0)) is None
     assert decide(evaluator(tested)) == expected
-    assert evaluator(tested).cached["set"].read(0) is not None
+    assert evaluator(tested).cached["set"].read(0, tested.source.version(0)) is not None
     os.truncate(path, path.stat().st_size // 2)
     assert decide(evaluator(tested)) == expected
+
+
+def test_an_image_that_is_written_anew_at_its_old_size_is_decoded_again(tested: EvaluationSet, home: Path) -> None:
+    decide(evaluator(tested))
+    path = tested.source.root / tested.source.ids[0]
+    before, size = path.stat(), path.stat().st_size
+    Image.new("RGB", (60, 60), "red").save(path)
+    path.write_bytes(path.read_bytes().ljust(size, b"\0")[:size])  # the fingerprint has sizes, not contents
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    expected = decide(evaluator(tested, **{"cache.gb": 0}))
+    assert decide(evaluator(tested)) == expected
+    (kept,) = (home / "cache" / "tests").iterdir()
+    image = evaluator(tested).cached["set"].read(0, tested.source.version(0))
+    assert image is not None
+    assert torch.equal(image, tested.transform(tested.source.open(0)))
+    assert kept.is_file()
 
 
 def test_other_images_or_another_transform_have_a_file_of_their_own(tested: EvaluationSet, home: Path) -> None:
@@ -130,13 +147,13 @@ def test_the_least_recently_used_goes_unless_it_is_in_use(tested: EvaluationSet,
     opened = [evaluator(one) for one in sets[:2]]
     for number, one in enumerate(opened):
         os.utime(one.cached["set"].path, (number, number))
-    small = {"cache.gb": (8 * 8 * 2 + 8 * 3 * (24**2 + 32**2)) / 1e9}
+    small = {"cache.gb": (8 * STATE * 2 + 8 * 3 * (24**2 + 32**2)) / 1e9}
     assert not evaluator(sets[2], **small).cached  # both are in use
     for one in opened:
         one.close()
     assert evaluator(sets[2], **small).cached
     remaining = {path.stat().st_size for path in (home / "cache" / "tests").iterdir()}
-    assert remaining == {8 * (8 + 3 * size**2) for size in (24, 32)}
+    assert remaining == {8 * (STATE + 3 * size**2) for size in (24, 32)}
 
 
 def test_by_itself_it_is_used_where_it_saves_time_and_says_how_much(

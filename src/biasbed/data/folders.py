@@ -54,6 +54,17 @@ class FolderSource(Source):
         picture = None if self.packs is None else self.packs.open(self.root, name)
         return open_file(self.root / name) if picture is None else picture
 
+    def version(self, row: int) -> int:
+        """Return the modification time of an image's file in ns (0 if it is gone), or its checksum in a pack."""
+        name = self.ids[row]
+        checksum = None if self.packs is None else self.packs.checksum(self.root, name)
+        if checksum is not None:
+            return checksum
+        try:
+            return (self.root / name).stat().st_mtime_ns
+        except OSError:
+            return 0
+
     def fingerprint(self) -> str:
         """Hash names, labels and file sizes.
 

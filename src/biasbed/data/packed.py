@@ -142,6 +142,10 @@ class Pack:
             return open_content(path, bytes(content))
         return PackedPixels(path, np.frombuffer(content, dtype=np.uint8).reshape(height, width, 3))
 
+    def checksum(self, at: int) -> int:
+        """Return an image's CRC-32, as the index has it."""
+        return int(self._index["crc"][at])
+
     def content(self, at: int, path: Path) -> memoryview:
         """Return an image's bytes, and compare their checksum the first time. Raises UnfitImage if they differ."""
         index = self._index
@@ -309,6 +313,11 @@ class Packs:
             return None
         position = self.find(root, name)
         return None if position is None else position[0].open(position[1], root / name)
+
+    def checksum(self, root: Path, name: str) -> int | None:
+        """Return the CRC-32 of a packed image; None if no pack has it."""
+        position = self.find(root, name) if self._bound else None
+        return None if position is None else position[0].checksum(position[1])
 
 
 _warned: set[Path] = set()  # packs of changed sources that were reported

@@ -126,6 +126,10 @@ class Source:
         """Open an image without decoding it. Raises CorruptImage, which names the file, if it is no image."""
         raise NotImplementedError
 
+    def version(self, row: int) -> int:
+        """Return a number that changes when an image's file is written anew; 0 for images that are in no file."""
+        return 0
+
     def load(self, row: int) -> Tensor:
         """Decode an image: uint8 [C,H,W], RGB if it has three channels. Raises CorruptImage if it cannot be decoded."""
         return self.open(row).pixels()

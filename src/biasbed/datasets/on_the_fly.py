@@ -58,6 +58,9 @@ class GeneratedSource(Source):
         image = corrupt(self._original(original), corruption, severity + 1, self.seed, self.originals.ids[original])
         return Decoded(torch.from_numpy(np.array(round_trip(image))).permute(2, 0, 1))
 
+    def version(self, row: int) -> int:
+        return self.originals.version(int(self.row[row]))
+
     def fingerprint(self) -> str:
         """Hash the originals and the corruptions; written files have the same pixels and do not count."""
         return self._hash(self.originals.fingerprint(), self.row.tobytes(), np.asarray(self.condition).tobytes())

@@ -308,9 +308,12 @@ class _Images(Dataset[Any]):
 
     def _open(self, piece: int, row: int) -> Tensor | CorruptImage:
         evaluation_set, cached = self.sets[piece], self.cached[piece]
-        image = None if cached is None else cached.read(row)
-        if image is not None:
-            return image
+        version = 0
+        if cached is not None:
+            version = evaluation_set.source.version(row)
+            image = cached.read(row, version)
+            if image is not None:
+                return image
         # Random transforms are drawn by row, so that an image is the same in every evaluation.
         randomness = keyed_randomness(row) if is_random(evaluation_set.transform) else contextlib.nullcontext()
         try:
@@ -319,7 +322,7 @@ class _Images(Dataset[Any]):
         except CorruptImage as error:
             return error
         if cached is not None:
-            cached.write(row, image)
+            cached.write(row, version, image)
         return image
 
 

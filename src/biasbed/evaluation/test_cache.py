@@ -2,8 +2,9 @@
 
 `<home>/cache/tests/<key>` has the images of one set, uint8, at fixed positions. The key is a hash of the images' names,
 sizes and labels (the source's fingerprint), of the transform, and of the code and the libraries that decode and resize.
-Several processes may read and fill a file at once: equal keys give equal bytes, and a checksum per image tells what is
-there. Sets that are used least recently go when the cache is larger than `cache.gb`, unless a process is using them.
+Each image is kept with the modification time of its file, so one that was written anew is decoded again. Several
+processes may read and fill a file at once: equal keys give equal bytes, and a checksum per image tells what is there.
+Sets that are used least recently go when the cache is larger than `cache.gb`, unless a process is using them.
 
 Answers: When are test images decoded, and where are they kept?
 """
@@ -17,6 +18,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import struct
 import sys
 import time
 import zlib
@@ -39,8 +41,9 @@ from biasbed.system.places import own_home
 
 LIBRARIES = ("torch", "torchvision", "simplejpeg", "pillow")
 KNOWN = (CentreCrop, CropThenResize, SquareResize)  # transforms that yield the same for an image, in one shape
+LAYOUT = "<Qq"  # flags and checksum, version
 PRESENT, LAST_CHANNELS = 1 << 32, 1 << 33  # flags beside an image's CRC-32
-STATE = 8  # bytes of flags and checksum of an image
+STATE = 16  # bytes of flags, checksum and version of an image
 SAMPLED = 8  # images of a set that are prepared to estimate the time
 READ = 0.15e-3  # seconds that reading a prepared image takes, about
 PAYS = 20.0  # seconds that all tests of a training must save, for `auto`
@@ -92,13 +95,16 @@ class CachedSet:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def read(self, row: int) -> Tensor | None:
-        """Read an image [C,H,W] as its transform laid it out; None if the file lacks it or has it damaged."""
+    def read(self, row: int, version: int) -> Tensor | None:
+        """Read an image [C,H,W] as its transform laid it out; None if the file lacks it or has it damaged.
+
+        version: of the source's image (`Source.version`); one that was kept of another version is not read.
+        """
         if self._descriptor is None and not self.open():
             return None
         assert self._descriptor is not None
-        state = int.from_bytes(os.pread(self._descriptor, STATE, row * STATE), "little")
-        if not state & PRESENT:
+        state, kept_version = struct.unpack(LAYOUT, os.pread(self._descriptor, STATE, row * STATE))
+        if not state & PRESENT or kept_version != version:
             return None
         content = bytearray(self._image_bytes)
         length = os.preadv(self._descriptor, [content], self._offset(row))
@@ -112,8 +118,8 @@ class CachedSet:
             return image.view(height, width, channels).permute(2, 0, 1)
         return image.view(self.shape)
 
-    def write(self, row: int, image: Tensor) -> None:
-        """Keep an image. A full disk ends the writing, and images are prepared each time from then on."""
+    def write(self, row: int, version: int, image: Tensor) -> None:
+        """Keep an image of this version. A full disk ends the writing: all further images are prepared each time."""
         if not self.is_written or tuple(image.shape) != self.shape or self._descriptor is None:
             return
         is_last = image.stride(0) == 1
@@ -122,7 +128,7 @@ class CachedSet:
         try:
             written = os.pwrite(self._descriptor, content, self._offset(row))
             if written == len(content):
-                os.pwrite(self._descriptor, state.to_bytes(STATE, "little"), row * STATE)
+                os.pwrite(self._descriptor, struct.pack(LAYOUT, state, version), row * STATE)
         except OSError as error:
             self.is_written = False
             print(f"warning: test images are not kept from now on: {error.strerror}: {self.path}", file=sys.stderr)
