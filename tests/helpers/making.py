@@ -72,7 +72,7 @@ def make(
     """
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
-    backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
+    backbone = backbone or ("resnet10" if cls.maps else "timm:test_resnet")
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(

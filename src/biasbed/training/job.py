@@ -152,7 +152,7 @@ def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
 def _refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     """Raise UsageError if the method can't be trained on this backbone, with the reason."""
     overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
-    if not (overrides or algorithm.needs_head):
+    if not (overrides or algorithm.needs_head or algorithm.maps):
         return  # no backbone is made where nothing is asked of it
     try:
         algorithm.check_backbone(getattr(config, "hparams", None), networks.skeleton(networks.resolve(config.backbone)))
