@@ -21,7 +21,7 @@ from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.algorithms.softcon import NOISE, unlikeness
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
-from biasbed.networks import build, hooks, surgery
+from biasbed.networks import build, surgery
 from helpers.commands import ROOT
 from helpers.dependence import independence
 from helpers.dependence import median_width as median_distance

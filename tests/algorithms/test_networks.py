@@ -20,7 +20,7 @@ from biasbed.config import Config, config_class, plain
 from biasbed.errors import UsageError
 from biasbed.settings import build
 from biasbed.tasks import MultiClass
-from biasbed.training.job import _refuse_backbone, plan
+from biasbed.training.job import plan, refuse_backbone
 from biasbed.training.resolve import resolve
 from helpers.making import batch_for, make
 from helpers.ranks import gradients, in_two_processes
@@ -161,10 +161,21 @@ def saved(config: Any, path: Path) -> Algorithm:
     ("flags", "message"),
     [
         ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
-        ({"backbone": "mlp", "algorithm": "sagnet"}, "backbone=mlp is no ResNet"),
-        ({"backbone": "timm:test_vit", "algorithm": "infodrop"}, "backbone=timm:test_vit is no ResNet"),
-        ({"backbone": "timm:test_vit", "algorithm": "lnl"}, "lnl can be trained on .*VisionTransformer is no ResNet"),
-        ({"backbone": "timm:test_convnext", "algorithm": "lnl"}, "lnl can be trained on .*ConvNeXt is no ResNet"),
+        (
+            {"backbone": "mlp", "algorithm": "sagnet"},
+            "backbone=mlp is nothing that sagnet can be trained on .*MLP is no ResNet",
+        ),
+        (
+            {"backbone": "vit_b_16", "algorithm": "infodrop"},
+            "infodrop can be .*VisionTransformer is no ResNet.* of timm",
+        ),
+        ({"backbone": "timm:cait_xxs24_224", "algorithm": "lnl"}, "lnl can be trained on .*Cait is no ResNet"),
+        (
+            {"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"},
+            "share a position embedding .rope.*s lack",
+        ),
+        ({"backbone": "timm:test_vit", "algorithm": "sagnet", "hparams.style_stage": "1"}, "none before stage 1"),
+        ({"backbone": "timm:test_vit", "algorithm": "debiased", "hparams.multi_grid": "true"}, "multi_grid=false"),
         ({"backbone": "bagnet18", "algorithm": "lnl"}, "lnl can be trained on"),
         ({"backbone": "timm:test_vit", "algorithm": "end", "hparams.tanh": "true"}, "end can be trained on"),
         ({"backbone": "squeezenet1_0", "algorithm": "coral"}, "no single linear layer at its end"),
@@ -181,9 +192,9 @@ def test_refused_before_a_run_exists(flags: dict[str, str], message: str) -> Non
 @pytest.mark.parametrize("backbone", ["resnet18", "mlp", "timm:resnet18"])
 def test_a_backbone_that_does_is_not_refused(backbone: str, algorithm: str) -> None:
     config = resolve({"suite": "demo", "backbone": backbone, "algorithm": algorithm})
-    _refuse_backbone(config, algorithms.load(algorithm))
+    refuse_backbone(config, algorithms.load(algorithm))
 
 
 def test_who_inserts_modules_says_so() -> None:
-    found = {name for name in algorithms.names() if algorithms.load(name).surgery}
+    found = {name for name in algorithms.names() if algorithms.load(name).maps}
     assert found == {"infodrop", "padain", "sagnet", "debiased"}

@@ -240,8 +240,8 @@ class TimmTail(nn.Module):
         ]
         if shared:
             raise UsageError(
-                f"the blocks of {type(backbone).__name__} share a position embedding ({shared[0]}), which a part of "
-                "them has not"
+                f"the blocks of {type(backbone).__name__} share a position embedding ({shared[0]}), which its "
+                "last stages lack alone"
             )
         self._sequence, self._norm = family.sequence, family.norm
         kept = [module for modules in find(backbone).stages[stage - 1 :] for module in modules]
