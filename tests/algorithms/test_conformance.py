@@ -17,8 +17,21 @@ from biasbed.algorithms.base import Algorithm
 from biasbed.compute.distributed import Group
 from biasbed.evaluation.models import Predict
 from biasbed.settings import specs
+from biasbed.training.job import refuse_backbone
 from biasbed.training.resolve import resolve
-from helpers.making import BUSY, CLASSES, SHAPES, batch_for, images, is_late, make, steps, task_for
+from helpers.making import (
+    BACKBONES,
+    BUSY,
+    CLASSES,
+    SHAPES,
+    USUAL_SIDE,
+    batch_for,
+    images,
+    is_late,
+    make,
+    steps,
+    task_for,
+)
 from helpers.ranks import gradients, half, in_two_processes, still
 
 
@@ -39,7 +52,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 ASKING = (
     *(f"helpers.toys:{name}" for name in ("Streaming", "Staged", "Coupled")),
     *(f"helpers.variants:{name}" for name in ("Grouped", "Picky")),
+    *BACKBONES,
 )
+# Kinds of network, and the methods that meet each in the quick part: one of each way into a network.
+KINDS = ("timm:test_resnet", "timm:test_vit", "timm:test_convnext", "timm:swin_tiny_patch4_window7_224")
+QUICK = {
+    "timm:test_vit": ("padain", "debiased", "infodrop", "lnl", "coral"),
+    "timm:test_convnext": ("padain", "sagnet"),
+}
+
+
+def methods_on_kinds() -> list[Any]:
+    """Return every method with every kind of network."""
+    pairs = []
+    for backbone in KINDS:
+        for method in algorithms.names():
+            marks = () if method in QUICK.get(backbone, ()) else pytest.mark.slow
+            pairs.append(pytest.param(method, backbone, marks=marks))
+    return pairs
 
 
 def finite(values: dict[str, Tensor]) -> bool:
@@ -79,6 +109,8 @@ def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
         pytest.skip("labels of this kind are refused")
     algorithm = make(name, task=task_for(shape))
     batch = batch_for(algorithm, shape)
+    if name in BACKBONES and batch.x.shape[-2:] != (USUAL_SIDE, USUAL_SIDE):
+        pytest.skip("the network takes images of one size")
     before = {key: value.clone() for key, value in algorithm.named_parameters()}
     terms = algorithm.update(batch)
     assert terms
@@ -88,6 +120,21 @@ def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
     assert any(not torch.equal(value, after[key]) for key, value in before.items())
     x = batch.x if batch.x.ndim == 4 else batch.x[:, 0]
     assert algorithm.eval().predict(x).shape == (len(batch), CLASSES)
+
+
+@pytest.mark.parametrize(("method", "backbone"), methods_on_kinds())
+def test_trains_on_every_kind_of_network(method: str, backbone: str) -> None:
+    """A command with this backbone is not refused, and two steps on images of 64 pixels are taken."""
+    cls = algorithms.load(method)
+    refuse_backbone(resolve({"algorithm": method, "backbone": backbone}), cls)
+    hparams = {} if method == "debiased" else None  # its stylised images of several sizes are refused on ViTs
+    algorithm = make(method, hparams, backbone=backbone, side=64)
+    batch = batch_for(algorithm, "larger")
+    before = {key: value.clone() for key, value in algorithm.named_parameters()}
+    assert all(np.isfinite(list(terms.values())).all() for terms in steps(algorithm, batch, 0, 2))
+    assert finite(dict(algorithm.named_parameters()))
+    assert not same(before, dict(algorithm.named_parameters()))
+    assert algorithm.eval().predict(images(4, 64, 64)).shape == (4, CLASSES)
 
 
 def test_learns_a_batch_by_heart(name: str) -> None:
@@ -124,7 +171,7 @@ def test_a_batch_without_any_contrast_is_harmless(name: str) -> None:
 @pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])  # a CPU has no fast fp16
 def test_half_precision(name: str, precision: str) -> None:
     """At 64 pixels: torch's bf16 convolutions on maps of one pixel now and then have NaN gradients on the CPU."""
-    algorithm = make(name, precision=precision)
+    algorithm = make(name, precision=precision, side=64 if name in BACKBONES else None)
     batch = batch_for(algorithm).split(2)[0]
     batch.x = torch.nn.functional.interpolate(batch.x.flatten(0, -4), 64).view(*batch.x.shape[:-2], 64, 64)
     before = {key: value.clone() for key, value in algorithm.named_parameters()}

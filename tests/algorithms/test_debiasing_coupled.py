@@ -21,7 +21,7 @@ from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.algorithms.softcon import NOISE, unlikeness
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
-from biasbed.networks import build, hooks, surgery
+from biasbed.networks import build, surgery
 from helpers.commands import ROOT
 from helpers.dependence import independence
 from helpers.dependence import median_width as median_distance
@@ -57,16 +57,20 @@ def test_a_network_without_such_a_place_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "channels"), [("mlp", 100), ("simple_conv", 32), ("resnet10", 128), ("timm:test_resnet", 48)]
+    ("backbone", "channels"),
+    [
+        *(("mlp", 100), ("simple_conv", 32), ("resnet10", 128), ("timm:test_resnet", 48)),
+        *(("timm:test_vit", 64), ("timm:test_vit4", 96), ("timm:test_convnext", 32)),
+    ],
 )
 def test_the_middle_of_a_network(backbone: str, channels: int) -> None:
     network = build(backbone, 3, image_size=32)
     middle = surgery.middle(network.backbone)
     seen: list[torch.Tensor] = []
-    hooks.observe_input(middle.after, seen.append)
+    middle.after.observe(seen.append)
     network(images(4))
     assert (seen[0].shape[1], middle.channels) == (channels, channels)
-    early = {id(p) for module in middle.before for p in module.parameters()}
+    early = {id(p) for module in middle.before for p in module.parameters()} | set(map(id, middle.tokens))
     reached = torch.autograd.grad(seen[0].sum(), list(network.parameters()), allow_unused=True)
     for parameter, gradient in zip(network.parameters(), reached, strict=True):
         assert (gradient is not None) == (id(parameter) in early)

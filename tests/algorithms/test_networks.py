@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from biasbed.config import Config, config_class, plain
 from biasbed.errors import UsageError
 from biasbed.settings import build
 from biasbed.tasks import MultiClass
-from biasbed.training.job import _refuse_backbone, plan
+from biasbed.training.job import plan, refuse_backbone
 from biasbed.training.resolve import resolve
+from helpers.commands import ROOT
 from helpers.making import batch_for, make
 from helpers.ranks import gradients, in_two_processes
 
@@ -161,10 +163,12 @@ def saved(config: Any, path: Path) -> Algorithm:
     ("flags", "message"),
     [
         ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
-        ({"backbone": "mlp", "algorithm": "sagnet"}, "backbone=mlp is no ResNet"),
-        ({"backbone": "timm:test_vit", "algorithm": "infodrop"}, "backbone=timm:test_vit is no ResNet"),
-        ({"backbone": "timm:test_vit", "algorithm": "lnl"}, "lnl can be trained on .*VisionTransformer is no ResNet"),
-        ({"backbone": "timm:test_convnext", "algorithm": "lnl"}, "lnl can be trained on .*ConvNeXt is no ResNet"),
+        ({"backbone": "mlp", "algorithm": "sagnet"}, "MLP is no ResNet"),
+        ({"backbone": "vit_b_16", "algorithm": "infodrop"}, "VisionTransformer is no ResNet.* of timm"),
+        ({"backbone": "timm:cait_xxs24_224", "algorithm": "lnl"}, "lnl can be trained on .*Cait is no ResNet"),
+        ({"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"}, "a position embedding .rope., which"),
+        ({"backbone": "timm:test_vit", "algorithm": "sagnet", "hparams.style_stage": "1"}, "none before stage 1"),
+        ({"backbone": "timm:test_vit", "algorithm": "debiased", "hparams.multi_grid": "true"}, "multi_grid=false"),
         ({"backbone": "bagnet18", "algorithm": "lnl"}, "lnl can be trained on"),
         ({"backbone": "timm:test_vit", "algorithm": "end", "hparams.tanh": "true"}, "end can be trained on"),
         ({"backbone": "squeezenet1_0", "algorithm": "coral"}, "no single linear layer at its end"),
@@ -181,9 +185,52 @@ def test_refused_before_a_run_exists(flags: dict[str, str], message: str) -> Non
 @pytest.mark.parametrize("backbone", ["resnet18", "mlp", "timm:resnet18"])
 def test_a_backbone_that_does_is_not_refused(backbone: str, algorithm: str) -> None:
     config = resolve({"suite": "demo", "backbone": backbone, "algorithm": algorithm})
-    _refuse_backbone(config, algorithms.load(algorithm))
+    refuse_backbone(config, algorithms.load(algorithm))
+
+
+# Kind of network in docs/methods.md -> one of it.
+KINDS = {
+    "ResNet": "resnet18",
+    "ViT": "timm:vit_tiny_patch16_224",
+    "ViT with rotary positions (DINOv3, EVA-02)": "timm:vit_small_patch16_dinov3",
+    "ConvNeXt": "timm:convnext_atto",
+    "Swin": "timm:swin_tiny_patch4_window7_224",
+    "any other with one linear layer at its end": "torchvision:mobilenet_v3_small",
+    "without such a layer": "squeezenet1_1",
+    "`mlp`, `simple_conv`, `mnist_convnet`": "mlp",
+    "`bagnet18`": "bagnet18",
+}
+PAGE = ROOT / "docs" / "methods.md"
+HEAD = "| methods | " + " | ".join(KINDS) + " |\n" + "|---" * (len(KINDS) + 1) + "|\n"
+
+
+def table_of_backbones() -> str:
+    """Methods by the kinds of network that a command takes for them, with the methods' usual settings."""
+    answers: dict[str, list[str]] = {name: [] for name in algorithms.names()}
+    for backbone in KINDS.values():
+        for name, cells in answers.items():
+            try:
+                refuse_backbone(resolve({"algorithm": name, "backbone": backbone}), algorithms.load(name))
+                cells.append("yes")
+            except UsageError:
+                cells.append("no")
+    rows: dict[str, list[str]] = {}
+    for name, cells in answers.items():
+        rows.setdefault(" | ".join(cells), []).append(f"`{name}`")
+    return HEAD + "".join(f"| {', '.join(names)} | {cells} |\n" for cells, names in rows.items())
+
+
+def test_the_table_of_methods_and_backbones_is_what_commands_take(renew: bool) -> None:
+    """`pytest --renew` writes it."""
+    text = PAGE.read_text()
+    written = re.search(rf"{re.escape(HEAD)}(\|.*\n)*", text)
+    assert written is not None
+    if renew:
+        PAGE.write_text(text.replace(written[0], table_of_backbones()))
+        return
+    assert written[0] == table_of_backbones()
 
 
 def test_who_inserts_modules_says_so() -> None:
-    found = {name for name in algorithms.names() if algorithms.load(name).surgery}
+    found = {name for name in algorithms.names() if algorithms.load(name).maps}
     assert found == {"infodrop", "padain", "sagnet", "debiased"}

@@ -34,8 +34,17 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "cdann": {"penalty_weight": 0.1, "grad_penalty": 0.5, "width": 16, "lr_d": 0.02},  # dropout is per process
     "random_erasing": {"p": 0.9},
     "helpers.variants:Picky": {"base": "disent", "warmup": 0.0},
+    "helpers.variants:SagNetOnViT": {"dropout": 0.5},
+    "helpers.variants:PAdaINOnViT": {"p": 1.0},
+    "helpers.variants:InfoDropOnViT": {"layers": 1},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
+# Networks of the conformance suite besides the usual ones, for images of one size.
+BACKBONES: Mapping[str, str] = {
+    f"helpers.variants:{name}": "timm:test_vit"
+    for name in ("SagNetOnViT", "PAdaINOnViT", "DebiasedOnViT", "InfoDropOnViT", "LNLOnViT")
+}
+USUAL_SIDE = 32
 # Methods whose steps go the same ways as another's, by other formulas.
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
@@ -65,20 +74,25 @@ def make(
     group: Group | None = None,
     num_classes: int = CLASSES,
     lr: float = 0.01,
+    side: int | None = None,
 ) -> Algorithm:
     """A started algorithm in training mode; equal arguments give equal weights.
 
-    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not.
+    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not. side:
+    pixels of the images, for a backbone that takes one size.
     """
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
-    backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
+    backbone = backbone or BACKBONES.get(name) or ("resnet10" if cls.maps else "timm:test_resnet")
+    side = USUAL_SIDE if side is None and name in BACKBONES else side
     group = group or Group()
     torch.manual_seed(seed)
     setup = Setup(
         num_classes=num_classes,
         task=task or MultiClass(),
-        network=lambda name=backbone, outputs=num_classes, **how: group.send_module(build(name, outputs, **how)),
+        network=lambda name=backbone, outputs=num_classes, **how: group.send_module(
+            build(name, outputs, image_size=side, **how)
+        ),
         optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
         group=group,
         precision=Precision(precision, group.device),
@@ -96,6 +110,8 @@ def make(
 
 def is_late(name: str) -> bool:
     """Whether most checks of a method are slow: it is another one on other images, or goes another one's ways."""
+    if name in BACKBONES:
+        return name != "helpers.variants:SagNetOnViT"
     return name in LIKE or not any(map(inspect.isfunction, vars(algorithms.load(name)).values()))
 
 
@@ -152,6 +168,7 @@ SHAPES: Mapping[str, Callable[[], Batch]] = {
     "odd_sizes": lambda: _plain(5, 37, 41),
     "smallest": lambda: _plain(2),
 }
+LARGER = {"larger": lambda: _plain(8, 64, 64)}  # for networks that make little of 32 pixels
 
 
 def in_domains(batch: Batch) -> Batch:
@@ -174,7 +191,7 @@ def with_bias(batch: Batch) -> Batch:
 def batch_for(algorithm: Algorithm, shape: str = "one_source") -> Batch:
     """The batch as the engine hands it over: with the streams and views asked for, without undeclared columns; in equal
     parts of domains, where the method uses them."""
-    batch = with_bias(_plain(max(2, algorithm.at_least)) if shape == "smallest" else SHAPES[shape]())
+    batch = with_bias(_plain(max(2, algorithm.at_least)) if shape == "smallest" else {**SHAPES, **LARGER}[shape]())
     columns = algorithm.columns(algorithm.hparams)
     if "domain" in columns:
         batch = in_domains(batch)

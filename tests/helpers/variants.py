@@ -8,7 +8,12 @@ from typing import Any, ClassVar, Literal
 
 from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.biasensemble import BiasEnsemble
+from biasbed.algorithms.debiased import Debiased
 from biasbed.algorithms.group_dro import GroupDRO
+from biasbed.algorithms.infodrop import InfoDrop
+from biasbed.algorithms.lnl import LNL
+from biasbed.algorithms.padain import PAdaIN
+from biasbed.algorithms.sagnet import SagNet
 from biasbed.settings import setting
 
 
@@ -30,3 +35,23 @@ class Picky(BiasEnsemble):
     def on_train_data(self, data: TrainData) -> None:
         super().on_train_data(data)
         self.selected[1:] = False
+
+
+class SagNetOnViT(SagNet):
+    """On tokens (`making.BACKBONES` has the networks of these)."""
+
+
+class PAdaINOnViT(PAdaIN):
+    """On tokens."""
+
+
+class DebiasedOnViT(Debiased):
+    """With twins of layer norms."""
+
+
+class InfoDropOnViT(InfoDrop):
+    """On patches, and on tokens."""
+
+
+class LNLOnViT(LNL):
+    """Half-way through the blocks."""

@@ -140,6 +140,7 @@ class Algorithm(nn.Module):
     views: ClassVar[int] = 1  # cropped copies of each image in a batch
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`) and needs such a backbone
+    maps: ClassVar[bool] = False  # acts on maps between layers (`networks.stages`): a ResNet, ViT, ConvNeXt or Swin
     needs_head: ClassVar[bool] = False  # uses the input of the network's last linear layer
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of labels that it can learn
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
@@ -184,8 +185,10 @@ class Algorithm(nn.Module):
 
         Called before anything starts. backbone: on the meta device, without values.
         """
-        from biasbed.networks import heads
+        from biasbed.networks import heads, stages
 
+        if cls.maps:
+            stages.find(backbone)
         if cls.needs_head and heads.find(backbone) is None:
             raise heads.no_head_error(backbone)
 

@@ -16,7 +16,8 @@ from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.algorithms.draws import with_draws
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET_CROPS, OPEN, SGD, STEPS, epochs
 from biasbed.batch import Batch
-from biasbed.networks import surgery
+from biasbed.errors import UsageError
+from biasbed.networks import stages, surgery
 from biasbed.settings import setting
 from biasbed.tasks import Task
 
@@ -77,8 +78,9 @@ class Debiased(Algorithm):
 
     AdaIN style transfer (strength `alpha`) makes the copy. Its labels are mixed: `label_gamma` of the image's own, the
     rest of the texture's. The loss is the mean over both halves. Every batch norm has a twin with its own statistics
-    and affine parameters for the stylised half; predictions use the main norms. Batch statistics and permutations are
-    per process, as in the authors' code (64 images each): two processes do not reproduce one.
+    and affine parameters for the stylised half; predictions use the main norms. A network without batch norms has twins
+    of all its norms instead (ours). Batch statistics and permutations are per process, as in the authors' code (64
+    images each): two processes do not reproduce one.
     """
 
     @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Debiased(Algorithm):
         milestones: tuple[float, ...] = setting((0.3, 0.6, 0.9), "multi_grid: where its cycle restarts (authors)")
         min_size: int = setting(32, "multi_grid: least pixels of a stylised image's side (authors: 112 of 224)", ge=9)
 
-    surgery: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("style",)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
@@ -98,6 +100,16 @@ class Debiased(Algorithm):
     }
 
     hparams: HParams
+
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
+        surgery.norms_to_split(backbone)
+        family = stages.family_of(backbone)
+        if hparams.multi_grid and family is not None and family.has_one_size:
+            raise UsageError(
+                f"hparams.multi_grid=true trains on stylised images of several sizes, and {type(backbone).__name__} "
+                "takes one size only: give hparams.multi_grid=false"
+            )
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)

@@ -28,7 +28,7 @@ from biasbed.algorithms.presets import (
     epochs,
 )
 from biasbed.batch import Batch, at_least_fp32
-from biasbed.networks import hooks, surgery
+from biasbed.networks import surgery
 from biasbed.networks.surgery import Site, Window
 from biasbed.settings import setting
 
@@ -281,15 +281,14 @@ class Mask(Drawn):
         return torch.cat(parts, dim=1).view(num_images, channels, height, width)
 
 
-def insert_masks(resnet: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mask]:
+def insert_masks(backbone: torch.nn.Module, hparams: InfoDrop.HParams) -> list[Mask]:
     """Insert masks at the stem and in the first block of each of the first `layers` stages. Returns them in order."""
-    sites = [surgery.stem_site(resnet)]
-    for stage in range(1, hparams.layers + 1):
-        sites += surgery.first_block_sites(resnet, stage)
-    masks = [Mask(site, hparams) for site in sites]
-    for site, mask in zip(sites, masks, strict=True):
-        hooks.observe_input(site.source, mask.observe)
-        hooks.insert_after(site.target, mask.change)
+    masks = []
+    for site in surgery.mask_sites(backbone, hparams.layers):
+        mask = Mask(site, hparams)
+        site.older.observe(mask.observe)
+        site.computed.insert(mask.change)
+        masks.append(mask)
     return masks
 
 
@@ -331,7 +330,7 @@ class InfoDrop(ERM):
         approximate: bool = setting(False, "drop positions independently: right marginals, another joint law (ours)")
         mask_in_eval: bool = setting(False, "mask when predicting too, as BiasBed's code does (authors: no)")
 
-    surgery: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         "biasbed_code": {
@@ -376,6 +375,10 @@ class InfoDrop(ERM):
     }
 
     hparams: HParams
+
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: torch.nn.Module) -> None:
+        surgery.mask_sites(backbone, hparams.layers)
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)

@@ -14,7 +14,8 @@ from biasbed.algorithms.base import Objective, Optimizer, Setup, TrainData
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import OPEN, SGD, STEPS, epochs
 from biasbed.batch import Batch, at_least_fp32
-from biasbed.networks import hooks, surgery
+from biasbed.networks import surgery
+from biasbed.networks.stages import family_of
 from biasbed.settings import setting
 
 
@@ -108,14 +109,14 @@ class LNL(ERM):
         backbone = self.network.get_submodule("backbone")
         middle = surgery.middle(backbone)
         self.channels = middle.channels
-        early = set(nn.ModuleList(middle.before).parameters())
+        early = {*nn.ModuleList(middle.before).parameters(), *middle.tokens}
         self.is_early = [parameter in early for parameter in self.network.parameters()]
-        self.is_residual = hasattr(backbone, "layer1")
+        self.is_small = isinstance(getattr(backbone, "layers", None), nn.Sequential) and family_of(backbone) is None
         self.recorder = MapRecorder()
-        hooks.observe_input(middle.after, self.recorder)
+        middle.after.observe(self.recorder)
 
     def on_train_data(self, data: TrainData) -> None:
-        self.predictor = Predictor(self.channels, data.num_biases, hidden=not self.is_residual)
+        self.predictor = Predictor(self.channels, data.num_biases, hidden=self.is_small)
 
     def optimizers(self) -> dict[str, Optimizer]:
         return {

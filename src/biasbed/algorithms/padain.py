@@ -14,7 +14,7 @@ from biasbed.algorithms.draws import Drawn, HostDraws, with_draws
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import BIASBED_CODE, BIASBED_PAPER, IMAGENET, epochs
 from biasbed.batch import Batch, at_least_fp32
-from biasbed.networks import hooks, surgery
+from biasbed.networks import surgery
 from biasbed.settings import setting
 
 
@@ -55,7 +55,8 @@ class PAdaIN(ERM):
     """ERM with randomly swapped statistics of feature maps between the images of a batch.
 
     After every convolution of the main path, before its norm, a coin with probability `p` decides whether the maps'
-    statistics are permuted over the batch. Batch norm sees the swapped maps, for its running statistics too. Every
+    statistics are permuted over the batch. Batch norm sees the swapped maps, for its running statistics too. In other
+    networks than ResNets the places are those of `surgery.main_path`; class tokens stay as they are (ours). Every
     process has its own coins and permutations and swaps its own images: the pool of styles is the per-process batch, as
     in the authors' code.
     """
@@ -65,7 +66,7 @@ class PAdaIN(ERM):
         p: float = setting(0.01, "probability of a swap, per layer and step (authors, ImageNet)", ge=0, le=1)
         eps: float = setting(1e-5, "added to variances, and to the receiver's std (authors)", gt=0)
 
-    surgery: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         "biasbed_code": {**BIASBED_CODE, "optim.lr": 0.2, "hparams.p": 0.01, "hparams.eps": 1e-5},
@@ -81,6 +82,10 @@ class PAdaIN(ERM):
     }
 
     hparams: HParams
+
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: torch.nn.Module) -> None:
+        surgery.main_path(backbone)
 
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
@@ -107,10 +112,10 @@ class PAdaIN(ERM):
         ]
 
 
-def insert_swaps(resnet: torch.nn.Module, eps: float) -> list[Swap]:
-    """Insert a swap after every convolution of the main path. Returns the swaps in the order of the forward pass."""
+def insert_swaps(backbone: torch.nn.Module, eps: float) -> list[Swap]:
+    """Insert a swap after every layer of the main path. Returns the swaps in the order of the forward pass."""
     swaps = []
-    for conv in surgery.main_path_convs(resnet):
+    for place in surgery.main_path(backbone):
         swaps.append(Swap(eps))
-        hooks.insert_after(conv, swaps[-1])
+        place.insert(swaps[-1])
     return swaps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
 from biasbed.algorithms.draws import Drawn, dropout_mask, with_draws
@@ -21,7 +21,8 @@ from biasbed.algorithms.presets import (
 )
 from biasbed.batch import Batch, at_least_fp32
 from biasbed.errors import UsageError
-from biasbed.networks import hooks, resnet_parts, surgery
+from biasbed.networks import hooks, stages, surgery
+from biasbed.networks.stages import MAPS, MapLayout
 from biasbed.settings import setting
 
 # --- functions of the draws -------------------------------------------------------------------------------------------
@@ -94,20 +95,27 @@ class Randomisation(Drawn):
 
     draw: StyleDraw | None
 
-    def __init__(self, eps: float) -> None:
-        self.eps = eps
+    def __init__(self, eps: float, layout: MapLayout = MAPS) -> None:
+        self.eps, self.layout = eps, layout
         self.content_randomised: Tensor | None = None
 
-    def __call__(self, z: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the tensor x with its map in a randomised style."""
         if self.draw is None:
-            return z
+            return x
+        z = self.layout.read(x)
         if z.shape[2] * z.shape[3] == 1:  # one pixel has style but no content
-            self.content_randomised = z
-            return z
+            self.content_randomised = x
+            return x
         with torch.autocast(z.device.type, enabled=False):
             maps = Maps.from_tensor(z)
-            self.content_randomised = randomise_content(maps, self.draw.content, self.eps).to(z.dtype)
-            return randomise_style(maps, self.draw.style, self.draw.alpha, self.eps).to(z.dtype)
+            content = randomise_content(maps, self.draw.content, self.eps).to(z.dtype)
+            style = randomise_style(maps, self.draw.style, self.draw.alpha, self.eps).to(z.dtype)
+        # A class token has content and no style: it comes with the content, and is detached like it.
+        has_tokens = self.layout.prefix > 0
+        donors = x.detach()[self.draw.content] if has_tokens else x
+        self.content_randomised = self.layout.write(donors, content)
+        return self.layout.write(x, style)
 
     def forget(self) -> None:
         super().forget()
@@ -120,7 +128,7 @@ class Dropout(Drawn):
     draw: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x if self.draw is None else x * self.draw.to(x.dtype)
+        return x if self.draw is None else x * self.draw.to(x.dtype).view(x.shape)
 
 
 # --- the method -------------------------------------------------------------------------------------------------------
@@ -153,7 +161,7 @@ class SagNet(Algorithm):
         dropout: float = setting(0.0, "dropout before both classifiers (BiasBed 0; authors 0.5 on PACS)", ge=0, lt=1)
         eps: float = setting(1e-5, "added to variances (authors)", gt=0)
 
-    surgery: ClassVar[bool] = True
+    maps: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": BIASBED_PAPER,
         # The settings of that code, with the method as its authors describe it: see docs/methods/sagnet.md.
@@ -180,21 +188,29 @@ class SagNet(Algorithm):
 
     hparams: HParams
 
+    @classmethod
+    def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
+        surgery.classifier_name(surgery.tail(backbone, hparams.style_stage))
+        if not surgery.norm_parameters(backbone, hparams.style_stage):
+            raise UsageError(
+                "sagnet trains its encoder through the parameters of norms, and this backbone has none before stage "
+                f"{hparams.style_stage} (hparams.style_stage)"
+            )
+
     def __init__(self, hparams: HParams, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.network = setup.network()
         backbone = self.network.get_submodule("backbone")
-        stages = resnet_parts.stages(backbone)
+        self.check_backbone(hparams, backbone)
+        entry = stages.find(backbone).entry(hparams.style_stage)
         # A second network with the same origin, fresh or pre-trained like the first.
         self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
-        if not self.encoder_norms:
-            raise UsageError("sagnet trains its encoder through the parameters of norms: this backbone has none")
-        self.randomisation = Randomisation(hparams.eps)
-        hooks.insert_before(stages[hparams.style_stage - 1], self.randomisation)
+        self.randomisation = Randomisation(hparams.eps, entry.layout)
+        hooks.insert_before(entry.module, self.randomisation)
         self.dropouts = [Dropout(), Dropout()]
-        for dropout, head in zip(self.dropouts, (backbone, self.style_net), strict=True):
-            hooks.insert_before(head.get_submodule("fc"), dropout)
+        for dropout, network in zip(self.dropouts, (backbone, self.style_net), strict=True):
+            hooks.insert_before(network.get_submodule(surgery.classifier_name(network)), dropout)
 
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the optimizers. The encoder's norms are in two of them, each with its own momentum and weight decay,
@@ -240,5 +256,5 @@ class SagNet(Algorithm):
         rate = self.hparams.dropout
         if rate == 0:
             return [None, None]
-        shape = (2, num_images, self.style_net.fc.in_features)
-        return list(dropout_mask(shape, rate, self.group.generator, self.style_net.fc.weight.dtype))
+        shape = (2, num_images, self.network.num_features)
+        return list(dropout_mask(shape, rate, self.group.generator, next(self.style_net.parameters()).dtype))

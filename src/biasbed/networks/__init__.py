@@ -1,4 +1,4 @@
-"""Networks: backbones by name, their initial weights, and `surgery`, which inserts modules into a ResNet."""
+"""Networks: backbones by name, their initial weights, and `surgery`, which inserts modules into networks."""
 
 from __future__ import annotations
 

@@ -1,23 +1,27 @@
-"""Places in a ResNet where methods insert modules, norms with auxiliary twins, and other changes of a network.
+"""Places in a network where methods insert modules, norms with auxiliary twins, and other changes of a network.
 
-`hooks` attaches callbacks to these modules, `resnet_parts` finds them. Activations have no common name, and torchvision
-calls one ReLU module several times per block. So a mask that belongs after an activation is applied after the norm
-before it, which is the same for a mask of zeros and ones and an activation with f(0) = 0.
+`hooks` attaches callbacks to these modules; `resnet_parts` and `stages` find them. Activations have no common name,
+and torchvision calls one ReLU module several times per block. So a mask that belongs after an activation is applied
+after the norm before it, which is the same for a mask of zeros and ones and an activation with f(0) = 0.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from biasbed.errors import UsageError
-from biasbed.networks.resnet_parts import STEM, block_convs, residual_blocks, stages
+from biasbed.networks import heads
+from biasbed.networks.resnet_parts import block_convs, residual_blocks, stages
+from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapLayout, Place, Stages, family_of, find, has_module
 
-NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+BATCH_NORMS = nn.modules.batchnorm._BatchNorm
+NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+TIMM_NORMS = ("RmsNorm", "RmsNorm2d")  # without a common base class
 
 
 # --- insertion points -------------------------------------------------------------------------------------------------
@@ -35,6 +39,68 @@ def main_path_convs(resnet: nn.Module) -> list[nn.Conv2d]:
     for block in blocks:
         convs += block_convs(block)
     return convs
+
+
+def main_path(backbone: nn.Module) -> list[Place]:
+    """Return the places of the maps that the layers of a network's main path compute, in the order of the forward pass.
+
+    ResNet: after every convolution of `main_path_convs`. ViT, ConvNeXt and Swin: after every layer that mixes positions
+    (patch embedding, downsampling, depth-wise convolution, attention) and after every MLP, before what they compute is
+    scaled and added to the shortcut. Raises UsageError for a network or a block of another kind.
+    """
+    family = family_of(backbone)
+    if family is None:
+        find(backbone)
+        return [Place(conv) for conv in main_path_convs(backbone)]
+    parts = find(backbone)
+    if family.kind == "convnext":
+        return _convnext_path(parts)
+    places = [Place(backbone.get_submodule("patch_embed.proj"))]
+    for modules in parts.stages:
+        for module in modules:
+            places += _swin_stage_path(module) if family.kind.startswith("swin") else _vit_block_path(module, parts)
+    return places
+
+
+def _convnext_path(parts: Stages) -> list[Place]:
+    places = [Place(conv) for conv in nn.ModuleList(parts.stem).modules() if isinstance(conv, nn.Conv2d)]
+    for (stage,) in parts.stages:
+        downsample = stage.get_submodule("downsample")
+        places += [Place(conv) for conv in downsample.modules() if isinstance(conv, nn.Conv2d)]
+        for block in stage.get_submodule("blocks").children():
+            layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
+            places += [Place(block.get_submodule("conv_dw")), Place(block.get_submodule("mlp"), layout)]
+    return places
+
+
+def _vit_block_path(block: nn.Module, parts: Stages) -> list[Place]:
+    return [Place(_child(block, name), parts.layout) for name in ("attn", "mlp")]
+
+
+def _swin_stage_path(stage: nn.Module) -> list[Place]:
+    places = []
+    reduction = getattr(stage.get_submodule("downsample"), "reduction", None)
+    if reduction is not None:
+        places.append(Place(reduction, CHANNELS_LAST))
+    for block in stage.get_submodule("blocks").children():
+        grid = MapLayout("tokens", grid=tuple(block.input_resolution))  # type: ignore[arg-type]
+        places += [_swin_attention(block), Place(_child(block, "mlp"), grid)]
+    return places
+
+
+def _swin_attention(block: nn.Module) -> Place:
+    """Return the place of the map that a Swin's attention computes.
+
+    The attention itself sees windows. The first module that sees the whole map is, in version 2, the norm after it.
+    """
+    is_version_2 = type(block).__name__ == "SwinTransformerV2Block"
+    return Place(_child(block, "norm1" if is_version_2 else "drop_path1"), CHANNELS_LAST, is_input=True)
+
+
+def _child(block: nn.Module, name: str) -> nn.Module:
+    if not has_module(block, name):
+        raise UsageError(f"{type(block).__name__} has no layer '{name}', whose map the method would change")
+    return block.get_submodule(name)
 
 
 @dataclass(frozen=True)
@@ -59,13 +125,68 @@ class Site:
     """Insertion point: a feature map and the older feature that it was computed from.
 
     The input of `source` is the older feature u [N,C,H,W]; the output of `target` is the map z [N,C',h,w]. `window` is
-    the part of u that one position sees before pooling; `pool` is the pooling in between, if there is one.
+    the part of u that one position sees before pooling; `pool` is the pooling in between, if there is one. The layouts
+    say where u and z are in these tensors. before: z is the input of `target` instead.
     """
 
     source: nn.Module
     target: nn.Module
     window: Window
     pool: Window | None = None
+    source_layout: MapLayout = MAPS
+    target_layout: MapLayout = MAPS
+    before: bool = False
+
+    @property
+    def older(self) -> Place:
+        """Place of u."""
+        return Place(self.source, self.source_layout, is_input=True)
+
+    @property
+    def computed(self) -> Place:
+        """Place of z."""
+        return Place(self.target, self.target_layout, self.before)
+
+
+def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
+    """Return the sites of the stem and of the first block of each of the first `num_stages` stages.
+
+    ResNet: `stem_site` and `first_block_sites`. Others: from the image to the patches' embedding, and in a block from
+    its input to the map of its attention (window: one position) or to the norm after its depth-wise convolution.
+    Raises UsageError for a network or a block of another kind.
+    """
+    family = family_of(backbone)
+    if family is None:
+        find(backbone)
+        sites = [stem_site(backbone)]
+        for stage in range(1, num_stages + 1):
+            sites += first_block_sites(backbone, stage)
+        return sites
+    parts = find(backbone)
+    if family.kind == "convnext":
+        (stem,) = parts.stem
+        first = next(module for module in stem.modules() if isinstance(module, nn.Conv2d))
+        sites = [Site(first, stem, window_of(stem))]
+    else:
+        embedding = backbone.get_submodule("patch_embed")
+        projection = _child(embedding, "proj")
+        is_dynamic = getattr(backbone, "dynamic_img_size", False)  # positions are put in a row later
+        layout = CHANNELS_LAST if is_dynamic else replace(parts.layout, prefix=0)
+        sites = [Site(projection, embedding, window_of(projection), target_layout=layout)]
+    return sites + [_block_site(modules[0], parts) for modules in parts.stages[:num_stages]]
+
+
+def _block_site(stage: nn.Module, parts: Stages) -> Site:
+    """Return the site in the first block of a stage, or in a ViT's block."""
+    block = next(stage.get_submodule("blocks").children()) if has_module(stage, "blocks") else stage
+    if has_module(block, "conv_dw"):
+        layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
+        return Site(block, _child(block, "norm"), window_of(block.conv_dw), target_layout=layout)
+    is_swin = parts.layout == CHANNELS_LAST
+    place = _swin_attention(block) if is_swin else Place(_child(block, "attn"), parts.layout)
+    return Site(
+        block, place.module, Window(), source_layout=parts.layout, target_layout=place.layout, before=place.is_input
+    )
 
 
 def stem_site(resnet: nn.Module) -> Site:
@@ -103,27 +224,87 @@ class Tail(nn.Module):
         return logits
 
 
-def tail(resnet: nn.Module, stage: int) -> Tail:
-    """Return stage `stage` (1 to 4) to the end as one module, which shares the ResNet's modules."""
+class TimmTail(nn.Module):
+    """Last stages of a ViT, ConvNeXt or Swin of timm, with its norm, pooling and classifier.
+
+    Maps what enters the first of these stages to logits [N,K]. `backbone` has the network's names and modules without
+    those before that stage.
+    """
+
+    def __init__(self, backbone: nn.Module, stage: int) -> None:
+        super().__init__()
+        family = family_of(backbone)
+        assert family is not None
+        shared = [
+            name for name in ("rope", "rel_pos_bias", "shared_rel_pos") if getattr(backbone, name, None) is not None
+        ]
+        if shared:
+            raise UsageError(
+                f"the blocks of {type(backbone).__name__} share a position embedding ({shared[0]}), which its "
+                "last stages lack alone"
+            )
+        self._sequence, self._norm = family.sequence, family.norm
+        kept = [module for modules in find(backbone).stages[stage - 1 :] for module in modules]
+        part = copy.copy(backbone)
+        part._modules = dict(backbone._modules)
+        part._parameters = dict.fromkeys(backbone._parameters)
+        for name in family.stem:
+            part._modules.pop(name, None)
+        part._modules[family.sequence] = nn.Sequential(*kept)
+        self.backbone = part
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last linear layer, as timm's networks do."""
+        backbone: Any = self.backbone
+        return cast(nn.Module, backbone.get_classifier())
+
+    def forward(self, x: Tensor) -> Tensor:
+        backbone: Any = self.backbone
+        for name in (self._sequence, self._norm):
+            x = backbone.get_submodule(name)(x)
+        return cast(Tensor, backbone.forward_head(x))
+
+
+def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
+    """Return stage `stage` (1 to 4) to the end as one module, which shares the network's modules.
+
+    Raises UsageError for a network of another kind, or one whose last stages need more than the map before them.
+    """
+    if family_of(backbone) is not None:
+        return TimmTail(backbone, stage)
+    resnet = backbone
     pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
     fc = resnet.get_submodule("fc")
     assert isinstance(fc, nn.Linear)
     return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
 
 
-def norm_parameters(resnet: nn.Module, groups: int) -> list[nn.Parameter]:
-    """Return weights and biases of the norms in the first `groups` (1 to 5) of [stem, layer1, .., layer4].
+def classifier_name(network: nn.Module) -> str:
+    """Return the name of the last linear layer of a backbone or tail. Raises UsageError if there is none."""
+    name = heads.find(network)
+    if name is None:
+        raise heads.no_head_error(network)
+    return name
+
+
+def norm_parameters(backbone: nn.Module, groups: int) -> list[nn.Parameter]:
+    """Return weights and biases of the norms in the first `groups` (1 to 5) of the stem and the four stages.
 
     Includes shortcuts: 48 parameters in a ResNet-50 up to layer2. A deep stem has several norms, all in the first
     group.
     """
-    stem = nn.ModuleList(resnet.get_submodule(name) for name in STEM)
-    parts = nn.ModuleList([stem, *stages(resnet)][:groups])
+    parts = find(backbone)
+    modules = [parts.stem, *parts.stages][:groups]
     parameters: list[nn.Parameter] = []
-    for module in parts.modules():
-        if isinstance(module, NORMS):
+    for module in nn.ModuleList(nn.ModuleList(group) for group in modules).modules():
+        if is_norm(module):
             parameters += module.parameters(recurse=False)
     return parameters
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Return True for the norms of torch and timm."""
+    return isinstance(module, NORMS) or type(module).__name__ in TIMM_NORMS
 
 
 # --- norms ------------------------------------------------------------------------------------------------------------
@@ -150,14 +331,27 @@ class SplitNorm:
         self.draw = None
 
 
-def split_norms(resnet: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
-    """Return an auxiliary twin of every batch norm (Xie et al., CVPR 2020, section 4), and the norms' new `forward`s.
+def norms_to_split(backbone: nn.Module) -> list[nn.Module]:
+    """Return the batch norms of a network, or all norms of a network without batch norms.
 
-    Twins start with copies of the norms' parameters and statistics. The caller must register them: the ResNet's modules
-    and their names remain unchanged. A hook could not keep a whole batch away from the main norm, so each norm's
-    `forward` is replaced by an object, like the callbacks of `hooks`.
+    Raises UsageError for networks of unknown stages, whose norms may see an image in pieces, and for one without norms.
     """
-    norms = [module for module in resnet.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    find(backbone)
+    norms: list[nn.Module] = [module for module in backbone.modules() if isinstance(module, BATCH_NORMS)]
+    norms = norms or [module for module in backbone.modules() if is_norm(module)]
+    if not norms:
+        raise UsageError(f"{type(backbone).__name__} has no norms that could have auxiliary ones")
+    return norms
+
+
+def split_norms(backbone: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
+    """Return an auxiliary twin of every norm (Xie et al., CVPR 2020, section 4), and the norms' new `forward`s.
+
+    Twins are those of `norms_to_split` and start with copies of the norms' parameters and statistics. The caller must
+    register them: the network's modules and their names remain unchanged. A hook could not keep a whole batch away from
+    the main norm, so each norm's `forward` is replaced by an object, like the callbacks of `hooks`.
+    """
+    norms = norms_to_split(backbone)
     twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
     split = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
     for norm, forward in zip(norms, split, strict=True):
@@ -189,31 +383,40 @@ def replace_last_activation(backbone: nn.Module, activation: nn.Module) -> None:
 class Middle:
     """Place half-way through a network.
 
-    before: the modules up to there. after: the next module, whose input is the map [N,C,H,W] or the features [N,C].
-    channels: C.
+    before: the modules up to there. tokens: parameters of the network itself that act there. after: the place of the
+    map [N,C,H,W] or of the features [N,C]. channels: C.
     """
 
     before: list[nn.Module]
-    after: nn.Module
+    after: Place
     channels: int
+    tokens: list[nn.Parameter] = field(default_factory=list)
 
 
 def middle(backbone: nn.Module) -> Middle:
-    """Return the middle of a ResNet, after its second stage, or of a small network, after half of its ReLUs.
+    """Return the middle of a network: after the second of four stages, or after half of a small network's ReLUs.
 
-    An odd number of ReLUs is rounded up. Raises UsageError for any other network.
+    An odd number of ReLUs is rounded up. Raises UsageError for a network whose stages are unknown.
     """
     layers = getattr(backbone, "layers", None)
     sequence = layers if isinstance(layers, nn.Sequential) else nn.Sequential()
     activations = [number for number, layer in enumerate(sequence) if isinstance(layer, nn.ReLU)]
     if activations:
         cut = activations[(len(activations) + 1) // 2 - 1] + 1
-        before, after = list(sequence[:cut]), sequence[cut]
-    else:  # conv1 includes a deep stem
-        first, second, after, _ = stages(backbone)
-        before = [*(backbone.get_submodule(name) for name in STEM), first, second]
-    last = list(nn.ModuleList(before).parameters())[-1]
-    return Middle(before, after, len(last))
+        before = list(sequence[:cut])
+        return Middle(before, Place(sequence[cut], is_input=True), _last_channels(before))
+    parts = find(backbone)
+    first, second = parts.stages[:2]
+    before = [*parts.stem, *first, *second]
+    feature_info: Any = getattr(backbone, "feature_info", None)
+    is_resnet = family_of(backbone) is None
+    channels = _last_channels(before) if is_resnet else int(feature_info[1]["num_chs"])
+    return Middle(before, parts.entry(3), channels, parts.tokens)
+
+
+def _last_channels(modules: list[nn.Module]) -> int:
+    """Return the channels of the last of some layers, which have a bias or a norm at their end."""
+    return len(list(nn.ModuleList(modules).parameters())[-1])
 
 
 def window_of(module: Any) -> Window:

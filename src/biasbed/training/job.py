@@ -89,8 +89,7 @@ def study_tags() -> dict[str, str]:
 def plan(config: Config) -> Job:
     """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
     algorithm = algorithms.load(config.algorithm)
-    networks.check_name(config.backbone, resnet=algorithm.surgery)
-    _refuse_backbone(config, algorithm)
+    refuse_backbone(config, algorithm)
     networks.check_init(config.backbone, config.init)
     if config.network.freeze_statistics and config.init == "scratch":
         raise UsageError(
@@ -149,10 +148,11 @@ def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
     return sorted(kind for kind, switch in algorithm.overlaps.items() if not switch or getattr(hparams, switch))
 
 
-def _refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
+def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     """Raise UsageError if the method can't be trained on this backbone, with the reason."""
+    networks.check_name(config.backbone, resnet=algorithm.surgery)
     overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
-    if not (overrides or algorithm.needs_head):
+    if not (overrides or algorithm.needs_head or algorithm.maps):
         return  # no backbone is made where nothing is asked of it
     try:
         algorithm.check_backbone(getattr(config, "hparams", None), networks.skeleton(networks.resolve(config.backbone)))
