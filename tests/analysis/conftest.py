@@ -81,6 +81,20 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`one_figure(beginning)`: of the figures, those whose names begin so are saved."""
+    from biasbed.analysis.report import figures
+
+    every = figures._all
+
+    def keep(beginning: str) -> None:
+        kept = lambda analysis: (one for one in every(analysis) if one[0].startswith(beginning))  # noqa: E731
+        monkeypatch.setattr(figures, "_all", kept)
+
+    return keep
+
+
+@pytest.fixture
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations take most of an analysis of few runs; where their numbers are not the subject, coarse ones do."""
     draw_few(monkeypatch)

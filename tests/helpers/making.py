@@ -15,7 +15,7 @@ from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.networks import build, frozen
+from biasbed.networks import Network, build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 from biasbed.training.reading import prepare
@@ -68,17 +68,24 @@ def make(
 ) -> Algorithm:
     """A started algorithm in training mode; equal arguments give equal weights.
 
-    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not.
+    backbone: usually a narrow `resnet10` for methods that change its inside, and a smaller one for the many that do
+    not.
     """
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
+    narrow = {"width": 0.25} if cls.surgery and backbone is None else {}
     backbone = backbone or ("resnet10" if cls.surgery else "timm:test_resnet")
     group = group or Group()
+
+    def network(name: str = "", outputs: int = num_classes, **how: Any) -> Network:
+        own = narrow if not name else {}
+        return group.send_module(build(name or backbone, outputs, **{**own, **how}))
+
     torch.manual_seed(seed)
     setup = Setup(
         num_classes=num_classes,
         task=task or MultiClass(),
-        network=lambda name=backbone, outputs=num_classes, **how: group.send_module(build(name, outputs, **how)),
+        network=network,
         optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
         group=group,
         precision=Precision(precision, group.device),
