@@ -21,7 +21,7 @@ from biasbed.errors import Failure, UsageError
 from helpers.commands import ROOT
 from helpers.toy_runs import PROTOCOL, SETS, Recorder, domains, make_protocol
 
-pytestmark = pytest.mark.usefixtures("few_draws")
+pytestmark = pytest.mark.usefixtures("few_draws", "without_evidence")
 
 TABLE_1 = ROOT / "tests" / "published" / "biasbed_table1_selection_gap.csv"
 
