@@ -109,7 +109,7 @@ class Bed:
 
     def settings(self, **more: str) -> dict[str, str]:
         found = {"data_dir": str(self.image_root), "train": "photo", "image_size": "16", "batch_size": "8"}
-        found |= {"backbone": "mlp", "optim.lr_batch": "none", "epochs": "4", "output_dir": str(self.home)}
+        found |= {"backbone": "resnet10", "optim.lr_batch": "none", "epochs": "4", "output_dir": str(self.home)}
         return {**found, "tracking": "offline", **more}
 
     def options(self, **more: Any) -> SweepOptions:
