@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,9 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     every = figures._all
 
     def keep(beginning: str) -> None:
-        kept = lambda analysis: (one for one in every(analysis) if one[0].startswith(beginning))  # noqa: E731
+        def kept(analysis: Analysis) -> Iterator[tuple[str, Any, str]]:
+            return (one for one in every(analysis) if one[0].startswith(beginning))
+
         monkeypatch.setattr(figures, "_all", kept)
 
     return keep
