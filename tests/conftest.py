@@ -54,6 +54,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew", action="store_true", help="write golden traces and docs/presets.md as they are now")
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_configure_node(node: Any) -> None:
+    """Several test processes have one fork server, that of the process which started them."""
+    if node.config.getoption("numprocesses") > 1:
+        node.workerinput["fork_server"] = children.start_server()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    address = getattr(config, "workerinput", {}).get("fork_server")
+    if address is not None:
+        children.use_server(address)
+
+
 def pytest_collection_finish() -> None:
     """What is imported and collected stays to the end; to look through it again takes a thirteenth of the time."""
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,22 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from biasbed.analysis.report import figures
 
     monkeypatch.setattr(figures, "_all", lambda analysis: iter(()))
+
+
+@pytest.fixture
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`one_figure(beginning)`: of the figures, those whose names begin so are saved."""
+    from biasbed.analysis.report import figures
+
+    every = figures._all
+
+    def keep(beginning: str) -> None:
+        def kept(analysis: Analysis) -> Iterator[tuple[str, Any, str]]:
+            return (one for one in every(analysis) if one[0].startswith(beginning))
+
+        monkeypatch.setattr(figures, "_all", kept)
+
+    return keep
 
 
 @pytest.fixture

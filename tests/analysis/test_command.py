@@ -29,6 +29,7 @@ from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
+quicker = pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")  # of sizes nothing is asked
 
 
 def names(folder: Path) -> set[str]:
@@ -116,14 +117,14 @@ def test_the_same_runs_give_the_same_files(
         assert (outcome.output_dir / name).read_bytes() == (again.output_dir / name).read_bytes(), name
 
 
-@quick
+@quicker
 def test_an_infinite_f_is_valid_json(recorder: Recorder) -> None:
     fill(recorder, {"a": (0.9,) * 6, "b": (0.5,) * 6, "c": (0.2,) * 6}, seeds=1)
     test = json.loads((recorder.analyze().output_dir / "friedman.json").read_text())
     assert (test["iman_davenport_f"], test["iman_davenport_f_infinite"], test["iman_davenport_p"]) == (None, True, 0)
 
 
-@quick
+@quicker
 def test_files_of_an_earlier_analysis_do_not_stay(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     folder = recorder.analyze().output_dir
@@ -136,7 +137,7 @@ def test_files_of_an_earlier_analysis_do_not_stay(recorder: Recorder) -> None:
     assert "paired_tests.json" in left
 
 
-@quick
+@quicker
 def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     (recorder.folder / "file").write_text("")
@@ -144,7 +145,7 @@ def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> 
         recorder.analyze(output_dir=str(recorder.folder / "file" / "out"))
 
 
-@quick
+@quicker
 def test_auto_output_goes_to_biasbeds_home(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     assert recorder.analyze(output_dir="auto").output_dir == places.home(recorder.uri) / "analysis" / "toy-adhoc"
@@ -206,7 +207,7 @@ def test_oracle_numbers_are_labelled_wherever_they_stand(
     assert "ORACLE numbers" in (folder / "report.html").read_text()
 
 
-@quick
+@quicker
 def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     fill(recorder, THREE, seeds=1)
     extra = recorder.train("erm", 0, (0.99,) * 6)
@@ -218,7 +219,7 @@ def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.Capt
     assert printed.index("Finished runs that do not count") < printed.index("Scores, percent")
 
 
-@quick
+@quicker
 def test_a_row_whose_runs_do_not_count_is_listed_and_stops_nothing(recorder: Recorder) -> None:
     """A run of another row has the run key of one that counts; anybody may import such a run."""
     fill(recorder, THREE, seeds=1)
@@ -270,7 +271,7 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert {path for path, _ in pictures} == {"figures/scores.png", "figures/critical_difference.png"}
 
 
-@quick
+@quicker
 def test_it_ends_with_the_link_to_the_comparison(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     """The view is of the runs that were analysed: of one study and protocol."""
     fill(recorder, THREE, seeds=1, study="mine")
@@ -301,13 +302,14 @@ def test_a_notebook_shows_an_analysis_in_a_line(published: Analysis) -> None:
     assert "\n" not in told
 
 
+@quicker
 def test_the_experiment_of_the_analysis_can_be_named(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     run = recorder.client.get_run(recorder.analyze(experiment="reports").run_id)
     assert run.info.experiment_id == recorder.client.get_experiment_by_name("reports").experiment_id
 
 
-@quick
+@quicker
 def test_under_mlflow_run_its_run_is_taken_and_left_open(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(recorder, THREE, seeds=1)
     opened = recorder.client.create_run(recorder.experiment).info.run_id
@@ -332,7 +334,7 @@ def test_under_mlflow_run_a_failure_leaves_its_reason(
     assert (tags["mlflow.runName"], tags[NOTE]) == ("failed: analyze", tags[record.ERROR])
 
 
-@quick
+@quicker
 def test_an_analysis_that_a_signal_ends_is_no_running_run(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -113,8 +114,11 @@ def test_what_can_not_be_asked_for(plain: tuple[str, ...], pair: str, message: s
         effective_robustness.effective_table(means, SETS, options(plain, pair))
 
 
-@pytest.mark.usefixtures("without_evidence")
-def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_the_command_writes_table_and_figure(
+    tracking: str, tmp_path: Path, one_figure: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_figure("effective_")
     import_runs("robustness")
     words = ["analyze", "--study", "published_robustness", "--sets", "imagenet_200,imagenet_r", "--effective", PAIR]
     words += ["--algorithms", ",".join((*PLAIN, "augmix", "deepaug_augmix")), "--plain", ",".join(PLAIN)]

@@ -37,6 +37,7 @@ def test_what_is_shown_for_a_name(name: str, shown: str) -> None:
     assert display_names.load("none")(name) == name
 
 
+@pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path) -> None:
     fill(recorder, THREE)
     plain = recorder.analyze()

@@ -35,6 +35,7 @@ def train_two(recorder: Recorder) -> None:
         recorder.train("late", seed, late)
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorder) -> None:
     """Curves whose best and whose validated epochs are the printed means, spread over two runs."""
     with open(TABLE_1, encoding="utf-8") as file:
@@ -71,6 +72,7 @@ def test_a_gap_keeps_its_sign() -> None:
     assert rule_comparison._gaps(runs, oracle, {"x": -1.0})["gap"].iloc[0] == pytest.approx(-1.0)
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> None:
     train_two(recorder)
     analysis = load(recorder.uri, bootstrap=200, n=2)
@@ -115,6 +117,7 @@ def test_gaps_in_unlike_units_have_no_largest() -> None:
     assert (math.isnan(row["regret"]), math.isnan(row["largest"]), row["largest_on"]) == (True, True, "")
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_no_rule_of_single_epochs_beats_the_oracle(recorder: Recorder) -> None:
     train_two(recorder)
     selection = load(recorder.uri, bootstrap=200, n=3).selection
@@ -131,6 +134,7 @@ def test_oracles_are_marked_in_what_is_printed(recorder: Recorder) -> None:
     assert "last (ORACLE)" not in text
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None:
     entry = record.SetRecord("nll", "loss", 10, 2, 0.7, ("loss",), higher_is_better=False)
     protocol = dataclasses.replace(PROTOCOL, sets=(entry,))
@@ -244,6 +248,7 @@ class Nothing(BestTrial):
 """
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_a_rule_may_choose_among_runs(recorder: Recorder) -> None:
     (recorder.folder / "rules.py").write_text(BEST_TRIAL)
     for seed, monitor in enumerate((0.3, 0.9, 0.5)):
@@ -282,6 +287,7 @@ def test_load_takes_options_as_on_the_command_line(recorder: Recorder) -> None:
     assert [(run.algorithm, run.seed) for run in found.collection.runs] == [("early", "1")]
 
 
+@pytest.mark.usefixtures("without_evidence")
 def test_seeds_that_no_run_has_are_refused_and_lost_algorithms_said(recorder: Recorder) -> None:
     train_two(recorder)
     recorder.train("third", 2)

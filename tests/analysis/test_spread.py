@@ -17,6 +17,7 @@ from biasbed.settings import build
 from helpers.toy_runs import SETS, Recorder
 
 
+@pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     curves = {seed: {name: [0.1, 0.2 + 0.01 * seed, 0.3, 0.35 + 0.02 * seed] for name in SETS} for seed in range(3)}
     for seed, own in curves.items():
@@ -63,6 +64,7 @@ def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
     assert not any("luck" in line for line in limitations.weaknesses(published))
 
 
+@pytest.mark.usefixtures("few_draws", "without_evidence")
 def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
     for seed in range(2):
         recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))

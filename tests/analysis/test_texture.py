@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -78,8 +78,9 @@ def test_runs_without_cue_conflicts_have_no_answer() -> None:
     assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions())) == []
 
 
-@pytest.mark.usefixtures("without_evidence")
-def test_the_answer_stands_in_summary_and_report(recorder: Recorder) -> None:
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_the_answer_stands_in_summary_and_report(recorder: Recorder, one_figure: Callable[[str], None]) -> None:
+    one_figure("scores")
     for name, base in (("erm", 0.2), ("infodrop", 0.6)):
         for seed in range(3):
             biased = {"test/shape_bias/cue_conflict": [base + 0.01 * seed] * 4}
@@ -107,7 +108,10 @@ def conflicting(recorder: Recorder, run: str, for_shape: float, step: int = EPOC
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
-def test_decisions_are_counted_by_category_and_drawn_beside_people(recorder: Recorder) -> None:
+def test_decisions_are_counted_by_category_and_drawn_beside_people(
+    recorder: Recorder, one_figure: Callable[[str], None]
+) -> None:
+    one_figure("shape_bias_by_category_")
     shares = {"erm": (0.2, 0.4), "infodrop": (0.8, 0.6), "padain": (0.5, 0.5)}
     for name, of_seeds in shares.items():
         for seed, share in enumerate(of_seeds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import os
 import resource
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,11 +131,26 @@ def train_at(here: Path, store: Path, words: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def start_server() -> None:
-    """Start the fork server. Python 3.11 tells it no path, and passes over what it can't import without a word."""
+# The server of this process, and how it makes sure of it. Python lets no process name another's server.
+_SERVER: Any = multiprocessing.forkserver._forkserver
+
+
+def start_server() -> str:
+    """Start the fork server, unless it runs or `use_server` has named one, and return where it listens.
+
+    Python 3.11 tells it no path, and passes over what it can't import without a word.
+    """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", command_environment()["PYTHONPATH"])
-        multiprocessing.forkserver.ensure_running()
+        _SERVER.ensure_running()
+    return str(_SERVER._forkserver_address)
+
+
+def use_server(address: str) -> None:
+    """Use the server of the process that started this one: to import all that each once again takes ten seconds."""
+    _SERVER._forkserver_address = address
+    _SERVER._forkserver_alive_fd = os.pipe()[1]  # a server's ends with whoever started it
+    _SERVER.ensure_running = multiprocessing.resource_tracker.ensure_running
 
 
 def _child(

@@ -15,7 +15,7 @@ from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.networks import build, frozen
+from biasbed.networks import Network, build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 from biasbed.training.reading import prepare
@@ -78,21 +78,26 @@ def make(
 ) -> Algorithm:
     """A started algorithm in training mode; equal arguments give equal weights.
 
-    backbone: usually `resnet10` for methods that change its inside, and a smaller one for the many that do not. side:
-    pixels of the images, for a backbone that takes one size.
+    backbone: usually a narrow `resnet10` for methods that change its inside, and a smaller one for the many that do
+    not. side: pixels of the images, for a backbone that takes one size.
     """
     cls = algorithms.load(name)
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
+    is_usual = backbone is None and name not in BACKBONES
+    narrow = {"width": 0.25} if cls.maps and is_usual else {}
     backbone = backbone or BACKBONES.get(name) or ("resnet10" if cls.maps else "timm:test_resnet")
     side = USUAL_SIDE if side is None and name in BACKBONES else side
     group = group or Group()
+
+    def network(name: str = "", outputs: int = num_classes, **how: Any) -> Network:
+        own = narrow if not name else {}
+        return group.send_module(build(name or backbone, outputs, image_size=side, **{**own, **how}))
+
     torch.manual_seed(seed)
     setup = Setup(
         num_classes=num_classes,
         task=task or MultiClass(),
-        network=lambda name=backbone, outputs=num_classes, **how: group.send_module(
-            build(name, outputs, image_size=side, **how)
-        ),
+        network=network,
         optimizer=functools.partial(torch.optim.SGD, lr=lr, momentum=0.9),
         group=group,
         precision=Precision(precision, group.device),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.studies import study, winners
 from biasbed.studies.study_table import StudyTable, require_named_code
-from helpers.children import Command
+from helpers.children import Command, train_at
 from helpers.runs import all_runs, run_folders
 
 EVIL = """
@@ -42,9 +43,19 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "evil.py"
 
 
+@pytest.fixture(scope="module")
+def trained(_empty_store: Path, train_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training and of the database that has its run."""
+    here = tmp_path_factory.mktemp("trained")
+    train_at(here, _empty_store, ["train", *train_flags, "--epochs", "1"])
+    return here
+
+
 @pytest.fixture
-def checkpoint(biasbed: Command, train_flags: list[str], tmp_path: Path) -> Path:
-    biasbed("train", *train_flags, "--epochs", "1")
+def checkpoint(trained: Path, tracking: str, tmp_path: Path) -> Path:
+    """Of that training, as if it had been made here."""
+    shutil.copy(trained / "mlflow.db", tmp_path)
+    shutil.copytree(trained / "home", tmp_path / "home", symlinks=True)
     return run_folders(tmp_path / "home")[0] / "best.ckpt"
 
 

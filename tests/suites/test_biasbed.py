@@ -235,6 +235,7 @@ def test_two_processes_train_and_test_on_every_set(tree: Path, tracking: str, tm
     assert run.data.metrics["test/accuracy_full/imagenet_a"] <= run.data.metrics["test/accuracy/imagenet_a"]
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_real_stimuli_are_tested_end_to_end(shared: Path, biasbed: Command, tracking: str, tmp_path: Path) -> None:
     """Random weights on the real edges, silhouettes and cue conflicts: counts exact, files and metrics agree."""

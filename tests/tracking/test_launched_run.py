@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,15 +12,26 @@ import pytest
 from biasbed import cli, record
 from biasbed.errors import Failure, UsageError
 from biasbed.tracking.launched_run import check_run_id, launched, take_run_id
+from biasbed.tracking.notes import NOTE
 from biasbed.tracking.server import resolve_uri, writer
+from helpers.children import train_at
 from helpers.runs import all_runs
 from helpers.toy_runs import Recorder
 
 
+@pytest.fixture(scope="module")
+def trained(_empty_store: Path, train_flags: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished training and of the database that has its run."""
+    here = tmp_path_factory.mktemp("trained")
+    train_at(here, _empty_store, ["train", *train_flags, "--epochs", "1"])
+    return here
+
+
 @pytest.fixture
-def finished(tracking: str, train_flags: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """The id of a finished training, left over in MLFLOW_RUN_ID."""
-    assert cli.main(["train", *train_flags, "--epochs", "1"]) == 0
+def finished(trained: Path, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of that training, as if it had been made here, left over in MLFLOW_RUN_ID."""
+    shutil.copy(trained / "mlflow.db", tmp_path)
+    shutil.copytree(trained / "home", tmp_path / "home", symlinks=True)
     (run,) = all_runs(tracking, kind="train")
     monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
     return str(run.info.run_id)
@@ -93,6 +105,16 @@ def test_which_runs_are_free(tracking: str, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UsageError, match="no run of this tracking server"):
         check_run_id()
     assert take_run_id(offline=True) == "1" * 32
+
+
+def test_a_refused_command_says_so_on_the_run_it_was_given(tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = writer(resolve_uri()).create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    assert cli.main(["train", "--algorithm", "infodrob"]) == 2
+    tags = writer(resolve_uri()).get_run(run_id).data.tags
+    assert "did you mean 'infodrop'" in tags[record.USAGE_ERROR]
+    assert "did you mean 'infodrop'" in tags[NOTE]
+    assert tags["mlflow.runName"] == "refused: train demo infodrob"
 
 
 def test_a_failure_is_not_written_into_the_run_of_another(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from biasbed import cli, record
+from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
 from biasbed.tracking import transfer
@@ -17,6 +18,7 @@ from biasbed.tracking.archive import Archive
 from biasbed.tracking.transfer import export
 from helpers.archives import rich_run, zipped
 from helpers.runs import all_runs
+from helpers.sizes import draw_few, without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
 
 
@@ -72,7 +74,11 @@ def test_checkpoints_come_along_when_asked_for(recorder: Recorder, move: Callabl
     assert "checkpoints" in told(there, run.info.run_id)["artifacts"]
 
 
-def test_a_study_is_analysed_alike_where_it_was_imported(recorder: Recorder, move: Callable[[str], str]) -> None:
+def test_a_study_is_analysed_alike_where_it_was_imported(
+    recorder: Recorder, move: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_few(monkeypatch)
+    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
     study = recorder.client.create_run(recorder.experiment, tags={record.KIND: "study", record.STUDY: "mine"})
     recorder.client.set_terminated(study.info.run_id)
     fill(recorder, THREE, study="mine", **{"mlflow.parentRunId": study.info.run_id})

@@ -70,7 +70,11 @@ def write(name: str) -> None:
     stored.cache_clear()
 
 
-EVERY_CASE = [pytest.param(name, marks=pytest.mark.slow if is_late(CASES[name].algorithm) else ()) for name in CASES]
+# Once for each way that methods go; its further settings and the methods that go the same way are slow.
+EVERY_CASE = [
+    pytest.param(name, marks=pytest.mark.slow if is_late(case.algorithm) or name != case.algorithm else ())
+    for name, case in CASES.items()
+]
 # Every method once; what further settings do, of methods that go their own ways.
 ONCE = [
     pytest.param(name, marks=pytest.mark.slow if is_late(case.algorithm) and name != case.algorithm else ())
@@ -119,7 +123,7 @@ class Narrow(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].optim.name == "sgd"])
+@pytest.mark.parametrize("name", [param for param in EVERY_CASE if CASES[param.values[0]].optim.name == "sgd"])
 def test_every_method_can_train_in_float64(name: str) -> None:
     """With SGD, as Adam counts its steps in fp32 (exactly)."""
     algorithm = start(CASES[name])

@@ -81,7 +81,13 @@ def test_any_type_of_tensor_has_a_hash(kind: torch.dtype) -> None:
     assert lineage.content_hash({"a": ones}) != lineage.content_hash({"a": zeros})
 
 
-@pytest.mark.parametrize("name", sorted(algorithms.REGISTRY))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if making.is_late(name) else ())
+        for name in sorted(algorithms.REGISTRY)
+    ],
+)
 def test_a_checkpoint_of_every_method_starts_every_other(name: str, tmp_path: Path) -> None:
     algorithm = making.make(name, making.BUSY.get(name, {}), backbone="resnet10")
     torch.save({"algorithm": algorithm.state_dict(), "config": {"algorithm": name}}, tmp_path / "best.ckpt")

@@ -36,6 +36,7 @@ from helpers.toy_runs import Recorder, fill_cells, make_protocol
 
 DOMAINS = {"pacs": ("art", "photo"), "office": ("clip", "real")}
 COLUMNS = ["bff", "office-clip", "office-real", "pacs-art", "pacs-photo"]
+pytestmark = pytest.mark.usefixtures("few_draws")
 
 
 def analysed(recorder: Recorder, **options: Any) -> Analysis:

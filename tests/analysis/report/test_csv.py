@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
+
 from biasbed.analysis.report import data_files
 from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
@@ -13,6 +15,7 @@ from helpers.toy_runs import Recorder
 NAME = '=HYPERLINK("http://x")'
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_names_of_others_are_no_formulas(recorder: Recorder, tmp_path: Path) -> None:
     for algorithm, score in (("erm", 0.4), ("infodrop", 0.5), ("padain", 0.6)):
         recorder.train(algorithm, 0, (score,) * 6, row=NAME if algorithm == "erm" else "")

@@ -123,7 +123,7 @@ def test_runs_of_a_web_server_are_linked_and_of_nothing_else(outcome: Outcome, t
     assert f"runs/{run.id}" in text
 
 
-@pytest.mark.usefixtures("without_figures")
+@pytest.mark.usefixtures("without_figures", "few_draws")
 def test_nothing_from_the_server_is_read_as_html(recorder: Recorder) -> None:
     fill(recorder, {EVIL: THREE["erm"], **THREE}, study=EVIL, **{"biasbed.git_commit": EVIL})
     outcome = recorder.analyze()
@@ -182,7 +182,7 @@ def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path)
     assert cells == ["erm", "edge", "20.5 ±0.7", "23.0 ±0.5", "-2.5", "-5.0", "0.020", "interval", "differs"]
 
 
-@pytest.mark.usefixtures("without_figures")
+@pytest.mark.usefixtures("without_figures", "few_draws")
 def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path) -> None:
     analysis = load(
         published_uri, study="published_biasbed", selection="best_validation", algorithms="erm,padain,sagnet"
@@ -194,7 +194,7 @@ def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path)
     assert "show the same images (geirhos_objects)" in text
 
 
-@pytest.mark.usefixtures("without_figures")
+@pytest.mark.usefixtures("without_figures", "few_draws")
 def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None:
     fill(recorder, THREE)
     options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}

@@ -68,8 +68,14 @@ def found_of_many(many: Recorder) -> Analysis:
     return result(many)
 
 
-def test_every_file_has_its_columns_and_they_are_documented(many: Recorder, tmp_path: Path) -> None:
-    files = write(result(many, plan="true"), tmp_path / "files")
+@pytest.fixture(scope="module")
+def planned(many: Recorder) -> Analysis:
+    """With what another study would have to be like."""
+    return result(many, plan="true", difference=3)
+
+
+def test_every_file_has_its_columns_and_they_are_documented(planned: Analysis, tmp_path: Path) -> None:
+    files = write(planned, tmp_path / "files")
     text = "".join((ROOT / "docs" / page).read_text() for page in PAGES)
     for name, columns in COLUMNS.items():
         assert name in files
@@ -137,9 +143,8 @@ def test_every_mean_is_traced_to_its_runs(found_of_many: Analysis) -> None:
     assert own.to_dict() == pytest.approx(means.to_dict())
 
 
-def test_power_says_what_could_not_be_seen(many: Recorder, tmp_path: Path) -> None:
-    analysis = result(many, plan="true", difference=3)
-    write(analysis, tmp_path / "files")
+def test_power_says_what_could_not_be_seen(planned: Analysis, tmp_path: Path) -> None:
+    write(planned, tmp_path / "files")
     content = json.loads((tmp_path / "files" / "power.json").read_text())
     about = content["all"]
     assert (about["num_sets"], about["num_algorithms"], about["num_runs"]) == (12, 3, 3)

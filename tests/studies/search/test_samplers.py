@@ -90,7 +90,7 @@ def test_random_draws_depend_on_seed_place_and_name_alone(bed: Bed) -> None:
     assert len({*drawn[0], *drawn[2]}) == 1 + 3 + 3  # the default is in both
 
 
-@pytest.mark.parametrize("pruner", ["hyperband", "successive_halving"])
+@pytest.mark.parametrize("pruner", ["hyperband", pytest.param("successive_halving", marks=pytest.mark.slow)])
 def test_pruners_let_good_trainings_end(bed: Bed, pruner: str) -> None:
     done = found(bed.work(FakeTrials(), trials=6, pruner=pruner, sampler="random"))
     counted = trials.count_states(done.outcomes)
