@@ -50,6 +50,8 @@ REGISTRY = Registry(
         "speckle": "biasbed.algorithms.speckle:Speckle",
         "fast_adversarial": "biasbed.algorithms.fast_adversarial:FastAdversarial",
         "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
+        "probe": "biasbed.algorithms.probe:Probe",
+        "knn": "biasbed.algorithms.knn:KNN",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

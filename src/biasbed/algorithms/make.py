@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
@@ -17,6 +17,7 @@ from biasbed.compute.optim import make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError, shown
+from biasbed.networks.features import compute_features
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
 from biasbed.tasks import MULTI_CLASS, TASKS, Task
@@ -29,8 +30,12 @@ def make_algorithm(
     precision: Precision,
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
+    features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
 ) -> Algorithm:
-    """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`."""
+    """Return the configured algorithm with new networks on the group's device.
+
+    Only training needs `prepared`. features: computes the features of networks that are not trained.
+    """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return make_optimizer(config.optim, config.batch_size, parameters, head_parameters(algorithm))
@@ -44,6 +49,7 @@ def make_algorithm(
         precision=precision,
         accumulate=config.accumulate,
         prepared=prepared,
+        features=features,
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):

@@ -23,6 +23,7 @@ from biasbed.errors import NotApplicable, UsageError
 from biasbed.evaluation.tracked_job import TrackedJob, join_name
 from biasbed.networks import frozen
 from biasbed.suites import open_suite
+from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import recovery
@@ -67,6 +68,24 @@ class Job(TrackedJob):
         if self.provides:
             tags[record.PROVIDES] = ",".join(sorted(self.provides))
         return tags | study_tags()
+
+    def monitored_sets(self) -> list[EvaluationSet]:
+        """Return the validation sets behind the monitor; empty if it is measured on no validation set."""
+        names = set()
+        for metric in map(record.parse_metric, self._measured_inputs(self.suite.monitor)):
+            if metric is not None:
+                names.add(metric.set)
+        return [evaluation_set for evaluation_set in self.suite.validating if evaluation_set.name in names]
+
+    def _measured_inputs(self, metric: str) -> list[str]:
+        """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
+        derivation = self.protocol.derivation(metric)
+        if derivation is None:
+            return [metric]
+        inputs = []
+        for name in derivation.inputs_without(self.suite.test_domains):
+            inputs += self._measured_inputs(name)
+        return inputs
 
     def take_folder(self) -> RunFolder:
         """Return the folder to train in. Reopens a finished training whose results were lost before they were sent."""

@@ -17,9 +17,11 @@ from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.data.loading import TrainLoader, first_indices, sources_of
 from biasbed.data.source import Source
-from biasbed.data.streams import BatchPlan, InOrder, Stream
+from biasbed.data.streams import BatchPlan, InOrder, Part, Stream
 from biasbed.errors import UsageError
 from biasbed.networks.network import as_input
+from biasbed.suites.label_maps import IDENTITY
+from biasbed.suites.sets import EvaluationSet
 from biasbed.training.job import Job, refuse_parts
 
 Tables = Mapping[str, Tensor]  # name -> values by the index of a training image
@@ -77,6 +79,8 @@ class Reader:
         configured = self.steps(replace(last, epochs=None, steps=None), self.plan(last, 0), left=1.0)
         for stage in phases:
             if not isinstance(stage, Stage):
+                if stage.validation:
+                    self._labelled_validation()
                 continue
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
@@ -156,6 +160,27 @@ class Reader:
         stream = replace(stream, parts=parts, images=None, apart=False)
         order = InOrder(stream, size, self.group.rank, self.group.world)
         return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", self.firsts))
+
+    def open_validation(self, size: int) -> OpenPass:
+        """Open the validation images that this process sees in a pass."""
+        sets = self._labelled_validation()
+        parts = tuple(Part(member.source, 1 / len(sets), member.transform) for member in sets)
+        order = InOrder(Stream(parts, max(size, len(parts))), size, self.group.rank, self.group.world)
+        firsts = first_indices([member.source for member in sets])
+        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", firsts))
+
+    def _labelled_validation(self) -> list[EvaluationSet]:
+        """Return the validation sets behind the monitor. Raises UsageError if a method cannot choose by them."""
+        sets, classes = self.job.monitored_sets(), tuple(self.job.suite.classes)
+        if not sets:
+            raise UsageError(f"{self.config.algorithm} chooses a setting on validation images, and there are none")
+        for member in sets:
+            if member.label_map != IDENTITY or tuple(member.source.classes) != classes:
+                raise UsageError(
+                    f"{self.config.algorithm} chooses a setting on validation images, and the classes of "
+                    f"'{member.name}' are not those that it learns"
+                )
+        return sets
 
     def _requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
         return self.requests if stage.streams is None else stage.streams
