@@ -52,6 +52,8 @@ REGISTRY = Registry(
         "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
         "probe": "biasbed.algorithms.probe:Probe",
         "knn": "biasbed.algorithms.knn:KNN",
+        "lp_ft": "biasbed.algorithms.lp_ft:LPFT",
+        "wise_ft": "biasbed.algorithms.wise_ft:WiSEFT",
     },
     base="biasbed.algorithms.base:Algorithm",
 )
