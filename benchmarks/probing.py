@@ -38,7 +38,7 @@ NOTES = "Reading and decoding are left out: a training with kept features still 
 CLASSES, EPOCHS, BATCH = 5, 10, 16
 
 
-def made(name: str, features: Any = compute_features, **hparams: Any) -> Algorithm:
+def made(name: str, images: int, features: Any = compute_features, **hparams: Any) -> Algorithm:
     """A started algorithm on ResNet-18, with the same weights each time."""
     cls = algorithms.load(name)
     torch.manual_seed(0)
@@ -52,7 +52,7 @@ def made(name: str, features: Any = compute_features, **hparams: Any) -> Algorit
         features=features,
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, hparams), setup)
-    algorithm.on_train_data(TrainData(1, CLASSES, 1))
+    algorithm.on_train_data(TrainData(images, CLASSES, 1))
     algorithm.start()
     return algorithm.train()
 
@@ -86,7 +86,11 @@ def rows(quick: bool = False, rounds: int = 5, images: int = 64, size: int = 96)
     batches = Batch(x, torch.arange(images) % CLASSES).split(images // BATCH)
     with tempfile.TemporaryDirectory() as folder:
         store = FeatureStore(Path(folder), {})
-        plain, kept, tuned = made("probe", strengths="1"), made("probe", store.features, strengths="1"), made("erm")
+        plain, kept, tuned = (
+            made("probe", images, strengths="1"),
+            made("probe", images, store.features, strengths="1"),
+            made("erm", images),
+        )
         sides = {
             "probe": lambda: probe(plain, batches),
             "fine-tuning": lambda: fine_tune(tuned, batches),

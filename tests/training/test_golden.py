@@ -206,7 +206,7 @@ SMALLEST: Mapping[str, Any] = {
     "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "DFR.held_out": lambda: (0.58, 0.5834),  # 3 or 4 of 6 images
-    **dict.fromkeys(("Probe.strengths", "WiSEFT.strengths"), lambda: ((0.1,), (0.1 * (1 + 1e-6),))),
+    **dict.fromkeys(("Probe.strengths", "WiSEFT.strengths"), lambda: ((3e-4,), (3e-4 * (1 + 1e-6),))),
     "DFR.strengths": lambda: ((0.5,), (0.5 * (1 + 1e-6),)),
     "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),

@@ -10,10 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from biasbed.algorithms import logistic_regression
-from biasbed.algorithms.base import Setup
+from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.last_layer import LastLayer
 from biasbed.algorithms.refit import Refit
-from biasbed.algorithms.requests import Pass, Phase, Stage
+from biasbed.algorithms.requests import VALIDATION, Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.settings import setting
 
@@ -46,47 +46,44 @@ class Probe(Refit):
 
     hparams: HParams
 
-    def __init__(self, hparams: Any, setup: Setup) -> None:
-        super().__init__(hparams, setup)
-        self.validation: tuple[np.ndarray, np.ndarray] | None = None  # features and labels, between two passes
+    def on_train_data(self, data: TrainData) -> None:
+        super().on_train_data(data)
+        self.num_examples = data.num_examples
 
     def stages(self) -> Sequence[Phase]:
         """Return the passes that fit the probe, and a step without change, so that the model is tested."""
         return (*self.passes(), Stage(MAIN, self.look_back, steps=1))
 
     def passes(self) -> Sequence[Pass]:
-        """Return the passes that fit the probe."""
-        validation = Pass("validation_features", self.look, self.keep_validation, validation=True)
-        searched = [validation] if len(self.hparams.strengths) > 1 else []
-        return (*searched, Pass("features", self.look, self.fit))
+        """Return the pass that fits the probe. One for all images: a training that is cut off begins it anew."""
+        data = ("train", VALIDATION) if len(self.hparams.strengths) > 1 else ()
+        return (Pass("features", self.look, self.fit, data),)
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": self.setup.features(self.network, batch.x)}
 
-    def keep_validation(self, values: Mapping[str, Tensor]) -> None:
-        """Keep the validation images' features until the fit."""
-        self.validation = values["features"].cpu().numpy(), values["y"].cpu().numpy()
-
     def fit(self, values: Mapping[str, Tensor]) -> None:
-        """Fit the last layer on the first process and copy it to all of them."""
+        """Fit the last layer on the first process and copy it to all of them.
+
+        values: features and labels of the training images and, if C is searched, of the validation images.
+        """
         x, y = values["features"].cpu().numpy(), values["y"].cpu().numpy()
-        self.refuse_missing(y)
+        self.refuse_missing(y[: self.num_examples])
         layer = self.search(x, y) if self.group.is_main else None
-        self.validation = None
         self.set_head(*self.group.share_object(layer))
 
     def search(self, x: np.ndarray, y: np.ndarray) -> LastLayer:
-        """Return the layer fitted to x and y, with the C whose fit decides the validation images best."""
+        """Return the layer fitted to the training images, with the C whose fit decides the validation images best."""
+        training, validation = slice(self.num_examples), slice(self.num_examples, None)
         layers: dict[float, LastLayer] = {}
 
         def score(strength: float) -> float:
-            layers[strength] = logistic_regression.fit(x, y, strength)
-            assert self.validation is not None
-            return logistic_regression.accuracy(layers[strength], *self.validation)
+            layers[strength] = logistic_regression.fit(x[training], y[training], strength)
+            return logistic_regression.accuracy(layers[strength], x[validation], y[validation])
 
         strengths = self.hparams.strengths
         if len(strengths) == 1:
-            return logistic_regression.fit(x, y, strengths[0])
+            return logistic_regression.fit(x[training], y[training], strengths[0])
         return layers[logistic_regression.search(score, strengths, self.hparams.halvings)]
 
     def predict(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from biasbed.algorithms.base import Setup
 from biasbed.algorithms.lp_ft import LPFT
 from biasbed.algorithms.probe import Probe
-from biasbed.algorithms.requests import Pass, Phase, Stage
+from biasbed.algorithms.requests import VALIDATION, Pass, Phase, Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.settings import setting
@@ -99,7 +99,7 @@ class Trial:
 
     def as_pass(self) -> Pass:
         """Return the pass over the validation images."""
-        return Pass(f"alpha_{self.number}", self.look, self.keep, validation=True)
+        return Pass(f"alpha_{self.number}", self.look, self.keep, (VALIDATION,))
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return for each image whether the mixed weights decide it as labelled."""

@@ -29,12 +29,9 @@ def run_pass(
     precision: Precision,
     note_skipped: Callable[[Sequence[str], ProgressBar], None],
 ) -> dict[str, Tensor]:
-    """Return the values [N,...] that a pass computes, by name: a row for each training or validation image.
-
-    note_skipped: takes unreadable images.
-    """
+    """Return the values [num_examples,...] that a pass computes, by name. note_skipped: takes unreadable images."""
     group, size = reader.group, reader.config.eval_batch_size
-    order, loader = reader.open_validation(size) if request.validation else reader.open_pass(size, request.data)
+    order, loader = reader.open_pass(size, request.data)
     parts = []
     with ProgressBar(len(order), "batch", silent=not group.is_main) as bar, torch.no_grad():
         for _, _, batch, skipped in loader.from_step(0, len(order)):

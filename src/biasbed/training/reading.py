@@ -12,7 +12,7 @@ from torch import Tensor
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.requests import Phase, Stage, StreamRequest
+from biasbed.algorithms.requests import VALIDATION, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.data.loading import TrainLoader, first_indices, sources_of
@@ -79,7 +79,7 @@ class Reader:
         configured = self.steps(replace(last, epochs=None, steps=None), self.plan(last, 0), left=1.0)
         for stage in phases:
             if not isinstance(stage, Stage):
-                if stage.validation:
+                if VALIDATION in stage.data:
                     self._labelled_validation()
                 continue
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
@@ -148,26 +148,30 @@ class Reader:
         return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
 
     def open_pass(self, size: int, data: Sequence[str] = ()) -> OpenPass:
-        """Open the training images that this process sees in a pass, transformed as in tests.
+        """Open the images that this process sees in a pass, transformed as in tests.
 
-        data: the data sets to read, by name; empty: all of the main stream.
+        data: the data sets to read, by name (`requests.Pass`); empty: all training images of the main stream.
         """
+        names, firsts = [name for name in data if name != VALIDATION], dict(self.firsts)
+        parts: list[Part] = []
+        if names or not data:
+            parts += self._training_parts(names)
+        if VALIDATION in data:
+            sets = self._labelled_validation()
+            parts += [Part(member.source, 1.0, member.transform) for member in sets]
+            for source, first in first_indices([member.source for member in sets]).items():
+                firsts.setdefault(source, sum(map(len, self.sources)) + first)
+        equal = tuple(replace(part, share=1 / len(parts)) for part in parts)
+        order = InOrder(Stream(equal, max(size, len(parts))), size, self.group.rank, self.group.world)
+        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", firsts))
+
+    def _training_parts(self, names: Sequence[str]) -> list[Part]:
+        """Return the parts of training data for a pass; of the main stream if no names are given."""
         request = replace(self.requests[MAIN], views=StreamRequest().views, clean=True, weights="", per_domain=False)
-        selected = replace(request, data=dict.fromkeys(data, 1 / len(data))) if data else request
+        selected = replace(request, data=dict.fromkeys(names, 1 / len(names))) if names else request
         shares = self._shares(selected)
         stream = self.job.suite.stream(replace(request, image_size=None), shares, self.config.batch_size)
-        parts = tuple(replace(part, by=(), replacement=False) for part in stream.parts)
-        stream = replace(stream, parts=parts, images=None, apart=False)
-        order = InOrder(stream, size, self.group.rank, self.group.world)
-        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", self.firsts))
-
-    def open_validation(self, size: int) -> OpenPass:
-        """Open the validation images that this process sees in a pass."""
-        sets = self._labelled_validation()
-        parts = tuple(Part(member.source, 1 / len(sets), member.transform) for member in sets)
-        order = InOrder(Stream(parts, max(size, len(parts))), size, self.group.rank, self.group.world)
-        firsts = first_indices([member.source for member in sets])
-        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", firsts))
+        return [replace(part, by=(), replacement=False) for part in stream.parts]
 
     def _labelled_validation(self) -> list[EvaluationSet]:
         """Return the validation sets behind the monitor. Raises UsageError if a method cannot choose by them."""
