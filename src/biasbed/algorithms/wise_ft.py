@@ -63,7 +63,7 @@ class WiSEFT(LPFT):
     def trials(self) -> Sequence[Pass]:
         """Return a pass over the validation images for each alpha to try."""
         numbers = range(len(self.hparams.alphas)) if self.hparams.alpha == "validation" else ()
-        return [Trial(self, number).as_pass() for number in numbers]
+        return [AlphaTrial(self, number).as_pass() for number in numbers]
 
     def keep_initial(self) -> None:
         self.initial.take(self.network)
@@ -91,7 +91,7 @@ class WiSEFT(LPFT):
 
 
 @dataclass(frozen=True)
-class Trial:
+class AlphaTrial:
     """Validation of one alpha."""
 
     method: WiSEFT

@@ -159,8 +159,8 @@ class Reader:
         if VALIDATION in data:
             sets = self._labelled_validation()
             parts += [Part(member.source, 1.0, member.transform) for member in sets]
-            for source, first in first_indices([member.source for member in sets]).items():
-                firsts.setdefault(source, sum(map(len, self.sources)) + first)
+            for identity, first in first_indices([member.source for member in sets]).items():
+                firsts.setdefault(identity, sum(map(len, self.sources)) + first)
         equal = tuple(replace(part, share=1 / len(parts)) for part in parts)
         order = InOrder(Stream(equal, max(size, len(parts))), size, self.group.rank, self.group.world)
         return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", firsts))
