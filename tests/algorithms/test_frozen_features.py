@@ -334,10 +334,10 @@ def test_validation_images_of_other_classes_choose_nothing() -> None:
     suite = read.job.suite
     (member,) = suite.validation
     for shown, message in (
-        ([replace(member, label_map=Subset((0, 2)))], "the classes of 'shades_val' are not those that it learns"),
-        ([], "chooses a setting on validation images, and there are none"),
+        ((replace(member, label_map=Subset((0, 2))),), "the classes of 'shades_val' are not those that it learns"),
+        ((), "chooses a setting on validation images, and there are none"),
     ):
-        read.job = SimpleNamespace(suite=suite, monitored_sets=lambda shown=shown: shown)  # type: ignore[assignment]
+        read.job = replace(read.job, suite=replace(suite, validation=shown))
         with pytest.raises(UsageError, match=message):
             read.check(make("probe").stages())
 

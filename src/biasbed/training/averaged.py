@@ -12,7 +12,7 @@ from biasbed.evaluation.decisions import MEASURES
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
 from biasbed.training.engine import Engine
-from biasbed.training.job import Job
+from biasbed.training.job import Job, monitored_sets
 
 
 class LiveLoss:
@@ -44,7 +44,7 @@ def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Averag
 
 def watched_sets(job: Job) -> list[EvaluationSet]:
     """Return the validation sets behind the monitor. Raises UsageError if there are none, or one has no loss."""
-    sets = job.monitored_sets()
+    sets = monitored_sets(job)
     without_loss = [evaluation_set.name for evaluation_set in sets if not evaluation_set.label_map.is_logits]
     if without_loss or not sets:
         name = without_loss[0] if without_loss else job.suite.monitor

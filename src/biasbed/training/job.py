@@ -69,24 +69,6 @@ class Job(TrackedJob):
             tags[record.PROVIDES] = ",".join(sorted(self.provides))
         return tags | study_tags()
 
-    def monitored_sets(self) -> list[EvaluationSet]:
-        """Return the validation sets behind the monitor; empty if it is measured on no validation set."""
-        names = set()
-        for metric in map(record.parse_metric, self._measured_inputs(self.suite.monitor)):
-            if metric is not None:
-                names.add(metric.set)
-        return [evaluation_set for evaluation_set in self.suite.validating if evaluation_set.name in names]
-
-    def _measured_inputs(self, metric: str) -> list[str]:
-        """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
-        derivation = self.protocol.derivation(metric)
-        if derivation is None:
-            return [metric]
-        inputs = []
-        for name in derivation.inputs_without(self.suite.test_domains):
-            inputs += self._measured_inputs(name)
-        return inputs
-
     def take_folder(self) -> RunFolder:
         """Return the folder to train in. Reopens a finished training whose results were lost before they were sent."""
         folder = self.find_folder()
@@ -97,6 +79,26 @@ class Job(TrackedJob):
     def is_settled(self, folder: RunFolder) -> bool:
         """Return True if the training has ended and the server has all of it."""
         return folder.is_done and (self.is_offline or bool(folder.read_state().get("sent")))
+
+
+def monitored_sets(job: Job) -> list[EvaluationSet]:
+    """Return the validation sets behind the monitor; empty if it is measured on no validation set."""
+    names = set()
+    for metric in map(record.parse_metric, _measured_inputs(job, job.suite.monitor)):
+        if metric is not None:
+            names.add(metric.set)
+    return [evaluation_set for evaluation_set in job.suite.validating if evaluation_set.name in names]
+
+
+def _measured_inputs(job: Job, metric: str) -> list[str]:
+    """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
+    derivation = job.protocol.derivation(metric)
+    if derivation is None:
+        return [metric]
+    inputs = []
+    for name in derivation.inputs_without(job.suite.test_domains):
+        inputs += _measured_inputs(job, name)
+    return inputs
 
 
 def study_tags() -> dict[str, str]:

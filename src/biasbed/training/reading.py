@@ -22,7 +22,7 @@ from biasbed.errors import UsageError
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import IDENTITY
 from biasbed.suites.sets import EvaluationSet
-from biasbed.training.job import Job, refuse_parts
+from biasbed.training.job import Job, monitored_sets, refuse_parts
 
 Tables = Mapping[str, Tensor]  # name -> values by the index of a training image
 
@@ -175,7 +175,7 @@ class Reader:
 
     def _labelled_validation(self) -> list[EvaluationSet]:
         """Return the validation sets behind the monitor. Raises UsageError if a method cannot choose by them."""
-        sets, classes = self.job.monitored_sets(), tuple(self.job.suite.classes)
+        sets, classes = monitored_sets(self.job), tuple(self.job.suite.classes)
         if not sets:
             raise UsageError(f"{self.config.algorithm} chooses a setting on validation images, and there are none")
         for member in sets:
