@@ -17,6 +17,7 @@ from biasbed.analysis.report.study_design import of_each
 from biasbed.analysis.report.verdicts import Claim, Overturned, claims, firm, is_compared, overturned
 from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.seen import read_seen
 from biasbed.analysis.statistics import planner, stability
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.statistics.pairwise import Limits
@@ -32,8 +33,27 @@ def weaknesses(analysis: Analysis) -> list[str]:
             lines.append(_luck(limits.luck))
         if not limits.model.knows_runs:
             lines.append(say("weak_runs_unknown"))
+    lines += seen_before(analysis)
     notes = scores.shared_images_note(analysis.sets)
     return lines + [say("weak_shared_images", note=note) for note in notes]
+
+
+def seen_before(analysis: Analysis) -> list[str]:
+    """Say that rows are ranked across weights that have seen different data, and which have seen images of the web."""
+    rows_by_data: dict[str, dict[str, None]] = {}
+    web: dict[str, None] = {}
+    for run in analysis.collection.unpublished:
+        seen = read_seen(run)
+        rows_by_data.setdefault(seen.text, {})[run.algorithm] = None
+        if seen.is_web:
+            web[run.algorithm] = None
+    lines = []
+    if len(rows_by_data) > 1:
+        groups = [say("weak_seen_group", data=data, algorithms=listing(rows)) for data, rows in rows_by_data.items()]
+        lines.append(say("weak_seen", groups="; ".join(groups)))
+    if web:
+        lines.append(say("weak_seen_web", algorithms=listing(web)))
+    return lines
 
 
 def _luck(luck: planner.Luck) -> str:

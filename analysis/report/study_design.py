@@ -31,6 +31,7 @@ from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import TABLE, Run, TrainedOn
+from biasbed.analysis.runs.seen import read_seen
 from biasbed.analysis.scores import published_means
 
 MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
@@ -206,6 +207,7 @@ HEADS = {
     "backbone": "backbone",
     "start": "start",
     "weights": "weights",
+    "seen": "weights have seen",
     "training_data": "training data",
     "image_size": "image size",
     "preprocessing": "preprocessing",
@@ -248,6 +250,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         values.setdefault("backbone", []).append(run.init.get("architecture") or run.config.get("backbone"))
         values.setdefault("start", []).append(_start_of(run))
         values.setdefault("weights", []).append((run.weights or str(run.init.get("sha256", "")))[:8])
+        values.setdefault("seen", []).append(read_seen(run).text)
         values.setdefault("training_data", []).append(_shares(run.training_data))
         values.setdefault("image_size", []).append(run.config.get("image_size"))
         for tested in analysis.collection.protocols[run.protocol].sets:

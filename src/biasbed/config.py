@@ -308,6 +308,9 @@ class Config:
     )
     workers: int | Auto = setting("auto", "loader processes per training process", identity=False)
     eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, le=10**7, identity=False)
+    keep_features: bool = setting(
+        True, "keep the features of frozen networks below prepared_dir for the next training", identity=False
+    )
     checkpoint_every: int | None = setting(
         None, "steps between extra checkpoints within an epoch", ge=1, identity=False
     )

@@ -49,7 +49,7 @@ USUAL_SIDE = 32
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
-    **{"jtt": "helpers.toys:Staged", "dfr": "erm"},
+    **{"jtt": "helpers.toys:Staged", "dfr": "erm", **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft"), "erm")},
     **dict.fromkeys(("speckle", "random_erasing", "fast_adversarial"), "noise2net"),
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }

@@ -94,6 +94,10 @@ CASES: Mapping[str, Case] = {
     "rebias_median": Case("rebias", {"weight": 30.0, "biased_weight": 20.0}),
     "group_dro_groups": Case("group_dro", {"eta": 2.0, "groups": "group", "adjustment": 0.5}, images=13),
     "dfr": Case("dfr", {"held_out": 0.5, "strengths": (0.5,), "draws": 2}, images=57),  # of 6 or 11 a group
+    "probe": Case("probe", {"strengths": (3e-4,)}),
+    "knn": Case("knn", {"k": 5, "temperature": 0.5}),
+    "lp_ft": Case("lp_ft", {"strengths": (3e-4,)}),
+    "wise_ft": Case("wise_ft", {"strengths": (3e-4,), "alpha": 0.3}),
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),
     "disent": Case("disent", SWAPPING),

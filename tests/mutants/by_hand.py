@@ -295,7 +295,7 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{METHODS}/dfr.py",
+        f"{METHODS}/refit.py",
         "algorithms/test_dfr.py",
         (
             "DFR: looks back as in training",
@@ -304,6 +304,68 @@ MUTANTS: list[Mutant] = [
             "running statistics would move after the last layer was fitted to them",
             "::test_dfr_looks_back_as_it_is_tested",
         ),
+    ),
+    *of(
+        f"{METHODS}/logistic_regression.py",
+        "algorithms/test_frozen_features.py",
+        (
+            "search for C: arithmetic means",
+            "math.sqrt(tried[number] * neighbour)",
+            "(tried[number] + neighbour) / 2",
+            "the values below the best one would never be tried",
+            "::test_the_search_finds_the_best_of_eight_values_a_decade",
+        ),
+        (
+            "search for C: of equal ones the largest",
+            "(-scores[key], key)",
+            "(-scores[key], -key)",
+            "the weakest penalty would win wherever validation cannot tell",
+            "::test_of_equal_values_the_smallest_is_taken_and_no_halving_keeps_the_grid",
+        ),
+    ),
+    *of(
+        f"{METHODS}/knn.py",
+        "algorithms/test_frozen_features.py",
+        (
+            "knn: votes of equal weight",
+            "(similarity / self.hparams.temperature).softmax(dim=1)",
+            "torch.full_like(similarity, 1 / self.hparams.k)",
+            "the nearest image would count no more than the k-th",
+            "::test_knn_is_a_search_by_brute_force[65536]",
+        ),
+        (
+            "knn: numbers of a later part",
+            "start += len(part)",
+            "start += 0",
+            "neighbours beyond the first part would have the classes of others",
+            "::test_knn_is_a_search_by_brute_force[5]",
+        ),
+    ),
+    *of(
+        "src/biasbed/networks/features.py",
+        "algorithms/test_frozen_features.py",
+        (
+            "kept features: of any weights",
+            '{**self.facts, "weights": content_hash(tensors), "mean_std": mean_std}',
+            '{**self.facts, "mean_std": mean_std}',
+            "a probe would read the features of another network",
+            "::test_kept_features_belong_to_network_and_images",
+        ),
+    ),
+    *of(
+        "src/biasbed/networks/interpolation.py",
+        "algorithms/test_frozen_features.py",
+        (
+            "WiSE-FT: the ends are computed",
+            "and 0 < alpha < 1:",
+            "and 0 <= alpha <= 1:",
+            "an infinite weight of one end would be NaN in the other",
+            "::test_weights_at_the_ends_are_the_ends_bit_for_bit",
+        ),
+    ),
+    *of(
+        f"{METHODS}/dfr.py",
+        "algorithms/test_dfr.py",
         (
             "DFR: holds out fewer than the part",
             "count = round(part * images)",

@@ -286,25 +286,29 @@ MUTANTS = [
             "::test_live_loss_is_the_mean_of_sets_in_evaluation_mode",
         ),
         (
+            "sma: an average of one step",
+            "total <= config.average_from",
+            "total < config.average_from",
+            "it would be the last weights under another name",
+            "::test_an_average_of_two_steps_is_the_shortest[5-True]",
+        ),
+    ),
+    *of(
+        f"{TRAINING}/job.py",
+        PARTS,
+        (
             "swad: watches every validation set",
             "if evaluation_set.name in names]",
             "if names]",
             "the valley would be of sets that the monitor leaves out",
-            f"{PARTS}::test_swad_watches_the_sets_behind_the_monitor[val/accuracy/val-expected0]",
+            "::test_swad_watches_the_sets_behind_the_monitor[val/accuracy/val-expected0]",
         ),
         (
             "swad: derived monitors have no inputs",
             "    if derivation is None:\n        return [metric]",
             "    if derivation is None or True:\n        return [metric]",
             "a derived monitor would be refused, or its own name taken for a set's",
-            f"{PARTS}::test_swad_watches_the_sets_behind_the_monitor[test/accuracy/fog_mean-expected1]",
-        ),
-        (
-            "sma: an average of one step",
-            "total <= config.average_from",
-            "total < config.average_from",
-            "it would be the last weights under another name",
-            "::test_an_average_of_two_steps_is_the_shortest[5-True]",
+            "::test_swad_watches_the_sets_behind_the_monitor[test/accuracy/fog_mean-expected1]",
         ),
     ),
     *of(

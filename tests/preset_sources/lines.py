@@ -191,6 +191,7 @@ AUGMIX: Mapping[str, Any] = {
     "alpha": 1.0,
     "all_ops": False,
 }
+PROBE = {"strengths": (1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4, 1e6), "halvings": 4}
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "erm": {},
     "stylized_erm": {},
@@ -261,6 +262,10 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "speckle": {"share": 0.5, "sigmas": (0.15, 0.2, 0.35, 0.45, 0.6)},
     "style_transfer": {},
     "fast_adversarial": {"eps": 4 / 255, "step": 1.25, "phases": ()},
+    "probe": PROBE,
+    "knn": {"k": 20, "temperature": 0.07},
+    "lp_ft": PROBE,
+    "wise_ft": {**PROBE, "alpha": 0.5, "alphas": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)},
 }
 # The same of methods' own settings.
 OPTIONAL_OWN: Mapping[str, Mapping[str, Any]] = {

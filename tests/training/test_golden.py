@@ -210,6 +210,7 @@ SMALLEST: Mapping[str, Any] = {
     "InfoDrop.finetune_from": lambda: (0.9167, 0.9166),  # 5.5 of 6 steps
     "Debiased.milestones": lambda: ((math.nextafter(1 / 3, 1),), (1 / 3,)),  # the second of three epochs
     "DFR.held_out": lambda: (0.58, 0.5834),  # 3 or 4 of 6 images
+    **dict.fromkeys(("Probe.strengths", "WiSEFT.strengths"), lambda: ((3e-4,), (3e-4 * (1 + 1e-6),))),
     "DFR.strengths": lambda: ((0.5,), (0.5 * (1 + 1e-6),)),
     "DisEnt.warmup": lambda: (0.4166, 0.4167),  # 2.5 of 6 steps
     "BiasEnsemble.warmup": lambda: (0.4166, 0.4167),
@@ -230,6 +231,7 @@ READ = "tests/algorithms/test_debiasing_groups.py"
 VIEWS = "tests/algorithms/test_augmented.py"
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
+    **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_frozen_features.py"),
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
     **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
     "TrivialAugment.bins": VIEWS,

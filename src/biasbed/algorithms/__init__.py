@@ -50,6 +50,10 @@ REGISTRY = Registry(
         "speckle": "biasbed.algorithms.speckle:Speckle",
         "fast_adversarial": "biasbed.algorithms.fast_adversarial:FastAdversarial",
         "style_transfer": "biasbed.algorithms.other_data:CleanAndStylized",
+        "probe": "biasbed.algorithms.probe:Probe",
+        "knn": "biasbed.algorithms.knn:KNN",
+        "lp_ft": "biasbed.algorithms.lp_ft:LPFT",
+        "wise_ft": "biasbed.algorithms.wise_ft:WiSEFT",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

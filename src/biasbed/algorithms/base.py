@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from biasbed.algorithms.requests import NEEDS, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
 from biasbed.compute.optim import list_parameters
+from biasbed.networks.features import compute_features
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
@@ -117,6 +118,8 @@ class Setup:
     precision: Precision
     accumulate: int = 1
     prepared: Callable[[str], nn.Module] = no_prepared_network  # a network in `requires`, frozen, in eval mode
+    # (network, images) -> features [N,D] of a network that is not trained, which the engine may keep in files
+    features: Callable[[Network, Tensor], Tensor] = compute_features
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from biasbed.algorithms import last_layer
-from biasbed.algorithms.base import Setup, TrainData
-from biasbed.algorithms.erm import ERM
+from biasbed.algorithms.base import TrainData
 from biasbed.algorithms.groups import group_labels, group_number
 from biasbed.algorithms.presets import CROPPED, WATERBIRDS, epochs
+from biasbed.algorithms.refit import Refit
 from biasbed.algorithms.requests import Pass, Phase, Stage, StreamRequest
-from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.batch import MAIN, Batch
 from biasbed.errors import Failure
-from biasbed.networks.heads import no_head_error
+from biasbed.networks.features import compute_features
 from biasbed.settings import setting
 
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
@@ -26,7 +26,7 @@ VALIDATION, HALF = "validation", "validation_half"  # value of held_out; the sui
 LEAST = 2  # images of a group: one to fit, one to choose C
 
 
-class DFR(ERM):
+class DFR(Refit):
     """ERM whose last layer is refitted on held-out images with all groups weighted equally.
 
     A part of each group's training images is held out, or half of the validation images, while the other half selects
@@ -73,18 +73,12 @@ class DFR(ERM):
     hparams: HParams
     kept: Tensor
     grouped: Tensor
-    strength: Tensor
-
-    def __init__(self, hparams: HParams, setup: Setup) -> None:
-        super().__init__(hparams, setup)
-        if self.network.head is None or self.network.head.bias is None:
-            raise no_head_error(self.network.get_submodule("backbone"))
 
     def on_train_data(self, data: TrainData) -> None:
-        self.num_classes, self.num_biases = data.num_classes, data.num_biases
+        super().on_train_data(data)
+        self.num_biases = data.num_biases
         self.register_buffer("kept", torch.ones(data.num_examples, dtype=torch.bool))
         self.register_buffer("grouped", torch.zeros(data.num_examples, dtype=torch.int64))  # read for held-out images
-        self.register_buffer("strength", torch.zeros((), dtype=torch.float64))
 
     @classmethod
     def needs(cls, hparams: Any) -> frozenset[str]:
@@ -117,7 +111,8 @@ class DFR(ERM):
         values: labels of all training images, or of the validation images to refit on, whose rows come last.
         """
         group, first = self.assign_groups(values), len(self.kept) - len(values["y"])
-        self.refuse_missing(values["y"].cpu().numpy())
+        images = "held-out validation" if self.hparams.held_out == VALIDATION else "training"
+        self.refuse_missing(values["y"].cpu().numpy(), images)
         self.grouped[first : first + len(group)] = group
         part = self.hparams.held_out
         if isinstance(part, str):
@@ -149,15 +144,8 @@ class DFR(ERM):
             rows.append(generator.permutation(np.flatnonzero(group == number))[:count])
         return np.concatenate(rows)
 
-    def refuse_missing(self, y: np.ndarray) -> None:
-        """Raise Failure if a class has no images to refit on."""
-        missing = sorted(set(range(self.num_classes)) - set(y.tolist()))
-        if missing:
-            images = "training" if self.hparams.held_out != VALIDATION else "held-out validation"
-            raise Failure(f"dfr: no {images} image is of class {missing[0]}; a last layer can't be fitted without one")
-
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
-        return {"y": batch.y, "features": at_least_fp32(self.network.features(batch.x))}
+        return {"y": batch.y, "features": compute_features(self.network, batch.x)}
 
     def refit(self, values: Mapping[str, Tensor]) -> None:
         """Refit the last layer on the first process and copy it to all of them."""
@@ -167,23 +155,7 @@ class DFR(ERM):
         if self.group.is_main:
             data = (x[held_out], y[held_out], group[held_out], x[~held_out])
             layer = last_layer.refit(*data, self.hparams.strengths, self.hparams.draws, generator)
-        weights, intercepts, strength = self.group.share_object(layer)
-        head = self.network.head
-        assert head is not None
-        weight, bias = map(head.get_parameter, ("weight", "bias"))
-        with torch.no_grad():
-            weight.copy_(torch.from_numpy(weights).view_as(weight))
-            bias.copy_(torch.from_numpy(intercepts))
-        self.strength.fill_(strength)
-
-    @torch.no_grad()
-    def look_back(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Return the loss of a batch in evaluation mode; no weight changes."""
-        self.eval()
-        logits = self.predict(batch.x)
-        self.observe(logits, batch.y)
-        self.note("strength", self.strength)
-        return {"classification": self.task.loss(logits, batch.y)}
+        self.set_head(*self.group.share_object(layer))
 
     def assign_groups(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the group [N] of images with labels `y` and `bias`."""

@@ -99,12 +99,16 @@ def coefficients(fitted: OneVsRestClassifier) -> tuple[np.ndarray, np.ndarray]:
 
 
 def unscale(weights: np.ndarray, intercepts: np.ndarray, scaler: StandardScaler) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and intercepts of every class for features that are not standardised.
-
-    The score z of a single classifier becomes -z/2 and z/2, whose softmax is the sigmoid of z.
-    """
+    """Return weights and intercepts of every class for features that are not standardised."""
     weights = weights / scaler.scale_
-    intercepts = intercepts - weights @ scaler.mean_
+    return by_class(weights, intercepts - weights @ scaler.mean_)
+
+
+def by_class(weights: np.ndarray, intercepts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights [K,D] and intercepts [K] of every class, also from the single classifier of two classes.
+
+    Its score z becomes -z/2 and z/2, whose softmax is the sigmoid of z.
+    """
     if len(weights) > 1:
         return weights, intercepts
     return np.concatenate([-weights / 2, weights / 2]), np.concatenate([-intercepts / 2, intercepts / 2])

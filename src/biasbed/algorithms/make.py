@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
@@ -17,6 +17,7 @@ from biasbed.compute.optim import make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError, shown
+from biasbed.networks.features import compute_features
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
 from biasbed.tasks import MULTI_CLASS, TASKS, Task
@@ -30,10 +31,12 @@ def make_algorithm(
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
     network: Callable[..., networks.Network] | None = None,
+    features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
 ) -> Algorithm:
     """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`.
 
-    network: makes the networks in place of `networks_for`.
+    network: makes the networks in place of `networks_for`. features: computes the features of networks that are not
+    trained.
     """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -48,6 +51,7 @@ def make_algorithm(
         precision=precision,
         accumulate=config.accumulate,
         prepared=prepared,
+        features=features,
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
@@ -64,10 +68,11 @@ def start_algorithm(
     data: TrainData,
     prepared: Callable[[str], nn.Module] = no_prepared_network,
     network: Callable[..., networks.Network] | None = None,
+    features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
 ) -> Algorithm:
     """Return the algorithm ready to train: equal on all ranks, with generators that then differ between them."""
     torch.manual_seed(config.seed)
-    algorithm = make_algorithm(config, task, group, precision, data, prepared, network)
+    algorithm = make_algorithm(config, task, group, precision, data, prepared, network, features)
     group.share_module(algorithm)
     group.seed(config.seed)
     algorithm.start()

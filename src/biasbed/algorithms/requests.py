@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from biasbed.batch import Batch
 
+VALIDATION = "validation"  # in the data of a pass
+
 # Needs of methods that not all training data meet, with their descriptions.
 NEEDS: Mapping[str, str] = {
     "bias": "bias labels of the training images",
@@ -140,7 +142,8 @@ class Pass:
     look: maps a batch (with the declared columns only) to named tensors [N,...]. keep: receives them for all images
     [num_examples,...], rows by `index`, on every process. They are on the CPU; move them to the device before combining
     them with the method's own tensors. data: names of the data sets to read, one after the other (none: those of the
-    main stream).
+    main stream). `VALIDATION` among them stands for the validation images behind the monitor, whose rows come last, in
+    the order of the sets.
     """
 
     name: str

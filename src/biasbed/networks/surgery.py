@@ -355,7 +355,7 @@ def split_norms(backbone: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
     twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
     split = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
     for norm, forward in zip(norms, split, strict=True):
-        norm.forward = forward  # type: ignore[assignment]
+        norm.forward = forward
     return twins, split
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from biasbed import record
 from biasbed.algorithms.base import Algorithm
 from biasbed.compute.average import SMA, SWAD, Average
 from biasbed.errors import UsageError
@@ -13,7 +12,7 @@ from biasbed.evaluation.decisions import MEASURES
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.suites.sets import EvaluationSet
 from biasbed.training.engine import Engine
-from biasbed.training.job import Job
+from biasbed.training.job import Job, monitored_sets
 
 
 class LiveLoss:
@@ -45,27 +44,12 @@ def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Averag
 
 def watched_sets(job: Job) -> list[EvaluationSet]:
     """Return the validation sets behind the monitor. Raises UsageError if there are none, or one has no loss."""
-    names = set()
-    for metric in map(record.parse_metric, _measured_inputs(job, job.suite.monitor)):
-        if metric is not None:
-            names.add(metric.set)
-    sets = [evaluation_set for evaluation_set in job.suite.validating if evaluation_set.name in names]
+    sets = monitored_sets(job)
     without_loss = [evaluation_set.name for evaluation_set in sets if not evaluation_set.label_map.is_logits]
     if without_loss or not sets:
         name = without_loss[0] if without_loss else job.suite.monitor
         raise UsageError(f"average=swad watches the validation loss, and '{name}' has none")
     return sets
-
-
-def _measured_inputs(job: Job, metric: str) -> list[str]:
-    """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
-    derivation = job.protocol.derivation(metric)
-    if derivation is None:
-        return [metric]
-    inputs = []
-    for name in derivation.inputs_without(job.suite.test_domains):
-        inputs += _measured_inputs(job, name)
-    return inputs
 
 
 def refuse_too_short(engine: Engine) -> None:

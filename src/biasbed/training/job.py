@@ -23,6 +23,7 @@ from biasbed.errors import NotApplicable, UsageError
 from biasbed.evaluation.tracked_job import TrackedJob, join_name
 from biasbed.networks import frozen
 from biasbed.suites import open_suite
+from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import recovery
@@ -78,6 +79,26 @@ class Job(TrackedJob):
     def is_settled(self, folder: RunFolder) -> bool:
         """Return True if the training has ended and the server has all of it."""
         return folder.is_done and (self.is_offline or bool(folder.read_state().get("sent")))
+
+
+def monitored_sets(job: Job) -> list[EvaluationSet]:
+    """Return the validation sets behind the monitor; empty if it is measured on no validation set."""
+    names = set()
+    for metric in map(record.parse_metric, _measured_inputs(job, job.suite.monitor)):
+        if metric is not None:
+            names.add(metric.set)
+    return [evaluation_set for evaluation_set in job.suite.validating if evaluation_set.name in names]
+
+
+def _measured_inputs(job: Job, metric: str) -> list[str]:
+    """Return the measured metrics that a metric is derived from; the metric itself if it is measured."""
+    derivation = job.protocol.derivation(metric)
+    if derivation is None:
+        return [metric]
+    inputs = []
+    for name in derivation.inputs_without(job.suite.test_domains):
+        inputs += _measured_inputs(job, name)
+    return inputs
 
 
 def study_tags() -> dict[str, str]:

@@ -12,15 +12,17 @@ from torch import Tensor
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.requests import Phase, Stage, StreamRequest
+from biasbed.algorithms.requests import VALIDATION, Phase, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.data.loading import TrainLoader, first_indices, sources_of
 from biasbed.data.source import Source
-from biasbed.data.streams import BatchPlan, InOrder, Stream
+from biasbed.data.streams import BatchPlan, InOrder, Part, Stream
 from biasbed.errors import UsageError
 from biasbed.networks.network import as_input
-from biasbed.training.job import Job, refuse_parts
+from biasbed.suites.label_maps import IDENTITY
+from biasbed.suites.sets import EvaluationSet
+from biasbed.training.job import Job, monitored_sets, refuse_parts
 
 Tables = Mapping[str, Tensor]  # name -> values by the index of a training image
 
@@ -77,6 +79,8 @@ class Reader:
         configured = self.steps(replace(last, epochs=None, steps=None), self.plan(last, 0), left=1.0)
         for stage in phases:
             if not isinstance(stage, Stage):
+                if VALIDATION in stage.data:
+                    self._labelled_validation()
                 continue
             refuse_parts(self.config, self.job.suite, self._requests(stage), self.group.world)
             plan = self.plan(stage, 0)
@@ -144,18 +148,43 @@ class Reader:
         return {name: getattr(algorithm, name).detach().cpu().clone() for name in sorted(names)}
 
     def open_pass(self, size: int, data: Sequence[str] = ()) -> OpenPass:
-        """Open the training images that this process sees in a pass, transformed as in tests.
+        """Open the images that this process sees in a pass, transformed as in tests.
 
-        data: the data sets to read, by name; empty: all of the main stream.
+        data: the data sets to read, by name (`requests.Pass`); empty: all training images of the main stream.
         """
+        names, firsts = [name for name in data if name != VALIDATION], dict(self.firsts)
+        parts: list[Part] = []
+        if names or not data:
+            parts += self._training_parts(names)
+        if VALIDATION in data:
+            sets = self._labelled_validation()
+            parts += [Part(member.source, 1.0, member.transform) for member in sets]
+            for identity, first in first_indices([member.source for member in sets]).items():
+                firsts.setdefault(identity, sum(map(len, self.sources)) + first)
+        equal = tuple(replace(part, share=1 / len(parts)) for part in parts)
+        order = InOrder(Stream(equal, max(size, len(parts))), size, self.group.rank, self.group.world)
+        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", firsts))
+
+    def _training_parts(self, names: Sequence[str]) -> list[Part]:
+        """Return the parts of training data for a pass; of the main stream if no names are given."""
         request = replace(self.requests[MAIN], views=StreamRequest().views, clean=True, weights="", per_domain=False)
-        selected = replace(request, data=dict.fromkeys(data, 1 / len(data))) if data else request
+        selected = replace(request, data=dict.fromkeys(names, 1 / len(names))) if names else request
         shares = self._shares(selected)
         stream = self.job.suite.stream(replace(request, image_size=None), shares, self.config.batch_size)
-        parts = tuple(replace(part, by=(), replacement=False) for part in stream.parts)
-        stream = replace(stream, parts=parts, images=None, apart=False)
-        order = InOrder(stream, size, self.group.rank, self.group.world)
-        return OpenPass(order, TrainLoader(order, self.workers, self.group.device.type == "cuda", self.firsts))
+        return [replace(part, by=(), replacement=False) for part in stream.parts]
+
+    def _labelled_validation(self) -> list[EvaluationSet]:
+        """Return the validation sets behind the monitor. Raises UsageError if a method cannot choose by them."""
+        sets, classes = monitored_sets(self.job), tuple(self.job.suite.classes)
+        if not sets:
+            raise UsageError(f"{self.config.algorithm} chooses a setting on validation images, and there are none")
+        for member in sets:
+            if member.label_map != IDENTITY or tuple(member.source.classes) != classes:
+                raise UsageError(
+                    f"{self.config.algorithm} chooses a setting on validation images, and the classes of "
+                    f"'{member.name}' are not those that it learns"
+                )
+        return sets
 
     def _requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
         return self.requests if stage.streams is None else stage.streams

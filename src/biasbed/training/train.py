@@ -9,22 +9,27 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from biasbed import limits, measures, record
+import torch
+
+from biasbed import limits, measures, networks, record
 from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import start_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.compute.precision import Precision
-from biasbed.config import Config
+from biasbed.config import Config, as_json
+from biasbed.data import prepared
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import frozen
+from biasbed.networks import Network, frozen
+from biasbed.networks.features import FeatureStore, compute_features
+from biasbed.settings import flatten
 from biasbed.suites import derived
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -228,7 +233,22 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         precision,
         data,
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
+        features=_feature_store(job, group, precision),
     )
+
+
+def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
+    """Return the function that computes the features of networks that are not trained, kept in files if configured."""
+    config = job.config
+    if not config.keep_features:
+        return compute_features
+    facts = {
+        **networks.origin(config.backbone, "scratch"),  # of the library; each network's weights are hashed themselves
+        "network": as_json(flatten(config.network)),
+        "precision": precision.name,
+        "device": group.device.type,
+    }
+    return FeatureStore(prepared.base(config.prepared_dir) / "features", facts).features
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

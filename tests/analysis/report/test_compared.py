@@ -278,7 +278,8 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
         settings = {"epochs": "4", "optim.lr": rate, "workers": "2", "image_size": "224", "output_dir": row}
         recorder.train("erm", 0, (0.5, 0.4), protocol=protocol, row=row, settings=settings, **about)
     tested = {record.KIND: "evaluate", record.WEIGHTS: "fedcba9876543210", record.PARAMETERS: "86000000"}
-    recorder.train("clip", 0, (0.7, 0.8), monitor=(0.5,), protocol=protocol, settings={"image_size": "336"}, **tested)
+    model = {"image_size": "336", "model": "timm:vit_base_patch32_clip_224.openai"}
+    recorder.train("clip", 0, (0.7, 0.8), monitor=(0.5,), protocol=protocol, settings=model, **tested)
     analysis = analysed(recorder)
     frame = study_design.row_frame(analysis).set_index("algorithm")
     assert list(frame.columns[len(study_design.ROW_COLUMNS) - 1 :]) == ["optim.lr"]
@@ -294,6 +295,13 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     lines = study_design.sentences(analysis)
     assert "Training did not start alike: large from named:v2; small from scratch." in lines
     assert "Only tested, trained elsewhere: clip." in lines
+    assert frame["seen"].to_dict() == {"small": "nothing", "large": "unknown", "clip": "texts of OpenAI's WIT"}
+    assert limitations.seen_before(analysis) == [
+        "Algorithms are ranked across weights that have seen different data before: nothing (small); unknown (large); "
+        "texts of OpenAI's WIT (clip). Between these groups, a difference may come from the data and not from the "
+        "method.",
+        "Images of the test sets are likely among the images that these weights have seen: clip.",
+    ]
     html.write(analysis, tmp_path)
     page = (tmp_path / "report.html").read_text()
     for entry in ("only tested", "resnet152", "crop 224", "86.0", "fedcba98", "0.02"):

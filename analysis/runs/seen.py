@@ -1,0 +1,84 @@
+"""Data that the weights of a run have seen before its training, read from the published name of the weights.
+
+Answers: What have the weights of a row seen?
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from biasbed.analysis.runs.comparable import TESTED
+from biasbed.analysis.runs.run import Run
+
+NOTHING, UNKNOWN = "nothing", "unknown"
+
+
+class Pretraining(NamedTuple):
+    """Data set of a pretraining, and what was learned from."""
+
+    parts: str  # pattern of the parts of a weights' name that stand for it
+    kind: str  # labels, images without labels, or texts with images
+    name: str
+    is_web: bool = False  # images of the web at large, which are likely to include images of test sets
+
+
+# Published names are made of parts between the characters . _ - and : (`fb_in22k_ft_in1k`, `IMAGENET1K_V2`).
+WEB = (
+    Pretraining(r"laion\w*", "texts", "LAION", True),
+    Pretraining(r"openai", "texts", "OpenAI's WIT", True),
+    Pretraining(r"(datacomp|dfn|metaclip|webli|merged2b|commonpool|cc12m|yfcc15m)\w*", "texts", "web images", True),
+    Pretraining(r"lvd\d+m", "images", "LVD", True),
+    Pretraining(r"seer|sat493m", "images", "web images", True),
+    Pretraining(r"swsl|wsl|ssl|swag|ig1b|yfcc100m", "labels", "web hashtags", True),
+    Pretraining(r"jft\w*", "labels", "JFT", True),
+    Pretraining(r"(in21k|in22k|in12k)\w*", "labels", "ImageNet-21k", True),
+)
+WITHOUT_LABELS = Pretraining(r"dino|mae|fcmae|mim|ijepa|simclr|moco\w*|byol|swav", "images", "ImageNet-1k")
+WITH_LABELS = Pretraining(r"in1k|imagenet1k", "labels", "ImageNet-1k")
+FINE_TUNED = "ft"
+
+
+class Seen(NamedTuple):
+    """Data sets that weights have seen: all that their name tells; none if it tells nothing."""
+
+    data: tuple[Pretraining, ...]
+    text: str  # `labels of ImageNet-21k, labels of ImageNet-1k`, nothing or unknown
+
+    @property
+    def is_web(self) -> bool:
+        """True if images of test sets are likely among them."""
+        return any(pretraining.is_web for pretraining in self.data)
+
+
+def read_seen(run: Run) -> Seen:
+    """Return what the weights of a run have seen before its training; of a tested model, in its own training."""
+    start = str(run.init.get("start", ""))
+    if start == "scratch":
+        return Seen((), NOTHING)
+    name = _published_name(run, start)
+    data = tuple(_pretrainings(re.split(r"[._:-]", name.lower())))
+    return Seen(data, ", ".join(f"{member.kind} of {member.name}" for member in data) or UNKNOWN)
+
+
+def _published_name(run: Run, start: str) -> str:
+    """Return the published name of the weights; empty if they have none, as weights from a file."""
+    if start:
+        return "" if start.startswith("file:") else start.rpartition(":")[2]
+    if run.kind not in TESTED:
+        return ""
+    weights = run.config.get("weights", "none")
+    if weights != "none":
+        return "" if "/" in weights or "." in weights else weights
+    return run.config.get("model", "").partition(":")[2].partition(".")[2] or run.method
+
+
+def _pretrainings(parts: Iterable[str]) -> list[Pretraining]:
+    """Return the data sets that parts of a name stand for. Without a fine-tuning, self-supervision reads no labels."""
+    parts = list(parts)
+    data = [member for member in (*WEB, WITHOUT_LABELS) if any(re.fullmatch(member.parts, part) for part in parts)]
+    has_labels = any(re.fullmatch(WITH_LABELS.parts, part) for part in parts)
+    if has_labels and (WITHOUT_LABELS not in data or FINE_TUNED in parts):
+        data.append(WITH_LABELS)
+    return data
