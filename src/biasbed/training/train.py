@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import frozen
+from biasbed.networks import compilation, frozen, layers
 from biasbed.suites import derived
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
@@ -75,7 +75,7 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
 
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     state, problems = checkpoint.load_newest(folder.path)
-    with tracking(job, folder, group.is_main) as tracker, convert_errors(), contextlib.ExitStack() as at_end:
+    with tracking(job, folder, group.is_main) as tracker, _one_line_errors(), contextlib.ExitStack() as at_end:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
@@ -83,8 +83,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
             engine.on_record = tracker.log
-            machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
-            engine.measure_machine = machine.take_means
+            engine.measure_machine = at_end.enter_context(_measured_machine(job.config))
         if state is not None:
             engine.restore(state)
             recovery.mend_results(folder, _resumed(engine, state["evaluated"]), group, engine.decide_again)
@@ -94,6 +93,31 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         _report_skipped(engine, tracker)
         if tracker is not None:
             _finish(job, engine, folder, tracker)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Raise Failure with one line for what a GPU, another process or a compiler does to a training."""
+    with compilation.convert_errors(), convert_errors():
+        yield
+
+
+@contextlib.contextmanager
+def _measured_machine(config: Config) -> Iterator[Callable[[], dict[str, float]]]:
+    """Yield a function that returns the machine's means, and the seconds of compilation, since its last call."""
+    with contextlib.closing(SystemMetrics()) as machine:
+        if not config.compile:
+            yield machine.take_means
+            return
+        with contextlib.closing(compilation.CompilationClock()) as clock:
+
+            def take() -> dict[str, float]:
+                seconds = clock.take()
+                if seconds:
+                    print(f"compiling the networks took {seconds:.1f} s", file=sys.stderr)
+                return {**machine.take_means(), "time/compilation_seconds": seconds}
+
+            yield take
 
 
 def _print_data(job: Job) -> None:
@@ -231,6 +255,10 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         data,
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
     )
+    if job.config.gradient_checkpointing:
+        layers.checkpoint_networks(algorithm)
+    if job.config.compile:
+        compilation.compile_networks(algorithm)
     group.share_module(algorithm)
     group.seed(job.config.seed)
     algorithm.start()
