@@ -37,7 +37,16 @@ class Optim:
     beta2: float = setting(0.999, "decay of the squared gradient (adam, adamw)", ge=0, lt=1)
     weight_decay: float = setting(1e-4, "weight decay, on every parameter (but see decay_norms)", ge=0)
     decay_norms: bool = setting(True, "weight decay also on parameters of one dimension: norms, biases", optional=True)
+    decay_embeddings: bool = setting(
+        True, "weight decay also on position embeddings, class tokens and relative position tables", optional=True
+    )
     head_factor: float = setting(1.0, "rate of the networks' classifiers by that of all else", gt=0, optional=True)
+    layer_decay: float = setting(
+        1.0, "rate of each layer by that of the layer after it; the classifier has lr", gt=0, le=1, optional=True
+    )
+    clip: float | None = setting(
+        None, "largest norm of each optimizer's gradient; a longer one is scaled down; none: any", gt=0, optional=True
+    )
     schedule: Literal["step", "cosine", "constant", "piecewise"] = setting("step", "course of the rate after warm-up")
     milestones: tuple[float, ...] = setting(
         (0.3, 0.6, 0.9), "step: parts of the training (between restarts) after which lr drops"
@@ -82,6 +91,13 @@ class NetworkSettings:
     freeze_statistics: bool = setting(
         False, "batch norm keeps the mean and variance that came with the initial weights", optional=True
     )
+    drop_path: float | None = setting(
+        None,
+        "stochastic depth: odds of the last block to be skipped, rising linearly; none: as the backbone's library",
+        ge=0,
+        lt=1,
+        optional=True,
+    )
     channels: int = setting(3, "channels of the images", ge=1, le=64, optional=True)
     scale: Literal["auto", "unit", "unit_255"] = setting(
         "auto",
@@ -108,6 +124,16 @@ class Swad:
     def __post_init__(self) -> None:
         if self.overfit_patience < self.optimum_patience:
             raise ValueError(f"swad.overfit_patience={self.overfit_patience}: at least swad.optimum_patience")
+
+
+@dataclass(frozen=True)
+class Ema:
+    """Exponential moving average of the weights, by timm's update (`ModelEmaV3`)."""
+
+    decay: float = setting(0.9999, "part of the average that each step keeps", gt=0, lt=1, optional=True)
+    warmup: bool = setting(
+        False, "let the decay rise to that, by 1 - (1 + step)^(-2/3), for short trainings", optional=True
+    )
 
 
 @dataclass(frozen=True)
@@ -238,7 +264,7 @@ class Config:
     algorithm: str = setting("erm", "training method")
     preset: tuple[str, ...] | None = setting(
         None,
-        "recipes of the algorithm (paper, authors), the suite or both (biasbed_code); the last wins",
+        "recipes of the algorithm (paper, authors), the suite, both (biasbed_code), or a network (vit_finetune)",
         identity=False,
     )
     seed: int = setting(0, "seed of everything that is random", ge=0, le=2**31 - 1, cell=True)
@@ -277,12 +303,20 @@ class Config:
     batch_size: int = setting(256, "images per step over all processes", ge=2, le=10**7)
     accumulate: int = setting(1, "parts of each batch whose gradients are added up before the step", ge=1)
     optim: Optim = Optim()
-    average: Literal["none", "sma", "swad"] = setting(
-        "none", "what is tested: the weights, or their mean over steps (docs/methods.md)", optional=True
+    label_smoothing: float = setting(
+        0.0, "part of each label that is spread evenly over all classes", ge=0, lt=1, optional=True
     )
-    average_from: int = setting(100, "sma: the step from which on the weights are averaged", ge=1, optional=True)
+    average: Literal["none", "sma", "swad", "ema"] = setting(
+        "none", "what is tested: the weights, or their mean over steps (docs/recipes.md)", optional=True
+    )
+    average_from: int = setting(100, "sma, ema: the step from which on the weights are averaged", ge=1, optional=True)
     swad: Swad = Swad()
+    ema: Ema = Ema()
     precision: Literal["fp32", "bf16", "fp16"] = setting("fp32", "arithmetic; fp16 with a dynamic loss scale")
+    compile: bool = setting(False, "torch.compile the networks for training (docs/recipes.md)")
+    gradient_checkpointing: bool = setting(
+        False, "compute the blocks' activations anew in the backward pass: less memory, same numbers", identity=False
+    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "cuda where there is a GPU")
     nproc: int | Auto = setting("auto", "processes: one per GPU, else one")
     corrupt: Literal["stop", "skip"] = setting("stop", "an image that can't be decoded: stop, or go on without it")

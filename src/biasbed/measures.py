@@ -92,6 +92,7 @@ MEASURES: Mapping[str, Measure] = {
     "late_seconds": Measure("wall-clock seconds of testing the sets that are tested at the end alone", "s", False),
     "stages_seconds": Measure("wall-clock seconds of the stages before the one that is tested", "s", False),
     "waiting_seconds": Measure("of those, seconds in which the main process waited for images", "s", False),
+    "compilation_seconds": Measure("of those, seconds in which torch.compile compiled the networks", "s", False),
     "evaluation_seconds": Measure("wall-clock seconds of the epoch's evaluation", "s", False),
     "images_per_second": Measure("training images per second over all processes", "1/s"),
     "peak_mb": Measure(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -55,17 +56,28 @@ class Task(Protocol):
         """The value of a measure that guessing gets on images of these labels; zero where that is not known."""
         ...
 
+    def smoothed(self, part: float) -> Task:
+        """Return the task with labels that are smoothed by this part, for the losses of a training."""
+        ...
 
+
+@dataclass(frozen=True)
 class MultiClass:
-    """One class per image: cross-entropy; the decision is the largest logit's class."""
+    """One class per image: cross-entropy; the decision is the largest logit's class.
 
-    name = "multi_class"
-    description = "one class per image"
-    several = False
-    measures = ("accuracy", "loss", "ece")
+    smoothing: part of each label that is spread evenly over all K classes (Szegedy et al. 2016, section 7).
+    """
+
+    smoothing: float = 0.0
+
+    name: ClassVar[str] = "multi_class"
+    description: ClassVar[str] = "one class per image"
+    several: ClassVar[bool] = False
+    measures: ClassVar[tuple[str, ...]] = ("accuracy", "loss", "ece")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-        return functional.cross_entropy(at_least_fp32(logits), y, reduction=reduction)
+        logits = at_least_fp32(logits)
+        return functional.cross_entropy(logits, y, reduction=reduction, label_smoothing=self.smoothing)
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
         return self.decided(logits) == y
@@ -80,21 +92,31 @@ class MultiClass:
         """Return the chance level of accuracy, for any headline: classes are drawn alike."""
         return 1 / classes
 
+    def smoothed(self, part: float) -> MultiClass:
+        return MultiClass(part)
 
+
+@dataclass(frozen=True)
 class MultiLabel:
     """Any number of labels per image, y [N,K] of 0 and 1: binary cross-entropy, averaged over the labels.
 
     Decided are the labels of positive logits; a decision is right where all of them are.
+    smoothing: part of each label that is spread evenly over its two values, 0 and 1.
     """
 
-    name = "multi_label"
-    description = "any number of labels per image"
-    several = True
-    measures = ("map", "accuracy", "loss")
+    smoothing: float = 0.0
+
+    name: ClassVar[str] = "multi_label"
+    description: ClassVar[str] = "any number of labels per image"
+    several: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = ("map", "accuracy", "loss")
 
     def loss(self, logits: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
         logits = at_least_fp32(logits)
-        each = functional.binary_cross_entropy_with_logits(logits, y.to(logits.dtype), reduction="none").mean(dim=1)
+        targets = y.to(logits.dtype)
+        if self.smoothing:
+            targets = targets * (1 - self.smoothing) + self.smoothing / 2
+        each = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
         return each.mean() if reduction == "mean" else each
 
     def right(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -110,6 +132,9 @@ class MultiLabel:
         """Return the chance level of mean average precision: for a random order, a label's share of (many) images."""
         shares = (y > 0).mean(axis=0)
         return float(shares[shares > 0].mean()) if measure == "map" and shares.any() else 0.0
+
+    def smoothed(self, part: float) -> MultiLabel:
+        return MultiLabel(part)
 
 
 MULTI_CLASS = MultiClass()

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from biasbed import algorithms, config, suites
-from biasbed.algorithms.presets import OPEN, TESTING, TRAINING, fixed_settings, is_within
+from biasbed.algorithms.presets import NETWORK_RECIPES, OPEN, TESTING, TRAINING, fixed_settings, is_within
 from biasbed.compute.optim import rate_factor
 from biasbed.errors import UsageError
+from biasbed.networks.library import published_weights
 from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import CHOSEN, OPTIONAL, Recipe
+from preset_sources.lines import CHOSEN, EVERY_METHOD, OPTIONAL, Recipe
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -29,7 +30,8 @@ def known_to(owner: str) -> Mapping[str, Spec]:
     """The settings that a suite's or a method's presets can be about."""
     if owner.startswith("suite "):
         return specs(suites.load(owner[6:]).Settings)
-    return specs(config.config_class(config.Config, algorithms.load(owner).HParams))
+    method = "erm" if owner == EVERY_METHOD else owner
+    return specs(config.config_class(config.Config, algorithms.load(method).HParams))
 
 
 # --- against the sources ----------------------------------------------------------------------------------------------
@@ -50,6 +52,20 @@ def test_every_preset_is_its_source_on_every_suite(suite: str, method: str) -> N
     assert resolved(suite=suite, algorithm=method) == expected(suite, method, [])
     for preset in {*suites.load(suite).presets, *algorithms.load(method).presets}:
         assert resolved(suite=suite, algorithm=method, preset=preset) == expected(suite, method, [preset]), preset
+
+
+@pytest.mark.parametrize("name", NETWORK_RECIPES)
+def test_every_recipe_of_a_network_is_its_source_with_any_method(name: str) -> None:
+    """Nothing of the method is fixed, and every other setting of training has a line or is optional."""
+    (recipe,) = (recipe for recipe in RECIPES if recipe.owners == (EVERY_METHOD,) and recipe.preset == name)
+    known = known_to(EVERY_METHOD)
+    assert fixed_settings(NETWORK_RECIPES[name], known, name) == {**recipe.omitted, **recipe.fixed}
+    said = {n for n in known if is_within(n, TRAINING) and not n.startswith("hparams.")}
+    assert said - set(recipe.omitted) - set(recipe.fixed) == recipe.left_open
+    for suite, method in (("folders", "sagnet"), ("domainbed", "dann"), ("biasbed", "mldg")):
+        assert resolved(suite=suite, algorithm=method, preset=name) == expected(suite, method, [name])
+    weights = recipe.fixed["init"].removeprefix("named:")
+    assert weights == "scratch" or weights in published_weights(recipe.fixed["backbone"])
 
 
 @pytest.mark.parametrize("owner", [*METHODS, *(f"suite {suite}" for suite in SUITES)])
@@ -101,6 +117,13 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
         "optim.restarts": (0.77,),
         "optim.decay_norms": False,
         "optim.head_factor": 7.0,
+        "optim.decay_embeddings": False,
+        "optim.layer_decay": 0.7,
+        "optim.clip": 7.0,
+        "network.drop_path": 0.7,
+        "label_smoothing": 0.7,
+        "ema.decay": 0.7,
+        "ema.warmup": True,
         "optim.points": (0.0, 1.0),
         "optim.factors": (1.0, 0.0),
         "precision": "bf16",
@@ -115,7 +138,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
     assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
     monkeypatch.setattr(suites.load("folders"), "defaults", otherwise)
     for recipe in RECIPES:
-        for method in set(recipe.owners) & set(METHODS):
+        for method in {"erm"} if recipe.owners == (EVERY_METHOD,) else set(recipe.owners) & set(METHODS):
             found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
             moved = set(OPTIONAL) - {line.setting for line in recipe.lines}
             assert {name: found[name] for name in moved} == {name: OPTIONAL[name] for name in moved}
@@ -203,7 +226,7 @@ def test_flags_win_over_presets() -> None:
 
 MINE = """
 from biasbed.algorithms.erm import ERM
-from biasbed.algorithms.presets import OPEN, TRAINING
+from biasbed.algorithms.presets import NETWORK_RECIPES, OPEN, TRAINING
 class Mine(ERM):
     presets = {
         "bare": {"optim.lr": 0.3},

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
+from biasbed.algorithms.make import find_roles
 from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
@@ -30,7 +31,6 @@ from biasbed.compute.optim import has_restart, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.networks import build, frozen
-from biasbed.networks.network import head_parameters
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
@@ -205,7 +205,9 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         num_classes=CLASSES,
         task=MultiLabel() if case.multi_label else MultiClass(),
         network=network,
-        optimizer=lambda parameters: make_optimizer(case.optim, EXAMPLES, parameters, head_parameters(algorithm)),
+        optimizer=lambda parameters: make_optimizer(
+            case.optim, EXAMPLES, parameters, find_roles(case.optim, algorithm)
+        ),
         group=group,
         precision=Precision(),
         accumulate=case.accumulate,

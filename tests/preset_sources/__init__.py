@@ -26,7 +26,8 @@ from preset_sources.debiasing_coupled import DEBIASING_COUPLED
 from preset_sources.debiasing_difficulty import DEBIASING_DIFFICULTY
 from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
-from preset_sources.lines import CHOSEN, METHODS, OPTIONAL, SUITES, Recipe, optional_own
+from preset_sources.lines import CHOSEN, EVERY_METHOD, METHODS, OPTIONAL, SUITES, Recipe, optional_own
+from preset_sources.networks import NETWORKS
 from preset_sources.robustness import ROBUSTNESS
 
 RECIPES: tuple[Recipe, ...] = (
@@ -47,12 +48,18 @@ RECIPES: tuple[Recipe, ...] = (
     *DEBIASING_GROUPS,
     *DEBIASING_DIFFICULTY,
     *ROBUSTNESS,
+    *NETWORKS,
 )
 
 
 def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
-    """What a preset's name means there: the suite's recipe, then the method's on top."""
-    return [r for owner in (f"suite {suite}", method) for r in RECIPES if owner in r.owners and r.preset == preset]
+    """What a preset's name means there: a network's recipe, the suite's, then the method's on top."""
+    return [
+        r
+        for owner in (EVERY_METHOD, f"suite {suite}", method)
+        for r in RECIPES
+        if owner in r.owners and r.preset == preset
+    ]
 
 
 def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
@@ -85,7 +92,8 @@ LiYingwei/ShapeTextureDebiasedTraining (afdb8b7), hendrycks/imagenet-r (3131cac)
 and facebookresearch/DomainBed (as of 30 September 2020, the state that its own tables are stamped with: 7df6f06); the
 debiasing methods' as described in docs/methods/, of EnD (b095648), BiasCon (35562b6), ReBias (79d1d1d), LNL (fad2ec8),
 LfF (e66796e), DisEnt (7626f36), BiasEnsemble (13c01f4), group_DRO (cbbc1c5), JTT (0af2430) and DFR (46666e6);
-and google-research/augmix (9b9824c).
+google-research/augmix (9b9824c), facebookresearch/deit (0282d2a), facebookresearch/mae (2f170f2) and
+facebookresearch/ConvNeXt (231af90).
 
 {optional}
 """

@@ -38,6 +38,7 @@ BELOW: Mapping[str, Any] = {
     "optim.warmup": 0.0,
     "optim.restarts": (),
     "precision": "fp32",
+    "compile": False,
     "device": "auto",
     "nproc": "auto",
     "corrupt": "stop",
@@ -56,15 +57,22 @@ OPTIONAL: Mapping[str, Any] = {
     "network.freeze_statistics": False,
     "network.channels": 3,
     "network.scale": "auto",
+    "network.drop_path": None,
     "optim.decay_norms": True,
+    "optim.decay_embeddings": True,
     "optim.head_factor": 1.0,
+    "optim.layer_decay": 1.0,
+    "optim.clip": None,
     "optim.points": (0.0, 0.4, 1.0),
     "optim.factors": (0.0, 1.0, 0.0),
+    "label_smoothing": 0.0,
     "average": "none",
     "average_from": 100,
     "swad.optimum_patience": 3,
     "swad.overfit_patience": 6,
     "swad.tolerance": 1.3,
+    "ema.decay": 0.9999,
+    "ema.warmup": False,
 }
 FILES: Mapping[str, Any] = {
     "val_fraction": 0.2,
@@ -298,6 +306,9 @@ Lines = tuple[Line, ...]
 def optional_own(method: str) -> dict[str, Any]:
     """A method's own settings that a recipe may omit, by dotted name, with their defaults."""
     return {f"hparams.{name}": value for name, value in OPTIONAL_OWN.get(method, {}).items()}
+
+
+EVERY_METHOD = "every method"  # owner of recipes of networks
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,7 @@ class Setup:
     prepared: Callable[[str], nn.Module] = no_prepared_network  # a network in `requires`, frozen, in eval mode
     # (network, images) -> features [N,D] of a network that is not trained, which the engine may keep in files
     features: Callable[[Network, Tensor], Tensor] = compute_features
+    clip: float | None = None  # largest norm of each optimizer's gradient (`optim.clip`)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,8 @@ class Algorithm(nn.Module):
     # A loss depends on the whole batch, gathered from all processes: two processes give the gradient of one, and no
     # step is accumulated from parts.
     coupled: ClassVar[bool] = False
+    smooths_labels: ClassVar[bool] = True  # its classification losses are the task's, which `label_smoothing` changes
+    recomputes: ClassVar[bool] = True  # a network's blocks give the same when they are computed again
     at_least: ClassVar[int] = 2  # images that a process needs in each part of a step
     defaults: ClassVar[Mapping[str, Any]] = {}  # config keys this method sets otherwise than the suite
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # preset=<name>: config keys
@@ -293,7 +296,8 @@ class Algorithm(nn.Module):
 
         gradients: for each optimizer one gradient per parameter, in the order in which `setup.optimizer` was given them
             (if the method made its own groups: in the groups' order).
-        clip: largest total norm by optimizer, applied after averaging over processes.
+        clip: largest total norm by optimizer, applied after averaging over processes. The setting `optim.clip` is one
+            for every optimizer, and the smaller of both counts.
         Under fp16 a non-finite gradient anywhere skips all of these steps and lowers the loss scale. Processes need not
         communicate for that, because averaged gradients are equal on all of them.
         """
@@ -304,8 +308,9 @@ class Algorithm(nn.Module):
             optimizer = self.optimizer(name)
             for parameter, gradient in zip(list_parameters(optimizer), values, strict=True):
                 parameter.grad = gradient
-            if clip and name in clip:
-                torch.nn.utils.clip_grad_norm_(list_parameters(optimizer), clip[name])
+            limits = [limit for limit in ((clip or {}).get(name), self.setup.clip) if limit is not None]
+            if limits:
+                torch.nn.utils.clip_grad_norm_(list_parameters(optimizer), min(limits))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

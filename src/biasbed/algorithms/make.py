@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,11 @@ from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import make_optimizer
+from biasbed.compute.optim import Roles, make_optimizer
 from biasbed.compute.precision import Precision
-from biasbed.config import Config, config_class
+from biasbed.config import Config, Optim, config_class
 from biasbed.errors import Failure, UsageError, shown
+from biasbed.networks import compilation, layers
 from biasbed.networks.features import compute_features
 from biasbed.networks.network import head_parameters
 from biasbed.settings import build, specs
@@ -40,11 +42,11 @@ def make_algorithm(
     """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return make_optimizer(config.optim, config.batch_size, parameters, head_parameters(algorithm))
+        return make_optimizer(config.optim, config.batch_size, parameters, find_roles(config.optim, algorithm))
 
     setup = Setup(
         num_classes=data.num_classes,
-        task=task,
+        task=task.smoothed(config.label_smoothing) if config.label_smoothing else task,
         network=network or networks_for(config, data.num_classes, group),
         optimizer=optimizer,
         group=group,
@@ -52,6 +54,7 @@ def make_algorithm(
         accumulate=config.accumulate,
         prepared=prepared,
         features=features,
+        clip=config.optim.clip,
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
@@ -73,17 +76,30 @@ def start_algorithm(
     """Return the algorithm ready to train: equal on all ranks, with generators that then differ between them."""
     torch.manual_seed(config.seed)
     algorithm = make_algorithm(config, task, group, precision, data, prepared, network, features)
+    if config.gradient_checkpointing:
+        layers.checkpoint_networks(algorithm)
+    if config.compile:
+        compilation.compile_networks(algorithm)
     group.share_module(algorithm)
     group.seed(config.seed)
     algorithm.start()
     return algorithm
 
 
+def find_roles(optim: Optim, algorithm: nn.Module) -> Roles:
+    """Return the parameters of an algorithm's networks that have their own rate or decay with these settings."""
+    return Roles(
+        head={id(parameter) for parameter in head_parameters(algorithm)},
+        embeddings=() if optim.decay_embeddings else {id(p) for p in layers.embedding_parameters(algorithm)},
+        depths={} if optim.layer_decay == 1 else layers.parameter_depths(algorithm),
+    )
+
+
 def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., networks.Network]:
     """Return the function that makes networks on the group's device (`Setup.network`).
 
-    All have the settings `network.*`. The initial weights, and statistics frozen with them, belong to the configured
-    architecture at its default width; every other network starts from scratch.
+    All have the settings `network.*`. The initial weights, statistics frozen with them, and stochastic depth belong to
+    the configured architecture; weights only at its default width. Every other network starts from scratch.
     """
 
     def network(
@@ -96,7 +112,7 @@ def networks_for(config: Any, num_classes: int, group: Group) -> Callable[..., n
                 name,
                 num_classes if outputs is None else outputs,
                 config.init if width == 1 and is_configured else "scratch",
-                config.network,
+                config.network if is_configured else replace(config.network, drop_path=None),
                 image_size=config.image_size,
                 width=width,
                 head=head,

@@ -37,7 +37,7 @@ Presets = Mapping[str, Preset]
 # held out, how often to evaluate) or to the machine.
 TRAINING = (
     *("backbone", "network", "init", "image_size", "augment", "epochs", "steps", "batch_size", "optim", "precision"),
-    *("average", "average_from", "swad", "hparams"),
+    *("label_smoothing", "average", "average_from", "swad", "ema", "hparams"),
 )
 TESTING = ("preprocess", "stimuli", "categories")
 
@@ -72,8 +72,8 @@ def load_presets(
 ) -> list[dict[str, Any]]:
     """Return the settings that the named presets fix; later ones override earlier ones.
 
-    owners: the suite's presets, then the method's. A name that both have stands for both. valid: all existing settings.
-    description: the owners' name in messages. Raises UsageError for an unknown preset.
+    owners: those of networks, the suite's, then the method's. A name that two have stands for both. valid: all existing
+    settings. description: the owners' name in messages. Raises UsageError for an unknown preset.
     """
     all_names = sorted(set().union(*owners))
     layers = []
@@ -242,4 +242,74 @@ DEEPAUGMENT_AUTHORS: Recipe = {
     "optim.weight_decay": 1e-4,
     **COSINE,
     "precision": "fp32",
+}
+
+# --- recipes of networks, for every method ----------------------------------------------------------------------------
+
+# AdamW with a cosine, as programs for ViTs and ConvNeXts share it: decay on weights of layers alone, no clipping.
+ADAMW: Recipe = {
+    "optim.name": "adamw",
+    "optim.momentum": OPEN,
+    "optim.nesterov": OPEN,
+    "optim.beta1": 0.9,
+    "optim.beta2": 0.999,
+    "optim.decay_norms": False,
+    "optim.decay_embeddings": False,
+    "optim.clip": None,
+    **COSINE,
+}
+NETWORK_RECIPE: Recipe = {
+    **IMAGENET_CROPS,
+    **ADAMW,
+    "label_smoothing": 0.1,
+    "network.dropout": 0.0,
+    "average": "none",
+    "hparams": OPEN,
+}
+# Of the method, these leave everything open.
+NETWORK_RECIPES: Presets = {
+    # Fine-tuning of MAE's ViT-B (He et al. 2022, table 9, and their code).
+    "vit_finetune": {
+        **NETWORK_RECIPE,
+        "backbone": "timm:vit_base_patch16_224",
+        "init": "named:mae",
+        **epochs(100),
+        "batch_size": 1024,
+        "optim.lr": 5e-4,
+        "optim.lr_batch": 256,
+        "optim.weight_decay": 0.05,
+        "optim.warmup": 5.0,
+        "optim.layer_decay": 0.65,
+        "network.drop_path": 0.1,
+        "precision": "fp16",
+    },
+    # DeiT-B without distillation (Touvron et al. 2021, table 9, and their code).
+    "vit_scratch": {
+        **NETWORK_RECIPE,
+        "backbone": "timm:deit_base_patch16_224",
+        "init": "scratch",
+        **epochs(300),
+        "batch_size": 1024,
+        "optim.lr": 5e-4,
+        "optim.lr_batch": 512,
+        "optim.weight_decay": 0.05,
+        "optim.warmup": 5.0,
+        "optim.layer_decay": 1.0,
+        "network.drop_path": 0.1,
+        "precision": "fp16",
+    },
+    # Fine-tuning of ConvNeXt-B from ImageNet-22K weights at 224 pixels (Liu et al. 2022, table 6, and their code).
+    "convnext_finetune": {
+        **NETWORK_RECIPE,
+        "backbone": "timm:convnext_base",
+        "init": "named:fb_in22k",
+        **epochs(30),
+        "batch_size": 512,
+        "optim.lr": 5e-5,
+        "optim.lr_batch": None,
+        "optim.weight_decay": 1e-8,
+        "optim.layer_decay": 0.8,
+        "network.drop_path": 0.2,
+        "precision": "fp32",
+    },
 }

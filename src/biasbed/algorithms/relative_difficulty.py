@@ -108,6 +108,7 @@ class DifficultyWeighted(Algorithm):
 
     uses: ClassVar[frozenset[str]] = frozenset({"index"})
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class"})
+    smooths_labels: ClassVar[bool] = False  # weights compare cross-entropies of hard labels
     coupled: ClassVar[bool] = True
 
     hparams: HParams

@@ -1,11 +1,12 @@
-"""Averaged weights (SMA, SWAD): evaluated, saved and exported instead of the live weights, which go on training.
+"""Averaged weights (SMA, SWAD, EMA): evaluated, saved and exported instead of the live weights, which go on training.
 
 The average covers parameters and the running statistics of norm layers. The statistics of the last step belong to other
 weights, and recomputing them would take a pass over training images at every evaluation. (Cha et al.'s code makes one
 pass at the end; both papers freeze the statistics, and the mean of frozen values is the same value.) All other buffers
 (tables with a row per image, counts) are the live ones.
 
-Sums are float64, so that the mean of thousands of nearly equal weights is exact to fp32 precision.
+Sums of SMA and SWAD are float64, so that the mean of thousands of nearly equal weights is exact to fp32 precision. EMA
+has the weights' own type, as timm's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from biasbed.compute.distributed import Group
-from biasbed.config import Swad
+from biasbed.config import Ema, Swad
 
 
 class Total:
@@ -229,6 +230,48 @@ class SWAD(_Mean):
         self.threshold, self.above, self.ended = state["threshold"], state["above"], state["ended"]
         self.inside, self.since = Total.from_state(state["inside"], device), Total.from_state(state["since"], device)
         self.window = [(loss, Total.from_state(steps, device)) for loss, steps in state["window"]]
+
+
+class EMA(_Mean):
+    """Exponential moving average from the weights after step `first` on; the live weights before.
+
+    The update is that of timm's `ModelEmaV3` with `update_after_step=first - 1`, to the bit. timm averages every buffer
+    of floating point; tables of a method are the live ones here, as in every average.
+    """
+
+    def __init__(self, module: nn.Module, group: Group, first: int, settings: Ema) -> None:
+        super().__init__(module, group)
+        self.first, self.settings = first, settings
+        self.averaged: dict[str, Tensor] = {}
+
+    def decay_at(self, step: int) -> float:
+        """Return the part of the average that this step keeps: none at `first`. Steps count from 1."""
+        passed = step - self.first
+        if passed <= 0:
+            return 0.0
+        if not self.settings.warmup:
+            return self.settings.decay
+        return min(1 - (1 + passed) ** (-2 / 3), self.settings.decay)
+
+    @torch.no_grad()
+    def add(self, step: int) -> None:
+        if step < self.first:
+            return
+        weights = self.weights()
+        if not self.averaged:
+            self.averaged = {name: tensor.clone() for name, tensor in weights.items()}
+            return
+        live = [weights[name] for name in self.averaged]
+        torch._foreach_lerp_(list(self.averaged.values()), live, weight=1.0 - self.decay_at(step))
+
+    def mean(self) -> Mapping[str, Tensor]:
+        return self.averaged
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"averaged": self.averaged}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.averaged = {name: tensor.to(self.group.device) for name, tensor in state["averaged"].items()}
 
 
 @torch.no_grad()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,20 +55,29 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 PLACES = "places"  # key in a parameter group: positions of its parameters among those that `make_optimizer` was given
 
 
+@dataclass(frozen=True)
+class Roles:
+    """Parameters of networks that may have their own rate or decay, by `id`."""
+
+    head: Collection[int] = ()  # of classifiers
+    embeddings: Collection[int] = ()  # position embeddings, class tokens and relative position tables
+    depths: Mapping[int, int] = field(default_factory=dict)  # number of layers after the parameter's; missing: 0
+
+
 def make_optimizer(
     optim: Optim,
     batch_size: int,
     parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-    head: Iterable[nn.Parameter] = (),
+    roles: Roles | None = None,
 ) -> torch.optim.Optimizer:
     """Return the configured optimizer at its initial rate for this global batch size.
 
-    parameters: parameters, or groups of them with their own options, as in torch. head: the classifiers' parameters.
+    parameters: parameters, or groups of them with their own options, as in torch.
     """
     rate = optim.rate(batch_size)
     grouped: Any = parameters
-    if optim.head_factor != 1 or not optim.decay_norms:
-        grouped = list(_groups(optim, rate, list(parameters), {id(parameter) for parameter in head}))
+    if optim.head_factor != 1 or optim.layer_decay != 1 or not (optim.decay_norms and optim.decay_embeddings):
+        grouped = list(_groups(optim, rate, list(parameters), roles or Roles()))
     if optim.name == "sgd":
         return torch.optim.SGD(
             grouped, rate, momentum=optim.momentum, nesterov=optim.nesterov, weight_decay=optim.weight_decay
@@ -125,19 +135,37 @@ def _take_first_step(
     return torch._foreach_add(values, slopes, alpha=-rate)
 
 
-def _groups(optim: Optim, rate: float, parameters: list[Any], head: set[int]) -> Iterator[dict[str, Any]]:
-    """Yield groups whose parameters share rate and decay. The body comes first, then the head and the norms."""
+def _groups(optim: Optim, rate: float, parameters: list[Any], roles: Roles) -> Iterator[dict[str, Any]]:
+    """Yield groups whose parameters share rate and decay: late layers first, and the body before the head and norms."""
     first = 0
     is_grouped = bool(parameters) and isinstance(parameters[0], dict)
     for options in parameters if is_grouped else [{"params": parameters}]:
         members = list(options["params"])
-        kinds = [(id(p) in head, not optim.decay_norms and p.ndim <= 1) for p in members]
-        for is_head, is_spared in sorted(set(kinds)):
-            rows = [row for row, kind in enumerate(kinds) if kind == (is_head, is_spared)]
+        kinds = [_kind(optim, parameter, roles) for parameter in members]
+        for kind in sorted(set(kinds)):
+            rows = [row for row, own_kind in enumerate(kinds) if own_kind == kind]
             group = {**options, "params": [members[row] for row in rows], PLACES: [first + row for row in rows]}
-            if is_head:
+            if kind.depth:
+                group["lr"] = group.get("lr", rate) * optim.layer_decay**kind.depth
+            if kind.is_head:
                 group["lr"] = group.get("lr", rate) * optim.head_factor
-            if is_spared:
+            if kind.is_spared:
                 group["weight_decay"] = 0.0
             yield group
         first += len(members)
+
+
+class _Kind(NamedTuple):
+    """What decides a parameter's rate and decay, in the order of groups."""
+
+    depth: int
+    is_head: bool
+    is_spared: bool  # from weight decay
+
+
+def _kind(optim: Optim, parameter: nn.Parameter, roles: Roles) -> _Kind:
+    depth = roles.depths.get(id(parameter), 0) if optim.layer_decay != 1 else 0
+    is_spared = not optim.decay_norms and parameter.ndim <= 1
+    if not optim.decay_embeddings and id(parameter) in roles.embeddings:
+        is_spared = True
+    return _Kind(depth, optim.head_factor != 1 and id(parameter) in roles.head, is_spared)

@@ -79,7 +79,8 @@ def build(
     """
     check_init(name, init)
     architecture = _tagged(name, init)
-    backbone, mean, std, only_size = create(architecture, Form(num_outputs, settings.channels, image_size, width))
+    form = Form(num_outputs, settings.channels, image_size, width, settings.drop_path)
+    backbone, mean, std, only_size = create(architecture, form)
     inside = None
     if init != "scratch":
         fitted = read(resolve(name), init)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from biasbed.errors import UsageError, first_line
-from biasbed.networks import attention, small
+from biasbed.networks import attention, layers, small
 from biasbed.networks.attention import GATES
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
@@ -29,12 +29,13 @@ USUAL_OUTPUTS = 1000
 
 @dataclass(frozen=True)
 class Form:
-    """Outputs, channels, image size and width of a backbone."""
+    """Outputs, channels, image size, width and stochastic depth of a backbone."""
 
     outputs: int
     channels: int = 3
     image_size: int | None = None  # pixels per side; None: the library's default
     width: float = 1.0  # factor of the hidden channels
+    drop_path: float | None = None  # odds of the last block to be skipped; None: the library's default
 
 
 class Backbone(NamedTuple):
@@ -177,12 +178,16 @@ def skeleton(architecture: Architecture) -> nn.Module:
 
 def _create(architecture: Architecture, form: Form) -> Backbone:
     if architecture.library == "own":
+        if form.drop_path:
+            raise layers.no_drop_path_error(architecture.name, form.drop_path)
         return OWN[architecture.name](form)
     if form.width != 1:
         raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
     create_from_library = _from_timm if architecture.library == "timm" else _from_torchvision
     try:
         return create_from_library(architecture, form)
+    except UsageError:
+        raise
     except Exception as error:  # each architecture raises its own for a size or number of channels it can't have
         size = "" if form.image_size is None else f"{form.image_size} pixels and "
         raise UsageError(
@@ -198,9 +203,30 @@ def _from_timm(architecture: Architecture, form: Form) -> Backbone:
     size = (form.image_size or usual.input_size[-1]) if usual is not None and usual.fixed_input_size else None
     if size is not None and size != usual.input_size[-1]:
         how["img_size"] = size
-    model: Any = timm.create_model(architecture.tagged, pretrained=False, num_classes=form.outputs, **how)
+    model = _timm_model(architecture.tagged, form, how)
     mean, std = tag_mean_std(architecture)
     return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
+
+
+def _timm_model(name: str, form: Form, how: Mapping[str, Any]) -> nn.Module:
+    """Return timm's model. Raises UsageError if it should have stochastic depth and has none."""
+    import timm
+
+    def make(**more: Any) -> nn.Module:
+        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=form.outputs, **how, **more)
+        return model
+
+    if form.drop_path is None:
+        return make()
+    try:
+        model = make(drop_path_rate=form.drop_path)
+    except TypeError as error:
+        if "drop_path_rate" not in str(error):
+            raise
+        model = make()
+    if form.drop_path and not layers.has_drop_path(model):
+        raise layers.no_drop_path_error(name, form.drop_path)
+    return model
 
 
 def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -231,6 +257,8 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
             model.aux_logits = False
     if hasattr(model, "transform_input"):  # torchvision turns it on with its own weights (Inception, GoogLeNet)
         model.transform_input = form.channels == 3
+    if form.drop_path is not None:
+        layers.set_drop_path(model, form.drop_path)
     _take_channels(model, form.channels)
     mean, std = tag_mean_std(architecture)
     return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)

@@ -105,6 +105,13 @@ class Network(nn.Module):
         """Last linear layer; None if there is none."""
         return None if self._head is None or isinstance(self._head.layer, nn.Identity) else self._head.layer
 
+    @property
+    def removed_head(self) -> str | None:
+        """Name of the last linear layer if it was removed."""
+        if self._head is None or self.head is not None:
+            return None
+        return next(name for name, module in self.backbone.named_modules() if module is self._head.layer)
+
     def _input(self, x: Tensor) -> Tensor:
         if self.image_size is not None and x.shape[2:] != (self.image_size, self.image_size):
             actual, size = "x".join(map(str, x.shape[2:])), self.image_size

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from biasbed.algorithms.base import Algorithm
-from biasbed.compute.average import SMA, SWAD, Average
+from biasbed.compute.average import EMA, SMA, SWAD, Average
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import MEASURES
 from biasbed.evaluation.evaluator import Evaluator
@@ -39,6 +39,8 @@ def make_average(job: Job, algorithm: Algorithm, evaluator: Evaluator) -> Averag
         return Average(algorithm, group)
     if config.average == "sma":
         return SMA(algorithm, group, config.average_from)
+    if config.average == "ema":
+        return EMA(algorithm, group, config.average_from, config.ema)
     return SWAD(algorithm, group, config.swad, LiveLoss(algorithm, evaluator, watched_sets(job)).loss)
 
 
@@ -57,7 +59,7 @@ def refuse_too_short(engine: Engine) -> None:
     config = engine.config
     evaluations, total = engine.count_evaluations()
     needed = config.swad.optimum_patience
-    if config.average == "sma" and total <= config.average_from:
+    if config.average in ("sma", "ema") and total <= config.average_from:
         raise UsageError(f"average_from={config.average_from}: the training has {total} steps")
     if config.average == "swad" and evaluations < needed:
         raise UsageError(

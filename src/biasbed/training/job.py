@@ -26,7 +26,7 @@ from biasbed.suites import open_suite
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import RunFolder
-from biasbed.training import recovery
+from biasbed.training import recipe, recovery
 from biasbed.training.identity import config_hash, run_key
 
 
@@ -117,6 +117,7 @@ def plan(config: Config) -> Job:
             "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "
             "give init, or leave them to move"
         )
+    recipe.refuse_unmet(config, algorithm)
     suite = open_suite(config)
     if algorithm.coupled and config.accumulate > 1:
         raise UsageError(f"accumulate={config.accumulate}: a loss of {config.algorithm} depends on the whole batch")

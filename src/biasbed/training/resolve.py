@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from biasbed import registry
-from biasbed.algorithms.presets import load_presets
+from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
@@ -32,7 +32,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     chosen["algorithm"] = name
     algorithm = algorithms.load(name)
     cls = config_class(suite.Settings, algorithm.HParams)
-    owners = (suite.presets, algorithm.presets)
+    owners = (NETWORK_RECIPES, suite.presets, algorithm.presets)
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
     usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(chosen), *fixed])
     config = build(cls, layered([usual, chosen]))

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from biasbed.data.contact_sheet import save_examples
 from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.networks import Network, frozen
+from biasbed.networks import Network, compilation, frozen
 from biasbed.networks.features import FeatureStore, compute_features
 from biasbed.settings import flatten
 from biasbed.suites import derived
@@ -79,7 +79,7 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     """Train from the newest checkpoint on, or from the start; then evaluate what is due and finish the run."""
     state, problems = checkpoint.load_newest(folder.path)
-    with tracking(job, folder, group.is_main) as tracker, convert_errors(), contextlib.ExitStack() as at_end:
+    with tracking(job, folder, group.is_main) as tracker, _one_line_errors(), contextlib.ExitStack() as at_end:
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
@@ -87,8 +87,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
             engine.on_record = tracker.log
-            machine = at_end.enter_context(contextlib.closing(SystemMetrics()))
-            engine.measure_machine = machine.take_means
+            engine.measure_machine = at_end.enter_context(_measured_machine(job.config))
         if state is not None:
             engine.restore(state)
             recovery.mend_results(folder, _resumed(engine, state["evaluated"]), group, engine.decide_again)
@@ -98,6 +97,31 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         _report_skipped(engine, tracker)
         if tracker is not None:
             _finish(job, engine, folder, tracker)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Raise Failure with one line for what a GPU, another process or a compiler does to a training."""
+    with compilation.convert_errors(), convert_errors():
+        yield
+
+
+@contextlib.contextmanager
+def _measured_machine(config: Config) -> Iterator[Callable[[], dict[str, float]]]:
+    """Yield a function that returns the machine's means, and the seconds of compilation, since its last call."""
+    with contextlib.closing(SystemMetrics()) as machine:
+        if not config.compile:
+            yield machine.take_means
+            return
+        with contextlib.closing(compilation.CompilationClock()) as clock:
+
+            def take() -> dict[str, float]:
+                seconds = clock.take()
+                if seconds:
+                    print(f"compiling the networks took {seconds:.1f} s", file=sys.stderr)
+                return {**machine.take_means(), "time/compilation_seconds": seconds}
+
+            yield take
 
 
 def _print_data(job: Job) -> None:
