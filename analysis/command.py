@@ -42,7 +42,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     store = RunStore(resolve_uri(options.tracking_uri))
     check_run_id(tracking_uri=options.tracking_uri)
     if options.output_dir != "auto":
-        _check_writable(Path(options.output_dir).expanduser().absolute())
+        check_writable(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
     # last digits would go by the number of cores.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -94,7 +94,7 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
     return store.home / "analysis" / f"{record.slug(scope.suite)}-{record.slug(scope.study)}"
 
 
-def _check_writable(target: Path) -> None:
+def check_writable(target: Path) -> None:
     """Raise UsageError if the folder can't be written, before any work is done."""
     existing = next(path for path in (target, *target.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):

@@ -44,13 +44,18 @@ CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become abo
 
 def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
     """Write the report; the figures are expected in `folder/figures`. is_alone: it names no files beside it."""
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    text = make_environment(TEMPLATES).get_template(REPORT).render(content(analysis, folder, is_alone))
+    (folder / REPORT).write_text(text, encoding="utf-8")
+    return {REPORT: "everything on one page"}
+
+
+def make_environment(*folders: Path) -> Environment:
+    """Return Jinja's environment with the filters that the report's macros use. folders: of the templates."""
+    environment = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals["say"] = say
     environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
-    text = environment.get_template(REPORT).render(content(analysis, folder, is_alone))
-    (folder / REPORT).write_text(text, encoding="utf-8")
-    return {REPORT: "everything on one page"}
+    return environment
 
 
 def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, Any]:

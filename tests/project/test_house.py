@@ -54,6 +54,7 @@ ROWS = (
 )
 FLOORS = (
     ("",),
+    ("site",),
     ("command",),
     ("report",),
     ("result",),

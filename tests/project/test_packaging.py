@@ -32,6 +32,7 @@ ENTRIES = {
     *("main", "train", "benchmark", "sweep", "evaluate", "reproduce", "prepare", "analyze", "import", "export", "sync"),
     "list",
     "compare",
+    "site",
     "test",
 }
 TYPES = {"string": str, "int": int, "float": float}

@@ -10,14 +10,18 @@ for (const table of document.querySelectorAll("table")) {
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const key = (row) => {
         const cell = row.cells[column];
-        return "v" in cell.dataset ? Number(cell.dataset.v) : cell.textContent;
+        return "v" in cell.dataset ? Number(cell.dataset.v.replace("inf", "Infinity")) : cell.textContent;
       };
-      const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
+      const compare = (a, b) => (a === b ? 0 : typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b)));
       const rows = [...table.tBodies[0].rows].sort((a, b) => compare(key(a), key(b)) * (up ? 1 : -1));
       table.tBodies[0].append(...rows);
     };
     head.addEventListener("click", sort);
-    head.addEventListener("keydown", (event) => event.key === "Enter" && sort());
+    head.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      sort();
+    });
   });
 }
 
@@ -37,13 +41,20 @@ for (const box of document.querySelectorAll(".table")) {
   if (navigator.clipboard) caption.append(button);
 }
 
-// What is wider than the page says so until it has been scrolled.
+// What is wider than the page says so until it has been scrolled, and is scrolled by keys, too.
 for (const box of document.querySelectorAll(".scroll, .wide")) {
   const hint = document.createElement("span");
   hint.className = "hint";
   hint.textContent = "more at the right \u2192";
-  const look = () => (hint.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 2);
   const place = box.parentElement.querySelector(".caption, figcaption");
+  const name = place ? place.innerText.split(/[.:] /)[0] : "table";
+  const look = () => {
+    hint.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 2;
+    if (box.scrollWidth <= box.clientWidth) return;
+    box.tabIndex = 0;
+    box.setAttribute("role", "group");
+    box.setAttribute("aria-label", name);
+  };
   if (place) place.append(hint);
   box.addEventListener("scroll", look);
   new ResizeObserver(look).observe(box);

@@ -168,6 +168,10 @@ COMMANDS: Mapping[str, EntryPoint] = {
         positional="scores",
         is_light=True,
     ),
+    "site": EntryPoint(
+        "results of one or many studies as static pages",
+        *("biasbed.analysis.site.command:site", "biasbed.analysis.options:SiteOptions"),
+    ),
     "export": EntryPoint(
         "tracked runs as one file", *("biasbed.tracking.transfer:export", "biasbed.options:ExportOptions")
     ),

@@ -1,0 +1,79 @@
+"""Charts of the results site: a value with its interval for each row, placed in percent of the width.
+
+Each row has its name and numbers above its bar, so a chart is read at any width, and its numbers show on hover.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from matplotlib.ticker import MaxNLocator
+
+ROW, AXIS = 36, 24  # pixels: height of a row, and of the numbers below the last one
+PADDING = 2.0  # percent left free on either side, so that no mark is cut off
+
+
+class Mark(NamedTuple):
+    """Value of one row, with its interval and its numbers as they are printed; NaN is not drawn."""
+
+    name: str
+    href: str
+    text: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+class PlacedMark(NamedTuple):
+    """Mark with positions in percent of the width; None for what is not drawn."""
+
+    mark: Mark
+    top: int  # pixels
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Tick(NamedTuple):
+    """Line of the grid, with its number below."""
+
+    position: float
+    label: str
+
+
+class Chart(NamedTuple):
+    """Chart as the template draws it."""
+
+    caption: str
+    marks: list[PlacedMark]
+    ticks: list[Tick]
+    height: int  # pixels, of everything
+    bottom: int  # pixels, of the rows
+
+
+def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False) -> Chart | None:
+    """Place the marks on an axis that holds all of them; None if no mark has a value."""
+    values: list[float] = []
+    for mark in marks:
+        values += [number for number in (mark.value, mark.low, mark.high) if math.isfinite(number)]
+    if not values:
+        return None
+    numbers = MaxNLocator(nbins=5, integer=whole_numbers).tick_values(min(values), max(values))
+    start, end = float(min(numbers)), float(max(numbers))
+    if whole_numbers:  # there is no rank 0
+        start, end = min(values), max(values)
+        numbers = [number for number in numbers if start <= number <= end]
+
+    def place(number: float) -> float | None:
+        if not math.isfinite(number):
+            return None
+        return round(PADDING + (100 - 2 * PADDING) * (number - start) / ((end - start) or 1.0), 2)
+
+    placed = []
+    for position, mark in enumerate(marks):
+        placed.append(PlacedMark(mark, ROW * position, place(mark.value), place(mark.low), place(mark.high)))
+    ticks = [Tick(place(float(number)) or 0.0, f"{number:g}") for number in numbers]
+    bottom = ROW * len(marks)
+    return Chart(caption, placed, ticks, bottom + AXIS, bottom)

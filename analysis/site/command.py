@@ -1,0 +1,173 @@
+"""Command `site`: analyse every study that is asked for, and write the results as static pages."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from biasbed import published
+from biasbed.analysis.command import MANIFEST, check_writable, publish
+from biasbed.analysis.options import AnalyzeOptions, SiteOptions
+from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.runs.collect import read_runs
+from biasbed.analysis.runs.comparable import TESTED
+from biasbed.analysis.runs.predictions import TrackedDecisions
+from biasbed.analysis.runs.run import Run, distinct, group_runs
+from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.site import pages
+from biasbed.analysis.site.pages import Ranking
+from biasbed.analysis.site.tables import Decisions
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.settings import nearest
+from biasbed.system import commands, places
+from biasbed.tracking.server import resolve_uri
+
+KINDS = ("train", "published", *TESTED)  # searches have no table of their own: their winners are trained again
+
+
+def site(options: SiteOptions) -> Path:
+    """Analyse the studies and write their pages; return the folder.
+
+    Raises UsageError for an unknown study or a folder that holds other files, Failure if no study can be analysed.
+    """
+    uri = resolve_uri(options.tracking_uri)
+    store = RunStore(uri)
+    folder = store.home / "site"
+    if options.output_dir != "auto":
+        folder = Path(options.output_dir).expanduser().absolute()
+    check_folder(folder)
+    if options.published:
+        for name in published.names():
+            published.import_runs(name, uri)
+    rankings, left_out = rank_studies(store, options)
+    with tempfile.TemporaryDirectory() as scratch:
+        files = pages.write(rankings, left_out, Path(scratch))
+        (Path(scratch) / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
+        publish(Path(scratch), folder)
+    print(f"{len(files)} pages of {len(rankings)} tables: {folder / pages.INDEX}", flush=True)
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError if the folder can't be written, or holds files that no site of ours has left there."""
+    check_writable(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise UsageError(f"output_dir={folder}: holds other files; name a new folder, or one with an earlier site")
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], list[str]]:
+    """Return an analysis for all runs that may be ranked together, and why others can't be analysed."""
+    runs = _finished_runs(store)
+    if not runs:
+        raise Failure(
+            f"there is nothing to show: no finished runs on {places.public_uri(store.uri)}",
+            f"train some:                  {commands.typed('train', {'algorithm': 'erm'})}",
+            f"or show published results:   {commands.typed('site', {'published': 'true'})}",
+        )
+    rankings, left_out = [], []
+    for study_runs in _studies(runs, options.studies):
+        for wanted_runs in _split(study_runs):
+            try:
+                ranking = _rank(store, wanted_runs, options)
+            except Failure as failure:
+                scope = study_runs[0].scope
+                left_out.append(f"{scope.study} ({scope.suite}): {first_line(failure)}")
+                print(f"left out: {left_out[-1]}", flush=True)
+            else:
+                rankings.append(ranking)
+                print(f"analysed: {ranking.analysis.title}, {ranking.analysis.rule.name}", flush=True)
+    if not rankings:
+        raise Failure("no study can be analysed:", *left_out)
+    return rankings, left_out
+
+
+def _finished_runs(store: RunStore) -> list[Run]:
+    """Return the finished runs that have a row and a protocol."""
+    mlflow_runs = []
+    if not store.is_new:
+        for kind in KINDS:
+            mlflow_runs += store.runs(kind)
+    return [run for run in read_runs(mlflow_runs)[0] if run.finished and run.algorithm and run.protocol]
+
+
+def _studies(runs: Sequence[Run], names: Sequence[str] | str) -> Iterator[list[Run]]:
+    """Yield the runs of each study, by suite and study. Raises UsageError for a study that no run has."""
+    present = distinct(runs, "study")
+    for name in () if names == "all" else names:
+        if name not in present:
+            raise UsageError(
+                f"studies={','.join(names)}: no finished run has the study '{name}'{nearest(name, present)}"
+            )
+    for _, of_suite in sorted(group_runs(runs, "suite").items()):
+        for study, of_study in sorted(group_runs(of_suite, "study").items()):
+            if names == "all" or study in names:
+                yield of_study
+
+
+def _split(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Yield the runs of a study that may be in one table.
+
+    Published numbers are split by protocol and selection rule. Others are split by protocol if some cell has several;
+    cells of their own may each have one.
+    """
+    by_kind = group_runs(runs, "kind")
+    for of_protocol in group_runs(by_kind.pop("published", []), "protocol").values():
+        for of_rule in group_runs(of_protocol, "selection").values():
+            yield from group_runs(of_rule, "selection_n").values()
+    others = [run for run in runs if run.kind in by_kind]
+    trained = [run for run in others if run.kind not in TESTED] or others
+    cells = len(distinct(trained, "cell"))
+    tests = {(run.cell, run.tested or run.protocol) for run in trained}
+    if len(tests) > cells:
+        yield from group_runs(trained, "protocol").values()
+    elif others:
+        yield others
+
+
+def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking:
+    """Analyse runs that may be in one table."""
+    first = runs[0]
+    settings = AnalyzeOptions(
+        suite=first.suite,
+        study=first.study,
+        protocol=first.protocol if len(distinct(runs, "protocol")) == 1 else "auto",
+        selection=first.selection or "auto" if first.kind == "published" else "auto",
+        n=first.selection_n or AnalyzeOptions.n,
+        alpha=options.alpha,
+        names=options.names,
+        tracking_uri=options.tracking_uri,
+    )
+    with threadpool_limits(limits=1, user_api="blas"):  # as in `analyze`, so that the numbers are the same
+        analysis = compute(store, settings)
+    return Ranking(analysis, count_decisions(store, analysis))
+
+
+def count_decisions(store: RunStore, analysis: Analysis) -> Decisions:
+    """Return how many images the runs decide rightly, by (algorithm, set), or why that is not known."""
+    reader, summaries = TrackedDecisions(store), {}
+    runs = {run.id: run for run in analysis.collection.unpublished}
+    for (algorithm, dataset), rows in analysis.runs.groupby(["algorithm", "dataset"], sort=False):
+        if rows["run_id"].iloc[0] in runs:
+            summaries[str(algorithm), str(dataset)] = _summary(reader, runs, str(dataset), rows.to_dict("records"))
+    return summaries
+
+
+def _summary(reader: TrackedDecisions, runs: Mapping[str, Run], dataset: str, rows: Sequence[Mapping[Any, Any]]) -> str:
+    """Summarise the predictions of several runs on one set."""
+    right = images = 0
+    for row in rows:
+        step = int(row["last_step"]) if row["num_steps"] == 1 else None
+        try:
+            answers = reader.answers(runs[row["run_id"]], dataset, step)
+        except Failure as failure:
+            return first_line(failure)
+        right, images = right + int(answers.right.sum()), images + len(answers.right)
+    return f"{right:,} of {images:,} right, {len(rows)} run{'s' * (len(rows) != 1)}"

@@ -1,0 +1,280 @@
+"""Pages of the results site: a start page, one for each table, method and set, and the files that they share.
+
+Answers: Which pages does the results site have, and what is on them?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from biasbed import record
+from biasbed.analysis.columns import Column
+from biasbed.analysis.report import findings, further_findings, provenance, score_tables, significance_tables, wording
+from biasbed.analysis.report import html as report
+from biasbed.analysis.report import study_design as design
+from biasbed.analysis.report.table_model import (
+    ReportTable,
+    TableCell,
+    count_cell,
+    make_table,
+    prepared_columns,
+    text_cell,
+)
+from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.run import Run
+from biasbed.analysis.site import tables
+from biasbed.analysis.site.tables import Decisions, SiteLinks
+from biasbed.analysis.statistics.rank_sets import RankSet
+from biasbed.system import commands
+
+TEMPLATES = Path(__file__).parent / "templates"
+INDEX, STYLE, SCRIPT = "index.html", "site.css", "site.js"
+PUBLISHED = "published_"  # begins the study of a paper's results
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One analysis, whose rows may be ranked together, and the predictions that its runs keep."""
+
+    analysis: Analysis
+    decisions: Decisions
+
+    @property
+    def title(self) -> str:
+        """Study and selection rule."""
+        return f"{self.analysis.collection.scope.study}, {self.analysis.rule.name}"
+
+    @property
+    def source(self) -> str:
+        """Papers that the numbers are from; empty for runs of one's own."""
+        return "; ".join(sorted({run.source for run in self.analysis.collection.runs if run.source}))
+
+
+class _NoFiles:
+    """Stand-in for the report's files beside a table: the site has none."""
+
+    def beside(self, names: str) -> list[str]:
+        return []
+
+
+def write(rankings: Sequence[Ranking], left_out: Sequence[str], folder: Path) -> dict[str, str]:
+    """Write all pages into an empty folder; return file name -> what it is."""
+    environment = report.make_environment(TEMPLATES, report.TEMPLATES)
+    environment.globals |= {"files": _NoFiles(), "site_index": INDEX, "site_style": STYLE, "site_script": SCRIPT}
+    contents = Site(rankings, left_out)
+    written = {}
+    for file, (template, description, values) in contents.pages().items():
+        (folder / file).write_text(environment.get_template(template).render(values), encoding="utf-8")
+        written[file] = description
+    for shared, ours in (("report.css", STYLE), ("report.js", SCRIPT)):
+        text = (report.TEMPLATES / shared).read_text(encoding="utf-8")
+        (folder / ours).write_text(text + (TEMPLATES / ours).read_text(encoding="utf-8"), encoding="utf-8")
+    return written | {STYLE: "style of all pages", SCRIPT: "script of all pages"}
+
+
+def number_files(kind: str, names: Iterable[str]) -> dict[str, str]:
+    """Return a file for each name; one is numbered if another name has the same identifier."""
+    files: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        stem = f"{kind}-{record.slug(name)}"
+        same = sum(file == f"{stem}.html" or file.startswith(f"{stem}~") for file in files.values())
+        files[name] = f"{stem}~{same + 1}.html" if same else f"{stem}.html"
+    return files
+
+
+Page = tuple[str, str, Mapping[str, Any]]  # template, what it is, values
+
+
+class Site:
+    """All analyses with the files of their pages."""
+
+    def __init__(self, rankings: Sequence[Ranking], left_out: Sequence[str]) -> None:
+        self.rankings, self.left_out = rankings, left_out
+        methods: list[str] = []
+        sets: list[str] = []
+        for ranking in rankings:
+            methods += ranking.analysis.algorithms
+            methods += [run.algorithm for run in ranking.analysis.collection.duplicates]
+            sets += ranking.analysis.set_names
+        self.methods = number_files("method", sorted(set(methods)))
+        self.sets = number_files("set", sorted(set(sets)))
+        keys = [f"{position}-{ranking.title}" for position, ranking in enumerate(rankings, 1)]
+        self.files = list(number_files("table", keys).values())
+        self.links = [
+            SiteLinks(ranking.analysis, f"t{position}", self.methods) for position, ranking in enumerate(rankings, 1)
+        ]
+        self.run_tables: list[Mapping[str, ReportTable | None]] = []
+        self.rows: list[ReportTable] = []
+        self.set_ranks: list[tables.SetRanks] = []
+        for ranking, links in zip(rankings, self.links, strict=True):
+            analysis = ranking.analysis
+            self.run_tables.append(provenance.run_tables(analysis, links))
+            self.rows.append(design.rows(analysis, links))
+            self.set_ranks.append({name: tables.ranks_on_set(analysis, name) for name in analysis.set_names})
+
+    def pages(self) -> dict[str, Page]:
+        """Return every page by its file."""
+        pages: dict[str, Page] = {INDEX: ("index.html", "start page", self._index())}
+        for position, ranking in enumerate(self.rankings):
+            pages[self.files[position]] = ("table.html", f"table: {ranking.title}", self._table(position))
+        for name, file in self.methods.items():
+            pages[file] = ("method.html", f"method {name}", self._method(name))
+        for name, file in self.sets.items():
+            pages[file] = ("set.html", f"set {name}", self._set(name))
+        return pages
+
+    def _index(self) -> Mapping[str, Any]:
+        """Return the tables by suite, and lists of methods and sets."""
+        by_suite: dict[str, list[dict[str, TableCell]]] = {}
+        for position, ranking in enumerate(self.rankings):
+            analysis = ranking.analysis
+            row = {
+                "table": TableCell(ranking.title, href=self.files[position], left=True),
+                "from": text_cell(ranking.source or "runs of this server"),
+                "protocol": text_cell(analysis.collection.scope.protocol[:8]),
+                "methods": count_cell(len(analysis.algorithms)),
+                "sets": count_cell(len(analysis.sets)),
+                "verdict": text_cell(findings.verdict(analysis)),
+            }
+            by_suite.setdefault(analysis.collection.scope.suite, []).append(row)
+        suites = {}
+        for suite, rows in by_suite.items():
+            caption = f"Tables of the suite {suite}. Each has one protocol and one selection rule."
+            suites[suite] = make_table(caption, prepared_columns(rows[0]), rows, oracle=False)
+        return {"suites": suites, "methods": self.methods, "sets": self.sets, "left_out": self.left_out}
+
+    def _table(self, position: int) -> Mapping[str, Any]:
+        """Return what the page of one analysis shows."""
+        ranking, links = self.rankings[position], self.links[position]
+        analysis = ranking.analysis
+        comparison = main(analysis)
+        charts = [*tables.rank_charts(analysis, links), tables.mean_chart(analysis, links)]
+        return {
+            "ranking": ranking,
+            "analysis": analysis,
+            "rule": wording.rule_sentence(analysis),
+            "verdict": findings.verdict(analysis),
+            "texture": further_findings.texture_sentences(analysis.texture),
+            "caveats": findings.caveats(analysis),
+            "scores": tables.score_table(analysis, links),
+            "has_ranks": not comparison.skipped,
+            "setting": wording.setting_title(comparison),
+            "level": wording.percent(1 - analysis.alpha),
+            "averages": score_tables.averages(analysis, links),
+            "charts": [chart for chart in charts if chart is not None],
+            "concluded": findings.concluded(analysis, comparison),
+            "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
+            "compared": design.sentences(analysis),
+            "rows": self.rows[position],
+            "sets": {name: self.sets[name] for name in analysis.set_names},
+            "facts": provenance.facts(analysis),
+        }
+
+    def _method(self, name: str) -> Mapping[str, Any]:
+        """Return a method's part of every analysis that has it."""
+        parts = []
+        for position, ranking in enumerate(self.rankings):
+            if name in ranking.analysis.algorithms:
+                parts.append(self._method_part(name, position))
+        label = self.rankings[0].analysis.label(name)
+        return {"name": name, "label": label, "parts": parts}
+
+    def _method_part(self, name: str, position: int) -> Mapping[str, Any]:
+        ranking, links = self.rankings[position], self.links[position]
+        analysis, comparison = ranking.analysis, main(ranking.analysis)
+        runs = [run for run in analysis.collection.runs if run.algorithm == name]
+        run_tables = self.run_tables[position]
+        return {
+            "id": links.prefix,
+            "title": ranking.title,
+            "href": self.files[position],
+            "source": ranking.source,
+            "ranks": ranks_of(analysis, name),
+            "number": len(comparison.algorithms),
+            "setting": wording.setting_title(comparison),
+            "level": wording.percent(1 - analysis.alpha),
+            "scores": tables.method_table(
+                analysis, links, name, self.set_ranks[position], self.sets, ranking.decisions
+            ),
+            "runs": tables.rows_about(run_tables["scores"], name),
+            "duplicates": tables.rows_about(run_tables["duplicates"], name),
+            "origin": tables.rows_about(run_tables["origin"], name),
+            "row": tables.rows_about(self.rows[position], name),
+            "settings": settings_of(runs),
+            "commands": commands_of(analysis, runs),
+        }
+
+    def _set(self, name: str) -> Mapping[str, Any]:
+        """Return every table of scores on one set."""
+        parts = []
+        for position, ranking in enumerate(self.rankings):
+            analysis, links = ranking.analysis, self.links[position]
+            columns = [column for column in analysis.sets if column.name == name]
+            if columns:
+                part = {
+                    "id": links.prefix,
+                    "title": ranking.title,
+                    "href": self.files[position],
+                    "facts": facts_of(analysis, columns[0]),
+                    "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
+                    "chart": tables.set_chart(analysis, links, name),
+                }
+                parts.append(part)
+        return {"name": name, "label": self.rankings[0].analysis.label(name), "parts": parts}
+
+
+class MethodRanks(NamedTuple):
+    """Ranks of one method by one test, and the methods that it is told apart from."""
+
+    test: str
+    ranks: RankSet
+    above: list[str]  # methods that it is better than
+    below: list[str]
+
+
+def ranks_of(analysis: Analysis, name: str) -> list[MethodRanks]:
+    """Return a method's ranks by each test over sets; empty if it was not tested."""
+    told_apart = claims(analysis, main(analysis))
+    lines = []
+    for test, ranks in tables.ranks_over_sets(analysis).items():
+        above = [claim.worse for claim in told_apart if (claim.test, claim.better) == (test, name)]
+        below = [claim.better for claim in told_apart if (claim.test, claim.worse) == (test, name)]
+        if name in ranks:
+            lines.append(MethodRanks(tables.TESTS[test], ranks[name], above, below))
+    return lines
+
+
+def facts_of(analysis: Analysis, column: Column) -> dict[str, str]:
+    """Return what a set is in one protocol: its measure, images and classes."""
+    facts = {"Score": tables.measured(column), "Data set": column.block}
+    for name, number in (("Images", column.images), ("Classes", column.set_record.classes)):
+        if number:
+            facts[name] = f"{number:,}"
+    if column.set_record.made_by:
+        facts["Made by"] = column.set_record.made_by
+    return facts | {"Protocol": analysis.collection.scope.protocol}
+
+
+def settings_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Return every setting of a method's runs, with all values if they differ."""
+    values: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for name, value in run.config.items():
+            values.setdefault(name, {})[value] = None
+    return {name: ", ".join(values[name]) for name in sorted(values)}
+
+
+def commands_of(analysis: Analysis, runs: Sequence[Run]) -> list[str]:
+    """Return the commands that bring the runs, train or test each of them again, and repeat the analysis."""
+    lines = []
+    if analysis.collection.published:
+        source = analysis.collection.scope.study.removeprefix(PUBLISHED)
+        lines.append(commands.typed("import", {"source": source}))
+    for run in runs:
+        if run.kind != "published":
+            lines.append(commands.typed("reproduce", {"run": run.id}))
+    return [*lines, provenance.command(analysis)]

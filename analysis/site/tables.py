@@ -1,0 +1,243 @@
+"""Tables of the results site: the report's own, with ranks as confidence sets, and those of one method or set."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from biasbed.analysis.columns import Column
+from biasbed.analysis.report import score_tables, wording
+from biasbed.analysis.report.table_model import (
+    MISSING,
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    count_cell,
+    make_table,
+    prepared,
+    prepared_columns,
+    score_cell,
+    without_columns,
+)
+from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.result import Analysis, Cell
+from biasbed.analysis.site.charts import Chart, Mark, make_chart
+from biasbed.analysis.statistics import bootstrap, stability
+from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
+
+Decisions = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
+SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
+TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm"}
+
+
+class SiteLinks(Links):
+    """Links of one analysis into the pages of its methods, which hold several analyses."""
+
+    def __init__(self, analysis: Analysis, prefix: str, methods: Mapping[str, str]) -> None:
+        """prefix: of the anchors, one for each analysis; methods: name -> file of its page."""
+        super().__init__(analysis)
+        self.prefix, self.methods = prefix, methods
+        self.algorithms = {name: f"{prefix}-{anchor}" for name, anchor in self.algorithms.items()}
+        self.runs = {run_id: f"{prefix}-{anchor}" for run_id, anchor in self.runs.items()}
+        self.sets = {name: f"{prefix}-set-{position}" for position, name in enumerate(analysis.set_names)}
+        runs = (*analysis.collection.runs, *analysis.collection.duplicates)
+        self._method_of_run = {run.id: run.algorithm for run in runs}
+
+    def to_algorithm(self, name: str) -> str:
+        """Return the link to the analysis on a method's page."""
+        return f"{self.methods[name]}#{self.prefix}" if name in self.algorithms else ""
+
+    def to_run(self, run_id: str | None) -> str:
+        """Return the link to a run on its method's page; empty for None."""
+        return f"{self.methods[self._method_of_run[run_id]]}#{self.runs[run_id]}" if run_id else ""
+
+    def to_cell(self, algorithm: str, name: str) -> str:
+        """Return the link to a method's line for one set, below which its runs stand."""
+        return f"{self.methods[algorithm]}#{self.sets[name]}"
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def ranks_over_sets(analysis: Analysis) -> dict[str, dict[str, RankSet]]:
+    """Return test -> algorithm -> ranks that it can have, by the pairs that the report's test tells apart."""
+    comparison = main(analysis)
+    if comparison.skipped:
+        return {}
+    apart: dict[str, list[tuple[str, str]]] = {}
+    if comparison.nemenyi is not None:
+        apart[stability.NEMENYI] = []
+    if comparison.pair is not None or not analysis.pairwise.skipped:
+        apart[stability.WILCOXON] = []
+    for claim in claims(analysis, comparison):
+        apart[claim.test].append((claim.better, claim.worse))
+    return {test: rank_sets(comparison.algorithms, pairs) for test, pairs in apart.items()}
+
+
+def ranks_on_set(analysis: Analysis, name: str) -> dict[str, RankSet]:
+    """Return the ranks on one set, by Mann-Whitney tests over runs; empty if the set has too few runs to test."""
+    frame = analysis.pairwise.set_pairs
+    rows = frame[frame["dataset"] == name]
+    apart = []
+    for row in rows[rows["significant"].astype(bool)].to_dict("records"):
+        is_a_ahead = row["cliffs_delta"] > 0
+        apart.append((row["a"], row["b"]) if is_a_ahead else (row["b"], row["a"]))
+    return rank_sets(list(dict.fromkeys([*rows["a"], *rows["b"]])), apart)
+
+
+def rank_cell(ranks: Mapping[str, RankSet], algorithm: str) -> TableCell:
+    """Return an algorithm's rank set, sorted by its middle; a dash if the algorithm was not tested."""
+    if algorithm not in ranks:
+        return TableCell(MISSING, value=math.inf)
+    return TableCell(str(ranks[algorithm]), value=sum(ranks[algorithm]) / 2)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
+    """Return the report's table of scores, the rank sets first and every score leading to its runs."""
+    table = score_tables.scores(analysis, links)
+    by_test = ranks_over_sets(analysis)
+    rank_columns = tuple(TableColumn(f"ranks ({TESTS[test]})", prepared(test)) for test in by_test)
+    rows = []
+    for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
+        cells = [rank_cell(ranks, algorithm) for ranks in by_test.values()]
+        for column, cell in zip(table.columns[1:], row[1:], strict=True):
+            if column.full_head in links.sets:
+                cell = dataclasses.replace(cell, href=links.to_cell(algorithm, column.full_head))
+            cells.append(cell)
+        rows.append((row[0], *cells))
+    columns = (table.columns[0], *rank_columns, *table.columns[1:])
+    return dataclasses.replace(table, columns=columns, rows=tuple(rows))
+
+
+def method_table(
+    analysis: Analysis, links: SiteLinks, algorithm: str, ranks: SetRanks, sets: Mapping[str, str], decisions: Decisions
+) -> ReportTable:
+    """Return a method's score on every set. sets: name -> file of its page."""
+    records: list[dict[str, TableCell]] = []
+    for column in analysis.sets:
+        cell = analysis.cells[algorithm, column.name]
+        runs = f"#{links.algorithms[algorithm]}"
+        record = {
+            "set": TableCell(column.name, href=sets[column.name], left=True),
+            "score": score_cell(cell, runs),
+            "of": TableCell(measured(column), left=True),
+            "runs": count_cell(cell.num_runs),
+            "ranks": rank_cell(ranks[column.name], algorithm),
+            "images of the set": TableCell(f"{column.images:,}" if column.images else MISSING, value=column.images),
+            "predictions": TableCell(decisions.get((algorithm, column.name), MISSING), left=True),
+        }
+        records.append(record)
+    measures = dict.fromkeys(map(measured, analysis.sets))
+    caption = f"Score on every set, in {analysis.units}; ± is the {wording.error(analysis)} over {runs_of(analysis)}."
+    if len(measures) == 1:
+        caption += f" All are {next(iter(measures))}."
+        for record in records:
+            record["of"] = TableCell(MISSING)
+    ids = tuple(links.sets[name] for name in analysis.set_names)
+    columns = prepared_columns(records[0])
+    table = make_table(caption, columns, records, oracle=analysis.rule.oracle, ids=ids)
+    return without_columns(table, lambda index, cells: all(cell.text == MISSING for cell in cells))
+
+
+def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[str, RankSet]) -> ReportTable:
+    """Return every method's score on one set, with its ranks there."""
+    records: list[dict[str, TableCell]] = []
+    for algorithm in analysis.algorithms:
+        cell = analysis.cells[algorithm, name]
+        record = {
+            "algorithm": links.algorithm_cell(algorithm),
+            "score": score_cell(cell, links.to_cell(algorithm, name)),
+            "runs": count_cell(cell.num_runs),
+        }
+        if ranks:
+            record["ranks (Mann-Whitney, Holm)"] = rank_cell(ranks, algorithm)
+        records.append(record)
+    column = next(column for column in analysis.sets if column.name == name)
+    caption = f"{wording.capitalized(measured(column))}, in {analysis.units}; ± is the {wording.error(analysis)}."
+    return make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
+
+
+def measured(column: Column) -> str:
+    """Return what a set's score is, and which direction is better."""
+    direction = "higher" if column.higher_is_better else "lower"
+    return f"{column.headline.replace('_', ' ')}, {direction} is better"
+
+
+def runs_of(analysis: Analysis) -> str:
+    """Return what scores are means over: runs or replicates."""
+    return f"{wording.repeated(analysis)}s"
+
+
+def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
+    """Return a table with only the rows of one algorithm; None without any."""
+    if table is None:
+        return None
+    position = [column.head for column in table.columns].index("algorithm")
+    kept = [number for number, row in enumerate(table.rows) if row[position].text == algorithm]
+    if not kept:
+        return None
+    ids = tuple(table.ids[number] for number in kept) if table.ids else ()
+    return dataclasses.replace(table, rows=tuple(table.rows[number] for number in kept), ids=ids)
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def rank_charts(analysis: Analysis, links: SiteLinks) -> list[Chart]:
+    """Return a chart of rank sets for each test over sets, the average rank as the point."""
+    comparison, charts = main(analysis), []
+    for test, ranks in ranks_over_sets(analysis).items():
+        marks = []
+        for name, average in comparison.mean_ranks.items():
+            text = f"{ranks[name]}, average {average:.2f}"
+            marks.append(Mark(analysis.label(name), links.to_algorithm(name), text, average, *ranks[name]))
+        caption = f"Ranks that each method can have ({TESTS[test]}); the point is its average rank."
+        charts.append(make_chart(caption, marks, whole_numbers=True))
+    return [chart for chart in charts if chart is not None]
+
+
+def mean_chart(analysis: Analysis, links: SiteLinks) -> Chart | None:
+    """Return the means over the sets with their bootstrap intervals; None if the sets have no common mean."""
+    frame, comparison = analysis.pairwise.intervals, main(analysis)
+    rows = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
+    digits, level = analysis.sets[0].digits, wording.percent(1 - analysis.alpha)
+    marks = []
+    for row in rows.sort_values("mean", ascending=False, kind="stable").to_dict("records"):
+        bounds = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
+        text = f"{row['mean']:.{digits}f} ({bounds})"
+        name = row["algorithm"]
+        marks.append(Mark(analysis.label(name), links.to_algorithm(name), text, row["mean"], row["low"], row["high"]))
+    return make_chart(f"Mean over the {comparison.noun}s with its {level} bootstrap interval.", marks)
+
+
+def set_chart(analysis: Analysis, links: SiteLinks, name: str) -> Chart | None:
+    """Return every method's score on one set, the best first; the bar is what the table shows beside it."""
+    cells = {algorithm: analysis.cells[algorithm, name] for algorithm in analysis.algorithms}
+    is_higher = next(column.higher_is_better for column in analysis.sets if column.name == name)
+    shown = [algorithm for algorithm in cells if not math.isnan(cells[algorithm].mean)]
+    marks = []
+    for algorithm in sorted(shown, key=lambda algorithm: cells[algorithm].mean, reverse=is_higher):
+        cell = cells[algorithm]
+        low, high = _bar(cell)
+        href = links.to_cell(algorithm, name)
+        marks.append(Mark(analysis.label(algorithm), href, cell_text(cell), cell.mean, low, high))
+    return make_chart("Scores; the bar is the interval of the table, or the ± where there is none.", marks)
+
+
+def _bar(cell: Cell) -> tuple[float, float]:
+    """Return the ends of a cell's bar; NaN without interval and spread."""
+    if math.isnan(cell.interval[0]):
+        return cell.mean - cell.std, cell.mean + cell.std
+    return cell.interval
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell in one line."""
+    shown = score_cell(cell)
+    interval = f"({shown.interval})" if shown.interval else ""
+    return " ".join(filter(None, [shown.text, shown.spread, interval]))

@@ -1,0 +1,297 @@
+"""The results site: the analysis' numbers, links that resolve, nothing loaded from elsewhere, one protocol a table."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import SiteOptions
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.site import pages
+from biasbed.analysis.site.command import site
+from biasbed.analysis.site.pages import Ranking
+from biasbed.analysis.site.tables import ranks_on_set, ranks_over_sets
+from biasbed.errors import Failure, UsageError
+from biasbed.settings import build
+from helpers.sizes import draw_few
+from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
+
+
+class Page(HTMLParser):
+    """Links, ids and tables of a page: a table is a list of rows, a row a list of (text, key, link)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.sources: list[str] = []
+        self.ids: list[str] = []
+        self.tables: list[list[list[tuple[str, str, str]]]] = []
+        self.titles: list[str] = []
+        self._cell: list[str] | None = None
+        self._key = self._href = ""
+        self._is_title = False
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        self.ids += [values["id"]] if "id" in values else []
+        self.sources += [values[name] for name in ("src", "xlink:href") if name in values]
+        if tag == "a":
+            self.links.append(values["href"])
+            self._href = values["href"]
+        elif tag == "link":
+            self.sources.append(values["href"])
+        elif tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self._cell, self._key, self._href = [], values.get("data-v", ""), ""
+        self._is_title = tag == "title"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th") and self._cell is not None:
+            self.tables[-1][-1].append(("".join(self._cell).strip(), self._key, self._href))
+            self._cell = None
+        self._is_title = False
+
+    def handle_data(self, data: str) -> None:
+        if self._cell is not None:
+            self._cell.append(data)
+        if self._is_title:
+            self.titles.append(data)
+
+
+def column(table: list[list[tuple[str, str, str]]], head: str) -> list[tuple[str, str, str]]:
+    """Return a column's cells by its head."""
+    heads = [text for text, _, _ in table[0]]
+    return [row[heads.index(head)] for row in table[1:]]
+
+
+def first_number(text: str) -> str:
+    return re.split(r"[ ±†]", text)[0]
+
+
+@pytest.fixture(scope="session")
+def analyses(full: tuple[Outcome, Recorder], published: Analysis) -> list[Analysis]:
+    return [full[0].analysis, published]
+
+
+@pytest.fixture(scope="session")
+def folder(analyses: list[Analysis], once: Callable[..., Any]) -> Path:
+    """A site of two studies; tests only look at it."""
+
+    def make(folder: Path) -> str:
+        rankings = [Ranking(analysis, {("erm", "sketch"): "3 of 4 right, 2 runs"}) for analysis in analyses]
+        pages.write(rankings, ["other (toy): <b>no</b>"], folder)
+        return str(folder)
+
+    return Path(once("site", make))
+
+
+def tables_of(folder: Path) -> Iterator[Page]:
+    for path in sorted(folder.glob("table-*.html")):
+        yield Page(path)
+
+
+def test_scores_and_ranks_are_those_of_the_analysis(folder: Path, analyses: list[Analysis]) -> None:
+    for page, analysis in zip(tables_of(folder), analyses, strict=True):
+        scores = page.tables[0]
+        assert [text for text, _, _ in column(scores, "algorithm")] == list(analysis.algorithms)
+        for name in analysis.set_names:
+            for algorithm, (text, key, link) in zip(analysis.algorithms, column(scores, name), strict=True):
+                cell = analysis.cells[algorithm, name]
+                assert first_number(text) == cell.mean_text
+                assert float(key) == cell.mean
+                assert cell.std_text in text
+                assert link.startswith(f"method-{algorithm}.html#")
+        ranks = ranks_over_sets(analysis)
+        assert ranks
+        for head, test in (("ranks (Nemenyi)", "nemenyi"), ("ranks (Wilcoxon, Holm)", "wilcoxon_holm")):
+            shown = dict(zip(analysis.algorithms, (text for text, _, _ in column(scores, head)), strict=True))
+            assert shown == {name: str(ranks[test][name]) for name in analysis.algorithms}
+
+
+def test_ranks_are_open_but_for_the_pairs_that_are_told_apart(analyses: list[Analysis]) -> None:
+    """BiasBed's best epochs: Nemenyi's test tells some pairs apart, Wilcoxon's with Holm can tell none."""
+    analysis = analyses[1]
+    number, comparison = len(analysis.algorithms), analysis.comparisons[0]
+    ranks = ranks_over_sets(analysis)
+    assert set(ranks["wilcoxon_holm"].values()) == {(1, number)}
+    behind = dict.fromkeys(analysis.algorithms, 0)
+    for name in analysis.algorithms:
+        for rival in analysis.algorithms:
+            is_ahead = comparison.mean_ranks[rival] < comparison.mean_ranks[name]
+            behind[name] += is_ahead and comparison.p(name, rival) < analysis.alpha
+    assert {name: best for name, (best, _) in ranks["nemenyi"].items()} == {n: 1 + b for n, b in behind.items()}
+    assert sum(behind.values()) > 0
+
+
+def test_ranks_on_a_set_follow_the_means_where_all_runs_lie_apart(analyses: list[Analysis]) -> None:
+    analysis = analyses[1]
+    frame = analysis.runs[analysis.runs["dataset"] == "sketch"].groupby("algorithm")["score"]
+    low, high = frame.min(), frame.max()
+    ranks = ranks_on_set(analysis, "sketch")
+    for a in analysis.algorithms:
+        for b in analysis.algorithms:
+            if low[a] > high[b]:
+                assert ranks[a].best <= ranks[b].worst
+                assert ranks[b].best > 1
+    top = low.idxmax()
+    assert ranks[top] == (1, 1)
+    assert low[top] > high.drop(top).max()
+
+
+def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: list[Analysis]) -> None:
+    page = Page(folder / "method-erm.html")
+    of_scores = [table for table in page.tables if table[0][0][0] == "set"]
+    for table, analysis in zip(of_scores, analyses, strict=True):
+        assert [row[0][0] for row in table[1:]] == list(analysis.set_names)
+        for name, (text, key, _) in zip(analysis.set_names, column(table, "score"), strict=True):
+            assert (first_number(text), float(key)) == (
+                analysis.cells["erm", name].mean_text,
+                analysis.cells["erm", name].mean,
+            )
+    assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
+    page = Page(folder / "set-sketch.html")
+    for table, analysis in zip(page.tables, analyses, strict=True):
+        assert [row[0][0] for row in table[1:]] == list(analysis.algorithms)
+        values = [float(key) for _, key, _ in column(table, "score")]
+        assert values == [analysis.cells[name, "sketch"].mean for name in analysis.algorithms]
+
+
+def test_every_run_of_a_method_is_on_its_page_with_its_scores(folder: Path, analyses: list[Analysis]) -> None:
+    text = (folder / "method-erm.html").read_text()
+    runs = [run for analysis in analyses for run in analysis.collection.runs if run.algorithm == "erm"]
+    assert len(runs) > 3
+    assert all(f">{run.id}<" in text for run in runs)
+    assert "biasbed reproduce --run" in text
+    assert "biasbed import --source biasbed" in text
+    assert "optim.lr" in text
+
+
+def test_all_links_resolve_and_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
+    files = {path.name: Page(path) for path in folder.glob("*.html")}
+    assert len(files) > 20
+    for name, page in files.items():
+        assert len(page.ids) == len(set(page.ids)), name
+        assert set(page.sources) == {"site.css", "site.js"}, name
+        assert "default-src 'none'" in (folder / name).read_text()
+        for link in page.links:
+            file, _, anchor = link.partition("#")
+            target = files[file or name]
+            assert not anchor or anchor in target.ids, f"{name}: {link}"
+    assert not re.search(r"https?:|@import|url\(", (folder / "site.css").read_text())
+    assert not re.search(r"https?:|fetch\(|XMLHttpRequest", (folder / "site.js").read_text())
+
+
+def test_the_start_page_leads_to_all_others_and_names_what_is_left_out(folder: Path) -> None:
+    page = Page(folder / "index.html")
+    assert {path.name for path in folder.glob("*.html")} - {"index.html"} <= set(page.links)
+    assert "other (toy): &lt;b&gt;no&lt;/b&gt;" in (folder / "index.html").read_text()
+
+
+def test_names_with_one_identifier_have_pages_of_their_own() -> None:
+    files = pages.number_files("set", ["a b", "a_b", "A B", "c"])
+    assert list(files.values()) == ["set-a_b.html", "set-a_b~2.html", "set-a_b~3.html", "set-c.html"]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def options(recorder: Recorder, **values: str) -> SiteOptions:
+    defaults = {"tracking_uri": recorder.uri, "output_dir": str(recorder.folder / "site")}
+    return build(SiteOptions, defaults | values)
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_each_study_and_each_protocol_has_a_table_of_its_own(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(recorder, THREE, study="main")
+    fill(recorder, THREE, study="main", protocol=make_protocol(SETS, training_sets=("other",)), tested="x")
+    recorder.train("erm", 0, study="more", protocol_file=None)
+    made = site(options(recorder))
+    assert len(list(made.glob("table-*.html"))) == 2
+    assert "left out: more (toy): no run of protocol" in capsys.readouterr().out
+    for page in tables_of(made):
+        assert [text for text, _, _ in column(page.tables[0], "algorithm")] == list(THREE)
+    assert "no decisions are stored" in (made / "method-erm.html").read_text()
+    (made / "mine.txt").write_text("stays")
+    site(options(recorder, studies="main"))
+    assert (made / "mine.txt").exists()
+
+
+def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
+    with pytest.raises(Failure, match=r"^there is nothing to show: no finished runs on "):
+        site(options(recorder))
+    recorder.train("erm", 0, study="main")
+    with pytest.raises(UsageError, match=r"^studies=man: no finished run has the study 'man'.*main"):
+        site(options(recorder, studies="man"))
+    (recorder.folder / "site").mkdir()
+    (recorder.folder / "site" / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match=r"^output_dir=.*: holds other files; name a new folder") as refused:
+        site(options(recorder))
+    assert len(str(refused.value).splitlines()) == 1
+
+
+# --- slow -------------------------------------------------------------------------------------------------------------
+
+PROBE = """<script>
+const table = document.querySelector("table");
+const head = [...table.tHead.rows[table.tHead.rows.length - 1].cells].findIndex((cell) => cell.innerText === "sketch");
+const keys = () => [...table.tBodies[0].rows].map((row) => row.cells[head].dataset.v).join(",");
+table.tHead.rows[0].cells[head].dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
+const up = keys();
+table.tHead.rows[0].cells[head].click();
+const down = keys();
+const input = document.querySelector(".filter input");
+input.value = "erm";
+input.dispatchEvent(new Event("input"));
+const left = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].innerText).join(",");
+document.title = `PROBE ${[up, down, left].join("|")} END`;
+</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "site")
+    file = sorted((tmp_path / "site").glob("table-2*.html"))[0]
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", file.read_text())
+    values = ["9.5", "70.25", "-inf", "100.0", "8.0", "56.5", "1.0", "inf"]
+    rows = re.findall(r"<tr><td.*?</tr>", text.partition("<tbody>")[2], re.S)[: len(values)]
+    position = [cell[0] for cell in Page(file).tables[0][0]].index("sketch")
+    for row, value in zip(rows, values, strict=True):
+        cells = re.findall(r"<td.*?</td>", row, re.S)
+        text = text.replace(row, row.replace(cells[position], f'<td data-v="{value}">{value}</td>'))
+    file.write_text(text.replace("</body>", PROBE))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    words = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    probed = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
+    assert probed, done.stderr[-1000:]
+    up, down, left = probed[1].split("|")
+    assert [float(value) for value in up.split(",")] == sorted(map(float, values))
+    assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
+    assert set(left.split(",")) == {"erm", "stylized_erm"}
+
+
+@pytest.mark.slow
+def test_the_results_of_all_papers_fit(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under 5 MB, a table for each edition, protocol and rule."""
+    from biasbed import published
+
+    draw_few(monkeypatch)
+    made = site(options(recorder, published="true"))
+    assert sum(path.stat().st_size for path in made.iterdir()) < 5e6
+    rules = {(name, run.rule, run.n) for name in published.names() for run in published.find(name).runs()}
+    assert len(list(made.glob("table-*.html"))) == len(rules)

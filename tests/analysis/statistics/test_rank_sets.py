@@ -1,0 +1,39 @@
+"""Rank sets: exactly the ranks that some order has which agrees with all differences that are shown."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def some_order_of_pairs(seed: int) -> list[tuple[str, str]]:
+    """A random set of differences, with all that follow from them."""
+    draw = random.Random(seed)
+    order = draw.sample(NAMES, len(NAMES))
+    pairs = {pair for pair in itertools.combinations(order, 2) if draw.random() < 0.3}
+    for middle, first, last in itertools.product(NAMES, repeat=3):
+        if (first, middle) in pairs and (middle, last) in pairs:
+            pairs.add((first, last))
+    return sorted(pairs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_rank_of_the_set_is_that_of_some_agreeing_order_and_no_other_is(seed: int) -> None:
+    apart = some_order_of_pairs(seed)
+    ranks: dict[str, set[int]] = {name: set() for name in NAMES}
+    for order in itertools.permutations(NAMES):
+        if all(order.index(better) < order.index(worse) for better, worse in apart):
+            for rank, name in enumerate(order, 1):
+                ranks[name].add(rank)
+    for name, (best, worst) in rank_sets(NAMES, apart).items():
+        assert ranks[name] == set(range(best, worst + 1)), (name, apart)
+
+
+def test_a_rank_set_is_printed_as_a_range_or_a_number() -> None:
+    assert [str(RankSet(1, 3)), str(RankSet(2, 2))] == ["1 to 3", "2"]
