@@ -297,8 +297,8 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     assert "Only tested, trained elsewhere: clip." in lines
     assert frame["seen"].to_dict() == {"small": "nothing", "large": "unknown", "clip": "texts of OpenAI's WIT"}
     assert limitations.seen_before(analysis) == [
-        "Algorithms are ranked across weights that have seen different data before: nothing (small); unknown (large); "
-        "texts of OpenAI's WIT (clip). Between these groups, a difference may come from the data and not from the "
+        "Algorithms are ranked across weights that have seen different data before: texts of OpenAI's WIT (clip); "
+        "unknown (large); nothing (small). Between these groups, a difference may come from the data and not from the "
         "method.",
         "Images of the test sets are likely among the images that these weights have seen: clip.",
     ]
