@@ -272,11 +272,11 @@ def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
     """
     if family_of(backbone) is not None:
         return TimmTail(backbone, stage)
-    resnet = backbone
-    pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
-    fc = resnet.get_submodule("fc")
+    layers = [layer for (layer,) in find(backbone).stages[stage - 1 :]]
+    pool = "avgpool" if hasattr(backbone, "avgpool") else "global_pool"  # torchvision's name, timm's name
+    fc = backbone.get_submodule("fc")
     assert isinstance(fc, nn.Linear)
-    return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
+    return Tail(layers, backbone.get_submodule(pool), fc)
 
 
 def classifier_name(network: nn.Module) -> str:
