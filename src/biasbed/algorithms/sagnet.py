@@ -190,7 +190,8 @@ class SagNet(Algorithm):
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        surgery.classifier_name(surgery.tail(backbone, hparams.style_stage))
+        surgery.tail(backbone, hparams.style_stage)
+        surgery.classifier_name(backbone)
         if not surgery.norm_parameters(backbone, hparams.style_stage):
             raise UsageError(
                 "sagnet trains its encoder through the parameters of norms, and this backbone has none before stage "
