@@ -166,7 +166,7 @@ class Stages:
     stages: list[list[nn.Module]]
     layout: MapLayout = MAPS
 
-    def entry(self, stage: int) -> Place:
+    def input_of(self, stage: int) -> Place:
         """Return the place of the map that enters a stage (1 to 4)."""
         return Place(self.stages[stage - 1][0], self.layout, is_input=True)
 

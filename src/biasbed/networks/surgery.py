@@ -418,7 +418,7 @@ def middle(backbone: nn.Module) -> Middle:
     feature_info: Any = getattr(backbone, "feature_info", None)
     is_resnet = family_of(backbone) is None
     channels = _last_channels(before) if is_resnet else int(feature_info[1]["num_chs"])
-    return Middle(before, parts.entry(3), channels, parts.tokens)
+    return Middle(before, parts.input_of(3), channels, parts.tokens)
 
 
 def _last_channels(modules: list[nn.Module]) -> int:
