@@ -166,7 +166,7 @@ def saved(config: Any, path: Path) -> Algorithm:
         ({"backbone": "mlp", "algorithm": "sagnet"}, "MLP is no ResNet"),
         ({"backbone": "vit_b_16", "algorithm": "infodrop"}, "VisionTransformer is no ResNet.* of timm"),
         ({"backbone": "timm:cait_xxs24_224", "algorithm": "lnl"}, "lnl can be trained on .*Cait is no ResNet"),
-        ({"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"}, "a position embedding .rope., which"),
+        ({"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"}, "share a position embedding .rope."),
         ({"backbone": "timm:test_vit", "algorithm": "sagnet", "hparams.style_stage": "1"}, "none before stage 1"),
         ({"backbone": "timm:test_vit", "algorithm": "debiased", "hparams.multi_grid": "true"}, "multi_grid=false"),
         ({"backbone": "bagnet18", "algorithm": "lnl"}, "lnl can be trained on"),

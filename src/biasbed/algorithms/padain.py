@@ -115,7 +115,7 @@ class PAdaIN(ERM):
 def insert_swaps(backbone: torch.nn.Module, eps: float) -> list[Swap]:
     """Insert a swap after every layer of the main path. Returns the swaps in the order of the forward pass."""
     swaps = []
-    for place in surgery.main_path(backbone):
+    for map_place in surgery.main_path(backbone):
         swaps.append(Swap(eps))
-        place.insert(swaps[-1])
+        map_place.insert(swaps[-1])
     return swaps

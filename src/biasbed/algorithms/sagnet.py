@@ -190,7 +190,8 @@ class SagNet(Algorithm):
 
     @classmethod
     def check_backbone(cls, hparams: Any, backbone: nn.Module) -> None:
-        surgery.classifier_name(surgery.tail(backbone, hparams.style_stage))
+        surgery.tail(backbone, hparams.style_stage)
+        surgery.classifier_name(backbone)
         if not surgery.norm_parameters(backbone, hparams.style_stage):
             raise UsageError(
                 "sagnet trains its encoder through the parameters of norms, and this backbone has none before stage "
@@ -202,12 +203,12 @@ class SagNet(Algorithm):
         self.network = setup.network()
         backbone = self.network.get_submodule("backbone")
         self.check_backbone(hparams, backbone)
-        entry = stages.find(backbone).entry(hparams.style_stage)
+        stage_input = stages.find(backbone).input_of(hparams.style_stage)
         # A second network with the same origin, fresh or pre-trained like the first.
         self.style_net = surgery.tail(setup.network().get_submodule("backbone"), hparams.style_stage)
         self.encoder_norms = surgery.norm_parameters(backbone, hparams.style_stage)
-        self.randomisation = Randomisation(hparams.eps, entry.layout)
-        hooks.insert_before(entry.module, self.randomisation)
+        self.randomisation = Randomisation(hparams.eps, stage_input.layout)
+        hooks.insert_before(stage_input.module, self.randomisation)
         self.dropouts = [Dropout(), Dropout()]
         for dropout, network in zip(self.dropouts, (backbone, self.style_net), strict=True):
             hooks.insert_before(network.get_submodule(surgery.classifier_name(network)), dropout)

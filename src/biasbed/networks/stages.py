@@ -21,7 +21,6 @@ from biasbed.errors import UsageError
 from biasbed.networks import hooks, resnet_parts
 
 COUNT = 4
-Form = Literal["maps", "channels_last", "tokens"]
 
 
 # --- feature maps in tensors ------------------------------------------------------------------------------------------
@@ -35,7 +34,7 @@ class MapLayout:
     position (class token, registers), and then the positions of the `grid` = (H, W), row by row.
     """
 
-    form: Form = "maps"
+    form: Literal["maps", "channels_last", "tokens"] = "maps"
     prefix: int = 0
     grid: tuple[int, int] = (0, 0)
 
@@ -119,7 +118,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Family:
+class NetworkFamily:
     """Names of the parts of timm's networks of one kind."""
 
     kind: Literal["vit", "convnext", "swin", "swin_v2"]
@@ -133,20 +132,20 @@ class Family:
         return self.kind != "convnext"
 
 
-_VIT = Family("vit", ("patch_embed", "pos_drop", "patch_drop", "norm_pre"), "blocks", "norm")
+_VIT = NetworkFamily("vit", ("patch_embed", "pos_drop", "patch_drop", "norm_pre"), "blocks", "norm")
 # By the name of timm's class, which a network's class or one of its bases has.
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, NetworkFamily] = {
     "VisionTransformer": _VIT,
     "VisionTransformerRelPos": _VIT,
     "Beit": _VIT,
     "Eva": _VIT,
-    "ConvNeXt": Family("convnext", ("stem",), "stages", "norm_pre"),
-    "SwinTransformer": Family("swin", ("patch_embed",), "layers", "norm"),
-    "SwinTransformerV2": Family("swin_v2", ("patch_embed",), "layers", "norm"),
+    "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", "norm_pre"),
+    "SwinTransformer": NetworkFamily("swin", ("patch_embed",), "layers", "norm"),
+    "SwinTransformerV2": NetworkFamily("swin_v2", ("patch_embed",), "layers", "norm"),
 }
 
 
-def family_of(backbone: nn.Module) -> Family | None:
+def family_of(backbone: nn.Module) -> NetworkFamily | None:
     """Return the family of a ViT, ConvNeXt or Swin of timm. None for any other network."""
     for base in type(backbone).__mro__:
         if base.__module__.startswith("timm.models.") and base.__name__ in FAMILIES:
@@ -167,7 +166,7 @@ class Stages:
     stages: list[list[nn.Module]]
     layout: MapLayout = MAPS
 
-    def entry(self, stage: int) -> Place:
+    def input_of(self, stage: int) -> Place:
         """Return the place of the map that enters a stage (1 to 4)."""
         return Place(self.stages[stage - 1][0], self.layout, is_input=True)
 
@@ -193,7 +192,7 @@ def find(backbone: nn.Module) -> Stages:
     return Stages(stem, list(backbone.parameters(recurse=False)), stages, _layout(backbone, family))
 
 
-def _layout(backbone: Any, family: Family) -> MapLayout:
+def _layout(backbone: Any, family: NetworkFamily) -> MapLayout:
     if family.kind == "vit":
         return MapLayout("tokens", int(backbone.num_prefix_tokens), tuple(backbone.patch_embed.grid_size))
     return MAPS if family.kind == "convnext" else CHANNELS_LAST

@@ -21,7 +21,7 @@ from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapLayout, Place, Stage
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-TIMM_NORMS = ("RmsNorm", "RmsNorm2d")  # without a common base class
+TIMM_NORMS = ("RmsNorm", "RmsNorm2d", "SimpleNorm", "SimpleNorm2d")  # without a common base class
 
 
 # --- insertion points -------------------------------------------------------------------------------------------------
@@ -183,9 +183,14 @@ def _block_site(stage: nn.Module, parts: Stages) -> Site:
         layout = MAPS if getattr(block, "use_conv_mlp", False) else CHANNELS_LAST
         return Site(block, _child(block, "norm"), window_of(block.conv_dw), target_layout=layout)
     is_swin = parts.layout == CHANNELS_LAST
-    place = _swin_attention(block) if is_swin else Place(_child(block, "attn"), parts.layout)
+    attention = _swin_attention(block) if is_swin else Place(_child(block, "attn"), parts.layout)
     return Site(
-        block, place.module, Window(), source_layout=parts.layout, target_layout=place.layout, before=place.is_input
+        block,
+        attention.module,
+        Window(),
+        source_layout=parts.layout,
+        target_layout=attention.layout,
+        before=attention.is_input,
     )
 
 
@@ -240,11 +245,13 @@ class TimmTail(nn.Module):
         ]
         if shared:
             raise UsageError(
-                f"the blocks of {type(backbone).__name__} share a position embedding ({shared[0]}), which its "
-                "last stages lack alone"
+                f"the last stages of {type(backbone).__name__} can't run alone, because all of its blocks share a "
+                f"position embedding ({shared[0]})"
             )
         self._sequence, self._norm = family.sequence, family.norm
-        kept = [module for modules in find(backbone).stages[stage - 1 :] for module in modules]
+        kept: list[nn.Module] = []
+        for modules in find(backbone).stages[stage - 1 :]:
+            kept += modules
         part = copy.copy(backbone)
         part._modules = dict(backbone._modules)
         part._parameters = dict.fromkeys(backbone._parameters)
@@ -272,11 +279,11 @@ def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
     """
     if family_of(backbone) is not None:
         return TimmTail(backbone, stage)
-    resnet = backbone
-    pool = "avgpool" if hasattr(resnet, "avgpool") else "global_pool"  # torchvision's name, timm's name
-    fc = resnet.get_submodule("fc")
+    layers = [layer for (layer,) in find(backbone).stages[stage - 1 :]]
+    pool = "avgpool" if hasattr(backbone, "avgpool") else "global_pool"  # torchvision's name, timm's name
+    fc = backbone.get_submodule("fc")
     assert isinstance(fc, nn.Linear)
-    return Tail(stages(resnet)[stage - 1 :], resnet.get_submodule(pool), fc)
+    return Tail(layers, backbone.get_submodule(pool), fc)
 
 
 def classifier_name(network: nn.Module) -> str:
@@ -411,7 +418,7 @@ def middle(backbone: nn.Module) -> Middle:
     feature_info: Any = getattr(backbone, "feature_info", None)
     is_resnet = family_of(backbone) is None
     channels = _last_channels(before) if is_resnet else int(feature_info[1]["num_chs"])
-    return Middle(before, parts.entry(3), channels, parts.tokens)
+    return Middle(before, parts.input_of(3), channels, parts.tokens)
 
 
 def _last_channels(modules: list[nn.Module]) -> int:
