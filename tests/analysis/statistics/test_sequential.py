@@ -168,8 +168,8 @@ def test_a_plan_that_can_decide_nothing_is_refused() -> None:
                 UsageError, match=f"{looks} runs of each row can't decide anything: .*; plan 6 runs or more"
             ):
                 SequentialDesign((("a", "b"),), 1, looks, 0.05)
-    with pytest.raises(UsageError, match=r"needs 0.0083 \(0.05 / 6 comparisons\); plan 6 runs .* or fewer comparisons"):
-        SequentialDesign(pairs(tuple("abcd")), 2, 2, 0.05)  # 2/6^2 is too large, 2/6^3 is not
+    with pytest.raises(UsageError, match=r"needs 0.0083 \(0.05 / 6 comparisons\); plan 8 runs .* or fewer comparisons"):
+        SequentialDesign(pairs(tuple("abcd")), 2, 2, 0.05)  # 2/6^3 is too large as well, 2/6^4 is not
     with pytest.raises(UsageError, match="plan a larger level"):
         SequentialDesign((("a", "b"),), 2, 2, 1e-6)
     assert SequentialDesign((("a", "b"),), 5, 2, 0.05).first_possible_look == 1
