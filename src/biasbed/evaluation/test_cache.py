@@ -174,7 +174,8 @@ class TestCache:
         """Describe in a line what is kept, and what that saves; empty if nothing is kept."""
         if not cached or not self._estimate:
             return ""
-        images, size = sum(one.count for one in cached.values()), sum(one.size for one in cached.values())
+        images = sum(cached_set.count for cached_set in cached.values())
+        size = sum(cached_set.size for cached_set in cached.values())
         return (
             f"{images:,} test images are decoded once and kept in {self.folder} ({size / 1e9:.1f} GB): each later test "
             f"takes about {self._estimate:,.0f} s less (cache.gb=0 keeps none)"
@@ -249,5 +250,5 @@ def _key(source: Source, transform: Transform) -> str:
     versions = [importlib.metadata.version(name) for name in LIBRARIES]
     code = [Path(str(module.__file__)).read_bytes() for module in (decoding, transforms, sys.modules[__name__])]
     digests = [hashlib.sha256(content).hexdigest() for content in code]
-    what = [source.fingerprint(), type(transform).__name__, vars(transform), versions, digests]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+    inputs = [source.fingerprint(), type(transform).__name__, vars(transform), versions, digests]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
