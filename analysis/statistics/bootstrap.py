@@ -23,6 +23,9 @@ from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import Pairs
 
 SEED = 0
+TIE = 5e-10  # scores that differ by no more are equal: they agree to nine digits
+MANY_PAIRS = 50_000  # of runs: above, sorting is faster than a table of all pairs
+RESAMPLES_AT_ONCE = 100
 
 INTERVAL_COLUMNS = ("algorithm", "dataset", "mean", "low", "high", "num_runs", "run_ids")
 IMPROVEMENT_COLUMNS = (
@@ -188,8 +191,31 @@ def _by_column(row: RowScores, counts: Sequence[Array]) -> DrawnRuns:
 
 def _win_rate(x: Array, counts_x: Array, y: Array, counts_y: Array) -> Array:
     in_x, in_y = np.isfinite(x), np.isfinite(y)
-    wins = np.where(in_x[:, None] & in_y, np.heaviside(np.round(x[:, None] - y, 9), 0.5), 0.0)
     number = (counts_x @ in_x) * (counts_y @ in_y)
-    sums = np.einsum("ri,ri->r", counts_x @ wins, counts_y)
+    if len(x) * len(y) > MANY_PAIRS:
+        sums = _sum_wins(x, counts_x, y, counts_y)
+    else:
+        wins = np.where(in_x[:, None] & in_y, np.heaviside(np.round(x[:, None] - y, 9), 0.5), 0.0)
+        # Halves of whole numbers: float32 has them exactly, in half the time.
+        sums = np.einsum("ri,ri->r", counts_x.astype("float32") @ wins.astype("float32"), counts_y)
     result: Array = np.where(number > 0, sums / np.where(number > 0, number, 1.0), 0.5)
     return result
+
+
+def _sum_wins(x: Array, counts_x: Array, y: Array, counts_y: Array) -> Array:
+    """Count the drawn pairs in which x beats y, per resample; ties count half. The same sums as those of all pairs.
+
+    With the runs of y sorted, a cumulative sum of their draws counts what each run of x beats, without a table of all
+    pairs. Resamples go in parts that fit the processor's cache.
+    """
+    by_x, by_y = np.argsort(x)[: np.isfinite(x).sum()], np.argsort(y)[: np.isfinite(y).sum()]  # NaN is last
+    num_worse = np.searchsorted(y[by_y], x[by_x] - TIE, side="left")
+    num_not_better = np.searchsorted(y[by_y], x[by_x] + TIE, side="right")
+    sums = []
+    for start in range(0, len(counts_x), RESAMPLES_AT_ONCE):
+        part = slice(start, start + RESAMPLES_AT_ONCE)
+        drawn_y = np.cumsum(counts_y[part].take(by_y, axis=1), axis=1)
+        drawn_y = np.pad(drawn_y, ((0, 0), (1, 0)))
+        beaten = (drawn_y.take(num_worse, axis=1) + drawn_y.take(num_not_better, axis=1)) / 2
+        sums.append(np.einsum("ri,ri->r", counts_x[part].take(by_x, axis=1), beaten))
+    return np.concatenate(sums)
