@@ -8,6 +8,7 @@ after the norm before it, which is the same for a mask of zeros and ones and an 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
