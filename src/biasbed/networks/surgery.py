@@ -220,7 +220,7 @@ def first_block_sites(resnet: nn.Module, stage: int) -> list[Site]:
 class Tail(nn.Module):
     """Last stages of a ResNet, its pooling and its classifier `fc`: feature maps [N,C,H,W] -> logits [N,K]."""
 
-    def __init__(self, layers: list[nn.Sequential], pool: nn.Module, fc: nn.Linear) -> None:
+    def __init__(self, layers: list[nn.Module], pool: nn.Module, fc: nn.Linear) -> None:
         super().__init__()
         self.layers, self.pool, self.fc = nn.Sequential(*layers), pool, fc
 
@@ -362,7 +362,7 @@ def split_norms(backbone: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
     twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
     split = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
     for norm, forward in zip(norms, split, strict=True):
-        norm.forward = forward  # type: ignore[assignment]
+        norm.forward = forward
     return twins, split
 
 
