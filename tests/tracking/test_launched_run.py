@@ -110,7 +110,7 @@ def test_which_runs_are_free(tracking: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_refused_command_says_so_on_the_run_it_was_given(tracking: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = writer(resolve_uri()).create_run("0").info.run_id
     monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    assert cli.main(["train", "--algorithm", "infodrob"]) == 2
+    assert cli.main(["train", "--suite", "demo", "--algorithm", "infodrob"]) == 2
     tags = writer(resolve_uri()).get_run(run_id).data.tags
     assert "did you mean 'infodrop'" in tags[record.USAGE_ERROR]
     assert "did you mean 'infodrop'" in tags[NOTE]
