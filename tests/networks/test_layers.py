@@ -1,4 +1,4 @@
-"""Layers of a backbone beside timm's: groups with layer decay, stochastic depth, gradient checkpointing, compilation."""
+"""Layers of a backbone beside timm's: groups with layer decay, stochastic depth, checkpointing and compilation."""
 
 from __future__ import annotations
 
