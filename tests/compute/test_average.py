@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from biasbed.compute.average import SMA, SWAD, Average
+from biasbed.compute.average import EMA, SMA, SWAD, Average
 from biasbed.compute.distributed import Group
-from biasbed.config import Swad
+from biasbed.config import Ema, Swad
 from helpers.averages import mean, valley
 
 EVERY = 4  # steps between evaluations
@@ -186,12 +186,14 @@ LOSSES = [3, 2, 1, 1, 1.2, 5, 1, 5, 5, 5, 5, 5, 5, 1, 1]
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 9, 12, 13, 17, 22, 24, 36, 49, 55])
-@pytest.mark.parametrize("kind", ["sma", "swad"])
+@pytest.mark.parametrize("kind", ["sma", "swad", "ema"])
 def test_cut_anywhere_and_restored_is_bit_equal(kind: str, cut: int) -> None:
     """Before a start, in the valley, above the threshold and after the end; at evaluations and between them."""
 
     def fresh(losses: Sequence[float]) -> Average:
         torch.manual_seed(0)
+        if kind == "ema":
+            return EMA(Model(), Group(), 12, Ema(decay=0.9))
         return swad(losses) if kind == "swad" else SMA(Model(), Group(), 12)
 
     straight = fresh(LOSSES)
@@ -216,3 +218,23 @@ def test_cut_anywhere_and_restored_is_bit_equal(kind: str, cut: int) -> None:
 def test_patience_with_overfitting_is_no_shorter_than_with_the_optimum() -> None:
     with pytest.raises(ValueError, match=r"swad\.overfit_patience=2: at least"):
         Swad(optimum_patience=3, overfit_patience=2)
+
+
+# --- exponential moving average ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warmup", [False, True])
+@pytest.mark.parametrize("first", [1, 4])
+def test_ema_is_timm_s_to_the_bit(first: int, warmup: bool) -> None:
+    from timm.utils import ModelEmaV3
+
+    average = EMA(Model(), Group(), first, Ema(decay=0.9, warmup=warmup))
+    theirs = ModelEmaV3(average.module, decay=0.9, update_after_step=first - 1, use_warmup=warmup)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 13):
+        live = move(average.module, generator)
+        average.add(step)
+        theirs.update(average.module, step=step)
+        reference = theirs.module.state_dict()
+        assert all(torch.equal(value, reference[name]) for name, value in shown(average).items() if name in AVERAGED)
+        assert torch.equal(shown(average)["table"], live["table"])

@@ -24,6 +24,9 @@ from helpers.runs import assert_equal, history, run_folders, weights
 SETTINGS = Swad(optimum_patience=2, overfit_patience=2, tolerance=1.05)
 SWAD = ("--average", "swad", "--swad.optimum_patience", "2", "--swad.overfit_patience", "2", "--swad.tolerance", "1.05")
 SMA = ("--average", "sma", "--average_from", "5")
+# A resumed training needs the state of each: groups of rates, gradients that are scaled, an average of its own.
+RECIPE = ("--average", "ema", "--average_from", "3", "--ema.decay", "0.8", "--optim.clip", "0.2", "--label_smoothing")
+RECIPE = (*RECIPE, "0.1", "--optim.layer_decay", "0.7", "--optim.decay_norms", "no")
 
 
 @pytest.fixture
@@ -131,6 +134,7 @@ def test_swad_asks_the_sets_of_the_monitor_alone(
     ("average", "moment", "count"),
     [
         (SWAD, "step", 8),
+        (RECIPE, "step", 8),
         pytest.param(SWAD, "evaluation", 12, marks=pytest.mark.slow),
         pytest.param(SMA, "step", 8, marks=pytest.mark.slow),
         pytest.param(SMA, "evaluation", 8, marks=pytest.mark.slow),
@@ -156,7 +160,12 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 
 @pytest.mark.parametrize(
-    "average", [pytest.param(SMA, id="sma", marks=pytest.mark.slow), pytest.param(SWAD, id="swad")]
+    "average",
+    [
+        pytest.param(SMA, id="sma", marks=pytest.mark.slow),
+        pytest.param(SWAD, id="swad"),
+        pytest.param(RECIPE, id="ema"),
+    ],
 )
 def test_one_process_and_two_average_alike(average: tuple[str, ...], image_root: Path, tmp_path: Path) -> None:
     words = small_training(image_root, "helpers.toys:Plain", *average, epochs=4)
