@@ -36,7 +36,7 @@ class PlacedMark(NamedTuple):
     high: float | None
 
 
-class Tick(NamedTuple):
+class GridLine(NamedTuple):
     """Line of the grid, with its number below."""
 
     position: float
@@ -48,7 +48,7 @@ class Chart(NamedTuple):
 
     caption: str
     marks: list[PlacedMark]
-    ticks: list[Tick]
+    ticks: list[GridLine]
     height: int  # pixels, of everything
     bottom: int  # pixels, of the rows
 
@@ -66,14 +66,16 @@ def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False)
         start, end = min(values), max(values)
         numbers = [number for number in numbers if start <= number <= end]
 
-    def place(number: float) -> float | None:
+    def position_of(number: float) -> float | None:
         if not math.isfinite(number):
             return None
         return round(PADDING + (100 - 2 * PADDING) * (number - start) / ((end - start) or 1.0), 2)
 
     placed = []
     for position, mark in enumerate(marks):
-        placed.append(PlacedMark(mark, ROW * position, place(mark.value), place(mark.low), place(mark.high)))
-    ticks = [Tick(place(float(number)) or 0.0, f"{number:g}") for number in numbers]
+        placed.append(
+            PlacedMark(mark, ROW * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
+        )
+    ticks = [GridLine(position_of(float(number)) or 0.0, f"{number:g}") for number in numbers]
     bottom = ROW * len(marks)
     return Chart(caption, placed, ticks, bottom + AXIS, bottom)

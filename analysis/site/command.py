@@ -21,7 +21,7 @@ from biasbed.analysis.runs.run import Run, distinct, group_runs
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.site import pages
 from biasbed.analysis.site.pages import Ranking
-from biasbed.analysis.site.tables import Decisions
+from biasbed.analysis.site.tables import DecisionCounts
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.settings import nearest
 from biasbed.system import commands, places
@@ -150,7 +150,7 @@ def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking
     return Ranking(analysis, count_decisions(store, analysis))
 
 
-def count_decisions(store: RunStore, analysis: Analysis) -> Decisions:
+def count_decisions(store: RunStore, analysis: Analysis) -> DecisionCounts:
     """Return how many images the runs decide rightly, by (algorithm, set), or why that is not known."""
     reader, summaries = TrackedDecisions(store), {}
     runs = {run.id: run for run in analysis.collection.unpublished}

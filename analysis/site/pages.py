@@ -27,7 +27,7 @@ from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.site import tables
-from biasbed.analysis.site.tables import Decisions, SiteLinks
+from biasbed.analysis.site.tables import DecisionCounts, SiteLinks
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.system import commands
 
@@ -41,7 +41,7 @@ class Ranking:
     """One analysis, whose rows may be ranked together, and the predictions that its runs keep."""
 
     analysis: Analysis
-    decisions: Decisions
+    decisions: DecisionCounts
 
     @property
     def title(self) -> str:
@@ -65,7 +65,7 @@ def write(rankings: Sequence[Ranking], left_out: Sequence[str], folder: Path) ->
     """Write all pages into an empty folder; return file name -> what it is."""
     environment = report.make_environment(TEMPLATES, report.TEMPLATES)
     environment.globals |= {"files": _NoFiles(), "site_index": INDEX, "site_style": STYLE, "site_script": SCRIPT}
-    contents = Site(rankings, left_out)
+    contents = SitePages(rankings, left_out)
     written = {}
     for file, (template, description, values) in contents.pages().items():
         (folder / file).write_text(environment.get_template(template).render(values), encoding="utf-8")
@@ -89,7 +89,7 @@ def number_files(kind: str, names: Iterable[str]) -> dict[str, str]:
 Page = tuple[str, str, Mapping[str, Any]]  # template, what it is, values
 
 
-class Site:
+class SitePages:
     """All analyses with the files of their pages."""
 
     def __init__(self, rankings: Sequence[Ranking], left_out: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from biasbed.analysis.site.charts import Chart, Mark, make_chart
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 
-Decisions = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
+DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
 SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
 TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm"}
 
@@ -115,7 +115,12 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
 
 
 def method_table(
-    analysis: Analysis, links: SiteLinks, algorithm: str, ranks: SetRanks, sets: Mapping[str, str], decisions: Decisions
+    analysis: Analysis,
+    links: SiteLinks,
+    algorithm: str,
+    ranks: SetRanks,
+    sets: Mapping[str, str],
+    decisions: DecisionCounts,
 ) -> ReportTable:
     """Return a method's score on every set. sets: name -> file of its page."""
     records: list[dict[str, TableCell]] = []
