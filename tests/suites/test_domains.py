@@ -346,7 +346,7 @@ def test_copies_are_of_training_images_alone(pictures: Path, tmp_path: Path, mon
     for other in others:
         with pytest.raises(UsageError) as caught:
             job.plan(resolve({**meant, **other, "algorithm": "stylized_erm"}))
-        named = " ".join(f"--{name} {value}" for name, value in other.items())
+        named = " ".join(f"--{name} {value}" for name, value in sorted(other.items()))
         assert str(caught.value).endswith(
             f"biasbed prepare --what stylized --suite domains --data_dir {pictures} {named}"
         )
