@@ -49,7 +49,7 @@ def site(options: SiteOptions) -> Path:
         files = pages.write(rankings, left_out, Path(scratch))
         (Path(scratch) / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
         publish(Path(scratch), folder)
-    print(f"{len(files)} pages of {len(rankings)} tables: {folder / pages.INDEX}", flush=True)
+    print(f"{len(files)} files of {len(rankings)} tables: {folder / pages.INDEX}", flush=True)
     return folder
 
 
