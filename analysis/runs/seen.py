@@ -1,5 +1,7 @@
 """Data that the weights of a run have seen before its training, read from the published name of the weights.
 
+The report says it in `report/limitations.py` (`seen_before`) and in its table of rows.
+
 Answers: What have the weights of a row seen?
 """
 

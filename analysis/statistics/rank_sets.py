@@ -3,7 +3,8 @@
 If the tests of all pairs are wrong about any pair with probability alpha at most, all these sets together contain the
 true ranks with probability 1 - alpha at least: an algorithm stands behind everyone shown to be better, and before
 everyone shown to be worse. Wilcoxon's tests with Holm's correction hold that level under any configuration of equal and
-different pairs; Nemenyi's test holds it only if all algorithms are equal.
+different pairs; Nemenyi's test holds it only if all algorithms are equal. The results site takes the pairs from its
+analysis in `site/tables.py`.
 
 Source: Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for ranks with applications to mobility across
 neighbourhoods and academic achievement across countries", Review of Economic Studies 91, section 3.

@@ -1,7 +1,8 @@
 """Training methods for loops of the user's own: whole ones, and their layers, losses and penalties.
 
 Whole methods:
-    make: a method by name, with its networks and optimizers; `update` takes a step. Batch: one mini-batch.
+    make: a method by name, with its networks and optimizers (`biasbed.api.method_loop`); `update` takes a step. Batch:
+    one mini-batch.
 
 Layers:
     InfoDrop, PAdaIN: `biasbed.api.layers` describes them.

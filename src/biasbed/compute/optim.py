@@ -1,4 +1,7 @@
-"""Optimizer as configured, and the learning rate as a function of the step, without any state to save."""
+"""Optimizer as configured, and the learning rate as a function of the step, without any state to save.
+
+The layer of each parameter, for layer-wise decay, comes from `networks/layers.py`.
+"""
 
 from __future__ import annotations
 

@@ -72,8 +72,9 @@ class Examples(Dataset[Any]):
     """
 
     def __init__(self, plan: BatchPlan | InOrder, firsts: Mapping[int, int]) -> None:
+        """firsts: number of the first image of each source, by `id`, in the numbering of all training images."""
         self.streams, self.key = plan.streams, (plan.seed, plan.stage)
-        self.numbers = {name: plan.number(name) for name in plan.streams}
+        self.numbers = {name: plan.number(name) for name in plan.streams}  # part of the key of a view's random draws
         self.offsets: dict[str, np.ndarray] = {}
         self.firsts: dict[str, list[int]] = {}  # by part, because a source is another object in a loader process
         for name, stream in plan.streams.items():

@@ -61,7 +61,11 @@ def consistency(answers: Sequence[Decisions]) -> list[ObserverPair]:
 
 
 def _match(a: Decisions, b: Decisions, names_a: Sequence[str], names_b: Sequence[str]) -> _Matches:
-    """Pair the trials on the same image. Repeated images are paired by session where both observers repeat them."""
+    """Pair the trials on the same image.
+
+    If both observers saw images repeatedly, only trials of the same session are paired; if one did, each of its trials
+    is paired with the other's single one.
+    """
     both_repeat = len(set(names_a)) < len(names_a) and len(set(names_b)) < len(names_b)
     sessions_a, sessions_b = sessions_of(a), sessions_of(b)
     if not both_repeat:

@@ -56,7 +56,7 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 
 
 def describe(source: Path, settings: Mapping[str, str], command: str) -> dict[str, Any]:
-    """Return the result of `probe.describe` by the code in `source`.
+    """Return the tags and the protocol that the code in `source` gives a run (`probe.describe`).
 
     Raises UsageError if that code does not take these settings, Failure if it can't start.
     """

@@ -136,7 +136,7 @@ class BiasBed(FileSuite[BiasBedSettings]):
         tests = OpenTests({}, {})
         for name in choose(TEST_SETS, self.config.sets):
             source = _open_images(self.store, root, name, open_data)
-            if isinstance(source, str):
+            if isinstance(source, str):  # the reason why there are none
                 tests.left_out[name] = source
             else:
                 tests.sets[name] = _evaluation_set(self.config, name, source)

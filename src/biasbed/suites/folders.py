@@ -1,7 +1,8 @@
 """Suite of a user's own image folders: train on one, test on the others, same classes in all.
 
 Images are `data_dir/<folder>/<class>/<image>`. `train=` names the training folder, `sets=` the test folders (default:
-all others). A seeded part of the training images is held out for validation.
+all others). A seeded part of the training images is held out for validation
+(`data/folders.py`, `split`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Folder of one training: its lock, journal, state and identity, with everything that resuming needs.
+"""Folder of one training: its lock, journal, state and identity.
+
+A training that resumes reads it in `training/train.py`.
 
 Answers: What lies in a run's folder, and who may write there?
 """

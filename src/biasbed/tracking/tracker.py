@@ -2,7 +2,8 @@
 
 Every record is in the journal, with its timestamp, before it is sent. MLflow's stores drop a row that is equal in key,
 step, value and timestamp, so sending the whole journal again is always safe. This repairs interruptions of the server,
-of the training or of both.
+of the training or of both. Records are made by `training/engine.py`, at the end of an epoch by
+`_evaluate_last_stage`.
 
 Answers: Where does a number reach MLflow?
 """

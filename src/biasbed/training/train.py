@@ -1,6 +1,7 @@
 """Training from its settings to its end: opens everything in order, runs the engine, finishes the run.
 
 Answers: Who opens what for a training, and in which order?
+Answers: How does a training resume?
 """
 
 from __future__ import annotations
