@@ -159,7 +159,7 @@ def _groups(optim: Optim, rate: float, parameters: list[Any], roles: Roles) -> I
 
 
 class _Kind(NamedTuple):
-    """What decides a parameter's rate and decay, in the order of groups."""
+    """Properties of a parameter that decide its rate and decay, in the order of groups."""
 
     depth: int
     is_head: bool
