@@ -36,7 +36,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
     *("engine", "methods", REFERENCES, "loading", "running", "starting", "scaling", "analysing", "searches"),
-    *("reading", "conditions", "corruptions", "decisions", "opening"),
+    *("reading", "conditions", "corruptions", "decisions", "opening", "compiled"),
 )
 
 
