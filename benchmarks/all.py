@@ -36,7 +36,7 @@ RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
 TOPICS = (
     *("engine", "methods", REFERENCES, "loading", "packed", "running", "starting", "scaling", "analysing", "searches"),
-    *("reading", "conditions", "corruptions", "decisions", "opening", "probing"),
+    *("reading", "conditions", "corruptions", "decisions", "opening", "probing", "compiled"),
 )
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress
-from biasbed.networks.network import Network
+from biasbed.networks import compilation
 from helpers.making import BUSY, batch_for, make
 
 STEPS = 4
@@ -61,16 +60,11 @@ def check(name: str) -> None:
                 return  # steps several optimizers by hand: there is no function to compile
             algorithm.losses = torch.compile(algorithm.losses, backend=backend)  # type: ignore[method-assign]
         else:
-            for network in networks_of(algorithm):
-                network.compile(backend=backend)
+            compilation.compile_networks(algorithm, backend)
         graphs, kinds = graphs_of_steps(algorithm, backend), KINDS.get(name, 1)
         assert min(graphs[:kinds]) > 0, (what, graphs)
         assert sum(graphs[kinds:]) == 0, (what, graphs, counters["graph_break"])
         assert sum(counters["graph_break"].values()) <= BREAKS.get(name, 0), (what, counters["graph_break"])
-
-
-def networks_of(algorithm: nn.Module) -> list[nn.Module]:
-    return [module.get_submodule("backbone") for module in algorithm.modules() if isinstance(module, Network)]
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -83,60 +83,63 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
         assert said - set(fixed_settings(preset, known, name)) == tables[name].left_open, name
 
 
+# A suite that chooses every setting of training otherwise.
+OTHERWISE: Mapping[str, Any] = {
+    "backbone": "resnet34",
+    "network.dropout": 0.7,
+    "network.freeze_statistics": True,
+    "network.channels": 7,
+    "network.scale": "unit",
+    "init": "elsewhere.pt",
+    "image_size": 99,
+    "augment.crop": False,
+    "augment.crop_scale": 0.33,
+    "augment.crop_ratio": (0.9, 1.1),
+    "augment.flip": False,
+    "augment.jitter": 0.33,
+    "augment.grey": 0.77,
+    "augment.padding": 7,
+    "steps": 77,
+    "batch_size": 36,
+    "optim.name": "adamw",
+    "optim.lr": 0.77,
+    "optim.lr_batch": 99,
+    "optim.momentum": 0.77,
+    "optim.nesterov": True,
+    "optim.beta1": 0.77,
+    "optim.beta2": 0.77,
+    "optim.weight_decay": 0.77,
+    "optim.schedule": "constant",
+    "optim.milestones": (0.77,),
+    "optim.gamma": 0.77,
+    "optim.warmup": 7.0,
+    "optim.restarts": (0.77,),
+    "optim.decay_norms": False,
+    "optim.head_factor": 7.0,
+    "optim.decay_embeddings": False,
+    "optim.layer_decay": 0.7,
+    "optim.clip": 7.0,
+    "network.drop_path": 0.7,
+    "label_smoothing": 0.7,
+    "ema.decay": 0.7,
+    "ema.warmup": True,
+    "optim.points": (0.0, 1.0),
+    "optim.factors": (1.0, 0.0),
+    "precision": "bf16",
+    "epochs": None,
+    "average": "sma",
+    "average_from": 77,
+    "swad.optimum_patience": 7,
+    "swad.overfit_patience": 7,
+    "swad.tolerance": 7.0,
+}
+
+
 def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A suite that chooses every setting otherwise: what a source fixes stays, and only what it leaves open follows."""
-    otherwise: Mapping[str, Any] = {
-        "backbone": "resnet34",
-        "network.dropout": 0.7,
-        "network.freeze_statistics": True,
-        "network.channels": 7,
-        "network.scale": "unit",
-        "init": "elsewhere.pt",
-        "image_size": 99,
-        "augment.crop": False,
-        "augment.crop_scale": 0.33,
-        "augment.crop_ratio": (0.9, 1.1),
-        "augment.flip": False,
-        "augment.jitter": 0.33,
-        "augment.grey": 0.77,
-        "augment.padding": 7,
-        "steps": 77,
-        "batch_size": 36,
-        "optim.name": "adamw",
-        "optim.lr": 0.77,
-        "optim.lr_batch": 99,
-        "optim.momentum": 0.77,
-        "optim.nesterov": True,
-        "optim.beta1": 0.77,
-        "optim.beta2": 0.77,
-        "optim.weight_decay": 0.77,
-        "optim.schedule": "constant",
-        "optim.milestones": (0.77,),
-        "optim.gamma": 0.77,
-        "optim.warmup": 7.0,
-        "optim.restarts": (0.77,),
-        "optim.decay_norms": False,
-        "optim.head_factor": 7.0,
-        "optim.decay_embeddings": False,
-        "optim.layer_decay": 0.7,
-        "optim.clip": 7.0,
-        "network.drop_path": 0.7,
-        "label_smoothing": 0.7,
-        "ema.decay": 0.7,
-        "ema.warmup": True,
-        "optim.points": (0.0, 1.0),
-        "optim.factors": (1.0, 0.0),
-        "precision": "bf16",
-        "epochs": None,
-        "average": "sma",
-        "average_from": 77,
-        "swad.optimum_patience": 7,
-        "swad.overfit_patience": 7,
-        "swad.tolerance": 7.0,
-    }
     general = {name for name in specs(config.Config) if is_within(name, TRAINING)}
-    assert general == set(otherwise), "a new setting of training belongs in the line above and in the tables"
-    monkeypatch.setattr(suites.load("folders"), "defaults", otherwise)
+    assert general == set(OTHERWISE), "a new setting of training belongs in the line above and in the tables"
+    monkeypatch.setattr(suites.load("folders"), "defaults", OTHERWISE)
     for recipe in RECIPES:
         for method in {"erm"} if recipe.owners == (EVERY_METHOD,) else set(recipe.owners) & set(METHODS):
             found = resolved(suite="folders", algorithm=method, preset=recipe.preset)
@@ -144,7 +147,7 @@ def test_no_default_of_a_suite_moves_what_a_source_fixes(monkeypatch: pytest.Mon
             assert {name: found[name] for name in moved} == {name: OPTIONAL[name] for name in moved}
             for line in recipe.lines:
                 if not line.setting.startswith("hparams."):
-                    below = {**otherwise, **CHOSEN.get(method, {})}
+                    below = {**OTHERWISE, **CHOSEN.get(method, {})}
                     wanted = below[line.setting] if line.open else line.value
                     assert found[line.setting] == wanted, (method, recipe.preset, line.setting)
 

@@ -12,7 +12,14 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm
 from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import Roles, has_restart, list_parameters, make_optimizer, rate_factor, restart_steps
+from biasbed.compute.optim import (
+    ParameterRoles,
+    has_restart,
+    list_parameters,
+    make_optimizer,
+    rate_factor,
+    restart_steps,
+)
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
 from biasbed.errors import UsageError
@@ -103,7 +110,10 @@ def test_groups_of_a_method_s_own_keep_their_options() -> None:
     layer, head = nn.Linear(2, 2), nn.Linear(2, 2)
     given = [{"params": layer.parameters(), "lr": 0.5}, {"params": [*head.parameters()]}]
     optimizer = make_optimizer(
-        Optim(lr=0.1, head_factor=3, decay_norms=False), 256, given, Roles(head={id(p) for p in head.parameters()})
+        Optim(lr=0.1, head_factor=3, decay_norms=False),
+        256,
+        given,
+        ParameterRoles(head={id(p) for p in head.parameters()}),
     )
     told = [(group["lr"], group["weight_decay"], group["places"]) for group in optimizer.param_groups]
     assert told == [
@@ -115,7 +125,9 @@ def test_groups_of_a_method_s_own_keep_their_options() -> None:
 def test_a_head_in_a_group_of_its_own_rate_goes_by_that() -> None:
     head = nn.Linear(2, 2)
     given = [{"params": [*head.parameters()], "lr": 0.5}]
-    optimizer = make_optimizer(Optim(lr=0.1, head_factor=3), 256, given, Roles(head={id(p) for p in head.parameters()}))
+    optimizer = make_optimizer(
+        Optim(lr=0.1, head_factor=3), 256, given, ParameterRoles(head={id(p) for p in head.parameters()})
+    )
     assert [group["lr"] for group in optimizer.param_groups] == [1.5]
 
 

@@ -272,8 +272,8 @@ MUTANTS: list[Mutant] = [
         "training/test_engine.py::test_gradients_are_unscaled_and_clipped_by_total_norm",
         (
             "base: clipping of each tensor",
-            "torch.nn.utils.clip_grad_norm_(list_parameters(optimizer), clip[name])",
-            "[torch.nn.utils.clip_grad_norm_(p, clip[name]) for p in list_parameters(optimizer)]",
+            "torch.nn.utils.clip_grad_norm_(list_parameters(optimizer), min(limits))",
+            "[torch.nn.utils.clip_grad_norm_(p, min(limits)) for p in list_parameters(optimizer)]",
             "the norm that is limited is that of all parameters",
         ),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -139,3 +140,15 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match="compile=yes needs a C") as caught:
         compilation.refuse_no_compiler("cpu")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_computes_what_a_plain_one_does() -> None:
+    """With torch.compile's own compiler, stochastic depth on: the same draws, equal but for rounding."""
+    settings = NetworkSettings(drop_path=0.5)
+    plain, compiled = (made("timm:test_vit", settings=settings) for _ in range(2))
+    compilation.compile_networks(compiled)
+    with contextlib.closing(compilation.CompilationClock()) as clock:
+        for one, other in zip(gradients(plain), gradients(compiled), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        assert clock.take() > 0 == clock.take()

@@ -14,7 +14,7 @@ from biasbed import algorithms, networks
 from biasbed.algorithms.base import Algorithm, Setup, TrainData, no_prepared_network
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import Roles, make_optimizer
+from biasbed.compute.optim import ParameterRoles, make_optimizer
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, Optim, config_class
 from biasbed.errors import Failure, UsageError, shown
@@ -86,9 +86,9 @@ def start_algorithm(
     return algorithm
 
 
-def find_roles(optim: Optim, algorithm: nn.Module) -> Roles:
+def find_roles(optim: Optim, algorithm: nn.Module) -> ParameterRoles:
     """Return the parameters of an algorithm's networks that have their own rate or decay with these settings."""
-    return Roles(
+    return ParameterRoles(
         head={id(parameter) for parameter in head_parameters(algorithm)},
         embeddings=() if optim.decay_embeddings else {id(p) for p in layers.embedding_parameters(algorithm)},
         depths={} if optim.layer_decay == 1 else layers.parameter_depths(algorithm),

@@ -59,7 +59,7 @@ PLACES = "places"  # key in a parameter group: positions of its parameters among
 
 
 @dataclass(frozen=True)
-class Roles:
+class ParameterRoles:
     """Parameters of networks that may have their own rate or decay, by `id`."""
 
     head: Collection[int] = ()  # of classifiers
@@ -71,7 +71,7 @@ def make_optimizer(
     optim: Optim,
     batch_size: int,
     parameters: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
-    roles: Roles | None = None,
+    roles: ParameterRoles | None = None,
 ) -> torch.optim.Optimizer:
     """Return the configured optimizer at its initial rate for this global batch size.
 
@@ -80,7 +80,7 @@ def make_optimizer(
     rate = optim.rate(batch_size)
     grouped: Any = parameters
     if optim.head_factor != 1 or optim.layer_decay != 1 or not (optim.decay_norms and optim.decay_embeddings):
-        grouped = list(_groups(optim, rate, list(parameters), roles or Roles()))
+        grouped = list(_groups(optim, rate, list(parameters), roles or ParameterRoles()))
     if optim.name == "sgd":
         return torch.optim.SGD(
             grouped, rate, momentum=optim.momentum, nesterov=optim.nesterov, weight_decay=optim.weight_decay
@@ -138,7 +138,7 @@ def _take_first_step(
     return torch._foreach_add(values, slopes, alpha=-rate)
 
 
-def _groups(optim: Optim, rate: float, parameters: list[Any], roles: Roles) -> Iterator[dict[str, Any]]:
+def _groups(optim: Optim, rate: float, parameters: list[Any], roles: ParameterRoles) -> Iterator[dict[str, Any]]:
     """Yield groups whose parameters share rate and decay: late layers first, and the body before the head and norms."""
     first = 0
     is_grouped = bool(parameters) and isinstance(parameters[0], dict)
@@ -159,14 +159,14 @@ def _groups(optim: Optim, rate: float, parameters: list[Any], roles: Roles) -> I
 
 
 class _Kind(NamedTuple):
-    """Properties of a parameter that decide its rate and decay, in the order of groups."""
+    """Depth and role of a parameter, by which groups are made and ordered."""
 
     depth: int
     is_head: bool
     is_spared: bool  # from weight decay
 
 
-def _kind(optim: Optim, parameter: nn.Parameter, roles: Roles) -> _Kind:
+def _kind(optim: Optim, parameter: nn.Parameter, roles: ParameterRoles) -> _Kind:
     depth = roles.depths.get(id(parameter), 0) if optim.layer_decay != 1 else 0
     is_spared = not optim.decay_norms and parameter.ndim <= 1
     if not optim.decay_embeddings and id(parameter) in roles.embeddings:

@@ -28,11 +28,9 @@ class CompiledForward:
     """
 
     def __init__(self, module: nn.Module, backend: str | Callable[..., Any]) -> None:
-        options = {"fallback_random": True} if backend == "inductor" else None
+        options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
         self.module, self.plain = module, module.forward
-        self.compiled = torch.compile(  # type: ignore[call-overload]
-            module.forward, dynamic=False, backend=backend, options=options, recompile_limit=MOST_GRAPHS
-        )
+        self.compiled = torch.compile(module.forward, dynamic=False, backend=backend, options=options)
 
     def __call__(self, *arguments: Any) -> Any:
         is_step = self.module.training and torch.is_grad_enabled()
@@ -41,6 +39,9 @@ class CompiledForward:
 
 def compile_networks(module: nn.Module, backend: str | Callable[..., Any] = "inductor") -> None:
     """Compile the backbone of every network in a module, when it is first used in a training step."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_GRAPHS)
     for network in networks_in(module):
         network.backbone.forward = CompiledForward(network.backbone, backend)
 

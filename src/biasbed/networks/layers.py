@@ -31,7 +31,7 @@ def find_depths(backbone: nn.Module, head: str | None = None) -> dict[str, int]:
     backbone does not say which layers it has.
     """
     from timm.models._manipulate import group_with_matcher
-    from timm.optim import auto_group_layers  # type: ignore[attr-defined]
+    from timm.optim._param_groups import auto_group_layers
 
     matcher = _find_matcher(backbone)
     names = [name for name, _ in backbone.named_parameters()]
