@@ -225,6 +225,8 @@ SMALLEST: Mapping[str, Any] = {
 READ = "tests/algorithms/test_debiasing_groups.py"
 VIEWS = "tests/algorithms/test_augmented.py"
 ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("Optim.layer_decay", "Optim.decay_embeddings"), "tests/networks/test_layers.py"),
+    "Optim.clip": "tests/training/test_recipe.py",
     **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
     **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
