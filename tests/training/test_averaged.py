@@ -135,6 +135,7 @@ def test_swad_asks_the_sets_of_the_monitor_alone(
     [
         (SWAD, "step", 8),
         (RECIPE, "step", 8),
+        pytest.param((*RECIPE, "--compile", "yes"), "step", 8, marks=pytest.mark.slow),
         pytest.param(SWAD, "evaluation", 12, marks=pytest.mark.slow),
         pytest.param(SMA, "step", 8, marks=pytest.mark.slow),
         pytest.param(SMA, "evaluation", 8, marks=pytest.mark.slow),

@@ -230,6 +230,8 @@ SMALLEST: Mapping[str, Any] = {
 READ = "tests/algorithms/test_debiasing_groups.py"
 VIEWS = "tests/algorithms/test_augmented.py"
 ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("Optim.layer_decay", "Optim.decay_embeddings"), "tests/networks/test_layers.py"),
+    "Optim.clip": "tests/training/test_recipe.py",
     **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
     **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_frozen_features.py"),
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
