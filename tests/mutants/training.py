@@ -237,18 +237,18 @@ MUTANTS = [
         ),
     ),
     *of(
-        f"{TRAINING}/train.py",
+        "src/biasbed/algorithms/make.py",
         BY_HAND,
         (
             "train: one initialisation for all seeds",
-            "torch.manual_seed(job.config.seed)",
+            "torch.manual_seed(config.seed)",
             "torch.manual_seed(0)",
             "seeds would measure less than they are said to",
             LOOP,
         ),
         (
             "train: dropout of one seed",
-            "group.seed(job.config.seed)",
+            "group.seed(config.seed)",
             "group.seed(0)",
             "seeds would measure less than they are said to",
             LOOP,
