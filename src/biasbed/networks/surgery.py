@@ -345,21 +345,26 @@ def norms_to_split(backbone: nn.Module) -> list[nn.Module]:
     Raises UsageError for networks of unknown stages, whose norms may see an image in pieces, and for one without norms.
     """
     find(backbone)
-    norms: list[nn.Module] = [module for module in backbone.modules() if isinstance(module, BATCH_NORMS)]
-    norms = norms or [module for module in backbone.modules() if is_norm(module)]
+    norms = _find_norms(backbone)
     if not norms:
         raise UsageError(f"{type(backbone).__name__} has no norms that could have auxiliary ones")
     return norms
 
 
+def _find_norms(backbone: nn.Module) -> list[nn.Module]:
+    norms: list[nn.Module] = [module for module in backbone.modules() if isinstance(module, BATCH_NORMS)]
+    return norms or [module for module in backbone.modules() if is_norm(module)]
+
+
 def split_norms(backbone: nn.Module) -> tuple[nn.ModuleList, list[SplitNorm]]:
     """Return an auxiliary twin of every norm (Xie et al., CVPR 2020, section 4), and the norms' new `forward`s.
 
-    Twins are those of `norms_to_split` and start with copies of the norms' parameters and statistics. The caller must
-    register them: the network's modules and their names remain unchanged. A hook could not keep a whole batch away from
-    the main norm, so each norm's `forward` is replaced by an object, like the callbacks of `hooks`.
+    Twins are those of the norms of `norms_to_split`, whose checks come before a training, and start with copies of the
+    norms' parameters and statistics. The caller must register them: the network's modules and their names remain
+    unchanged. A hook could not keep a whole batch away from the main norm, so each norm's `forward` is replaced by an
+    object, like the callbacks of `hooks`.
     """
-    norms = norms_to_split(backbone)
+    norms = _find_norms(backbone)
     twins = nn.ModuleList(copy.deepcopy(norm) for norm in norms)
     split = [SplitNorm(norm, twin) for norm, twin in zip(norms, twins, strict=True)]
     for norm, forward in zip(norms, split, strict=True):

@@ -64,11 +64,11 @@ def make_suite(config: Config) -> Suite[Any]:
 
 
 def _packs(config: Config) -> Packs | None:
-    """Return the packs that the settings ask for; None without any."""
-    from biasbed.config import WHOLE
+    """Return the packs that the settings ask for; None without any. A user's suite may have `data` of its own."""
+    from biasbed.config import WHOLE, DataSettings
     from biasbed.data import packed, prepared
 
-    form = config.data.packed
+    form = config.data.packed if isinstance(config.data, DataSettings) else DataSettings.packed
     if form == "no":
         return None
     return packed.Packs(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
