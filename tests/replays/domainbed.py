@@ -92,7 +92,7 @@ METHODS: Mapping[str, Method] = {
         {"loss": total, "nll": term("classification"), "penalty": RAW},
     ),
     "groupdro": Method(
-        "group_dro", {"eta": "groupdro_eta"}, {"loss": total, "q": lambda terms, algorithm: algorithm.q}
+        "group_dro", {"eta": "groupdro_eta"}, {"loss": total, "q": lambda terms, algorithm: algorithm.q.clone()}
     ),
     "mixup": Method("mixup", {"alpha": "mixup_alpha"}, {"loss": total}),
     "mldg_meta_test_1": MLDG,
