@@ -9,6 +9,7 @@ import multiprocessing.resource_tracker
 import os
 import resource
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -138,8 +139,11 @@ _SERVER: Any = multiprocessing.forkserver._forkserver
 def start_server() -> str:
     """Start the fork server, unless it runs or `use_server` has named one, and return where it listens.
 
-    Python 3.11 tells it no path, and passes over what it can't import without a word.
+    Python 3.11 tells it no path, and passes over what it can't import without a word. It passes its signals on to its
+    children, so it is not to ignore Ctrl-C, as what a shell starts in the background does.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", command_environment()["PYTHONPATH"])
         _SERVER.ensure_running()

@@ -15,8 +15,11 @@ from biasbed.settings import find_near_name, nearest
     [
         (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
         (["import", "--source", "mine.yaml"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
-        (["train", "--optim.clip", "1"], "unknown setting 'optim.clip'; valid: optim.name, optim.lr, optim.lr_batch, "),
-        (["train", "--label_smoothing", "0.1"], " more: biasbed train --help all lists them"),
+        (
+            ["train", "--optim.bogus", "1"],
+            "unknown setting 'optim.bogus'; valid: optim.name, optim.lr, optim.lr_batch, ",
+        ),
+        (["train", "--temperature_of_labels", "0.1"], " more: biasbed train --help all lists them"),
     ],
 )
 def test_what_is_not_near_is_no_hint(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +44,7 @@ def test_a_description_of_a_paper_is_no_sweep(tmp_path: Path, capsys: pytest.Cap
     ("name", "meant"),
     [
         ("optim.lrr", "optim.lr"),
-        ("optim.clip", None),  # alike by the group's name alone
+        ("optim.bogus", None),  # alike by the group's name alone
         ("optm.lr", "optim.lr"),
         ("sedes", "seeds"),
         ("imagenet", "stylized_imagenet"),  # contained
