@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from helpers import children
-from helpers.grouped import DFR, JTT, SEED, TRAIN, groups, journal, reader, rows, trainer, words
+from helpers.grouped import DFR, JTT, SEED, TRAIN, groups, journal, killed_and_resumed, reader, rows, trainer, words
 from helpers.making import batch_for, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import lent
@@ -309,12 +308,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
     """In DFR's second pass and after it; where JTT's second training has begun; SoftCon's first, its end, after it."""
-    home = {"BIASBED_HOME": str(tmp_path)}
-    killed = children.run(words(*given), env=home, kill=(moment, count, "SIGKILL"))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = children.run(words(*given), env=home)
-    assert done.returncode == 0, done.stderr
-    (folder,) = run_folders(tmp_path)
+    folder = killed_and_resumed(words(*given), (moment, count, "SIGKILL"), tmp_path)
     assert_equal(weights(folder), weights(trained(*given)))
     assert history(folder) == history(trained(*given))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from biasbed.networks.network import as_input
 from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
 from helpers import children
-from helpers.grouped import SEED, TRAIN, journal, reader, trainer, words
+from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, trainer, words
 from helpers.making import images, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import CLASSES, shades
@@ -365,12 +364,7 @@ KILLS = [(PROBE, "pass", 1), (PROBE, "stage", 1), (WISE, "pass", 3), (WISE, "sta
 def test_killed_and_resumed_equals_uninterrupted(
     given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    home = {"BIASBED_HOME": str(tmp_path)}
-    killed = children.run(words(*given), env=home, kill=(moment, count, "SIGKILL"))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = children.run(words(*given), env=home)
-    assert done.returncode == 0, done.stderr
-    (folder,) = run_folders(tmp_path)
+    folder = killed_and_resumed(words(*given), (moment, count, "SIGKILL"), tmp_path)
     assert_equal(weights(folder), weights(trained(*given)))
     assert history(folder) == history(trained(*given))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from biasbed.data.streams import BatchPlan
 from biasbed.training.job import plan
 from biasbed.training.reading import Reader
 from biasbed.training.resolve import resolve
-from helpers import toy_suite
+from helpers import children, toy_suite
 from helpers.runs import run_folders
 from helpers.toy_suite import shades
 
@@ -32,6 +33,16 @@ def words(algorithm: str, *more: str, labels: bool = True) -> list[str]:
         *("--device", "cpu", "--tracking", "offline"),
         *("--algorithm", algorithm, *more),
     ]
+
+
+def killed_and_resumed(command: list[str], kill: tuple[str, int, str], home: Path) -> Path:
+    """The folder of a training that was killed where it is said, and then trained on by the same command."""
+    killed = children.run(command, env={"BIASBED_HOME": str(home)}, kill=kill)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = children.run(command, env={"BIASBED_HOME": str(home)})
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(home)
+    return folder
 
 
 def reader(algorithm: str, **settings: Any) -> Reader:

@@ -218,11 +218,11 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/training/engine.py",
+        f"{PACKAGE}/algorithms/base.py",
         "training/test_engine.py",
         (
             "engine: momenta outlive a restart",
-            "self.algorithm.reset_optimizers()",
+            "self.reset_optimizers()",
             "pass",
             "what is meant as a training of its own begins with the momenta of the one before",
             "::test_momenta_begin_anew_with_the_schedule",

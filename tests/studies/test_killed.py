@@ -74,6 +74,15 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
+def live_undisturbed(command: list[str], tmp_path: Path) -> Killed:
+    """The same study, offline in folders of its own, from start to end."""
+    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
+    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
+    undisturbed.start()
+    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
+    return undisturbed
+
+
 def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tmp_path: Path) -> None:
     command = words(image_root, "--algorithms", "erm,infodrop", "--seeds", "0..2", "--workers", "1", "--study", "mine")
     studies = [Killed(command, tmp_path / "home", tmp_path / f"log{number}") for number in range(2)]
@@ -208,10 +217,7 @@ def test_a_study_that_stops_when_decided_stops_alike_if_it_is_killed(
         time.sleep(draw.uniform(4, 10))
         study.kill(victim, draw)
     assert study.process.wait(600) == 0, study.log.read_text()
-    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
-    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
-    undisturbed.start()
-    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
+    undisturbed = live_undisturbed(command, tmp_path)
     decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
     assert decisions[0].read_bytes() == decisions[1].read_bytes()
     looks = json.loads(decisions[0].read_text())["looks"]
@@ -251,10 +257,7 @@ def test_a_study_of_the_demo_stops_alike_if_its_launcher_is_killed_twice(trackin
         time.sleep(draw.uniform(1, 4))
         study.kill("launcher", draw)
     assert study.process.wait(600) == 0, study.log.read_text()
-    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
-    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
-    undisturbed.start()
-    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
+    undisturbed = live_undisturbed(command, tmp_path)
     decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
     assert decisions[0].read_bytes() == decisions[1].read_bytes()
     looks = json.loads(decisions[0].read_text())["looks"]

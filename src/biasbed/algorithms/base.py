@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from biasbed.algorithms.requests import NEEDS, Phase, Stage, StreamRequest, View
 from biasbed.batch import MAIN, at_least_fp32
-from biasbed.compute.optim import list_parameters
+from biasbed.compute.optim import has_restart, list_parameters, rate_factor
 from biasbed.networks.features import compute_features
 
 if TYPE_CHECKING:
     from biasbed.batch import Batch
     from biasbed.compute.distributed import Group
     from biasbed.compute.precision import Precision
+    from biasbed.config import Optim
     from biasbed.networks import Network
     from biasbed.tasks import Task
 from dataclasses import field
@@ -451,6 +452,23 @@ class Algorithm(nn.Module):
         """Return the noted numbers since the last call."""
         notes, self._runtime.notes.values = self._runtime.notes.values, {}
         return {name: torch.stack(values).mean(0) for name, values in notes.items()}
+
+    def begin_step(
+        self, stage: Stage, optim: Optim, step: int, total: int, steps_per_epoch: int, weight: float = 1.0
+    ) -> None:
+        """Set progress and learning rate before an update. total: steps of the stage. weight: as of `Progress`."""
+        epoch, within = divmod(step, steps_per_epoch)
+        epochs = max(1, -(-total // steps_per_epoch))
+        self.progress = Progress(stage.name, epoch, epochs, within, steps_per_epoch, weight, total)
+        first, length = stage.schedule_steps(total)
+        usual_rate = rate_factor(optim, first + step, length, steps_per_epoch)
+        self.set_rate(usual_rate if stage.rate is None else stage.rate(step / total))
+
+    def end_step(self, stage: Stage, optim: Optim, step: int, following: int, total: int) -> None:
+        """Reset the optimizers if the schedule begins anew after this step and before or at the following one."""
+        first, length = stage.schedule_steps(total)
+        if stage.rate is None and has_restart(optim, first + step, first + following, length):
+            self.reset_optimizers()
 
     def set_rate(self, factor: float) -> None:
         """Set every optimizer's rate to `factor` times its initial one."""

@@ -63,19 +63,13 @@ def make_algorithm(
     return group.send_module(algorithm)
 
 
-def start_algorithm(
-    config: Any,
-    task: Task,
-    group: Group,
-    precision: Precision,
-    data: TrainData,
-    prepared: Callable[[str], nn.Module] = no_prepared_network,
-    network: Callable[..., networks.Network] | None = None,
-    features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
-) -> Algorithm:
-    """Return the algorithm ready to train: equal on all ranks, with generators that then differ between them."""
+def start_algorithm(config: Any, group: Group, make: Callable[[], Algorithm]) -> Algorithm:
+    """Return the algorithm ready to train: equal on all ranks, with generators that then differ between them.
+
+    make: calls `make_algorithm`, once the seed is set.
+    """
     torch.manual_seed(config.seed)
-    algorithm = make_algorithm(config, task, group, precision, data, prepared, network, features)
+    algorithm = make()
     if config.gradient_checkpointing:
         layers.checkpoint_networks(algorithm)
     if config.compile:

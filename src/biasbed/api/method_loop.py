@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms, networks
-from biasbed.algorithms.base import Algorithm, Progress, TrainData
-from biasbed.algorithms.make import mean_std, networks_for, start_algorithm
+from biasbed.algorithms.base import Algorithm, TrainData
+from biasbed.algorithms.make import make_algorithm, mean_std, networks_for, start_algorithm
 from biasbed.algorithms.presets import load_presets
 from biasbed.algorithms.requests import Stage, StreamRequest
 from biasbed.api.given_model import find_device
 from biasbed.api.keywords import to_flags
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import has_restart, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError, first_line, listed
@@ -74,19 +74,12 @@ class LoopTrainer(nn.Module):
         self.train()
         if self.step == 0:
             self._stage.begin()
-        algorithm, optim, per_epoch = self.algorithm, self._config.optim, self._steps_per_epoch
-        epoch, within = divmod(self.step, per_epoch)
-        epochs = -(-self._steps // per_epoch)
-        algorithm.progress = Progress(self._stage.name, epoch, epochs, within, per_epoch, total=self._steps)
-        first, length = self._stage.schedule_steps(self._steps)
-        usual_rate = rate_factor(optim, first + self.step, length, per_epoch)
-        rate = self._stage.rate
-        algorithm.set_rate(usual_rate if rate is None else rate(self.step / self._steps))
+        algorithm, optim = self.algorithm, self._config.optim
+        algorithm.begin_step(self._stage, optim, self.step, self._steps, self._steps_per_epoch)
         terms = self._stage.update(prepare(batch, self._columns, algorithm.group.device))
         algorithm.take_correct()
         algorithm.take_notes()
-        if rate is None and has_restart(optim, first + self.step, first + self.step + 1, length):
-            algorithm.reset_optimizers()
+        algorithm.end_step(self._stage, optim, self.step, self.step + 1, self._steps)
         self.step += 1
         if self.step == self._steps:
             self._stage.end()
@@ -201,7 +194,8 @@ def _start(name: str, network: GivenNetworks, config: Any, data: TrainData, grou
     precision = Precision(config.precision, group.device)
     maker = None if isinstance(network, str) else _networks_of(name, network, config, data.num_classes, group)
     try:
-        algorithm = start_algorithm(config, MULTI_CLASS, group, precision, data, network=maker)
+        make_it = functools.partial(make_algorithm, config, MULTI_CLASS, group, precision, data, network=maker)
+        algorithm = start_algorithm(config, group, make_it)
     except UsageError:
         raise
     except Exception as error:  # a module of the user's may be built in any way

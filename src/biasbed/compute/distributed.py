@@ -57,8 +57,8 @@ class Group:
         return self.gather_objects(states)
 
     def load_random_states(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Set this rank's generators to what `random_states` returned."""
-        state = states[self.rank]
+        """Set this rank's generators to what `random_states` returned, wherever it was loaded to since."""
+        state = {name: tensor.cpu() for name, tensor in states[self.rank].items()}
         self.generator.set_state(state["own"])
         self.shared_generator.set_state(state["shared"])
         torch.set_rng_state(state["global"])

@@ -287,17 +287,17 @@ def write_parquet(path: Path, source: FolderSource, rows: Sequence[int], content
     import pyarrow
     from pyarrow import parquet
 
-    names = [source.ids[row] for row in rows]
+    chosen = list(rows)
+    names = [source.ids[row] for row in chosen]
     images = pyarrow.StructArray.from_arrays([pyarrow.array(contents, pyarrow.binary()), names], ["bytes", "path"])
-    y = source.y[rows.start : rows.stop] if isinstance(rows, range) else source.y[list(rows)]
+    y = source.y[chosen]
     columns: dict[str, Any] = {"image": images, "label": list(y) if y.ndim > 1 else y}
-    label: dict[str, Any] = {"names": list(source.classes), "_type": "ClassLabel"}
     features: dict[str, Any] = {"image": {"_type": "Image"}}
     if y.ndim == 1:
-        features["label"] = label
+        features["label"] = {"names": list(source.classes), "_type": "ClassLabel"}
     for name, column in (("domain", source.domain), ("bias", source.bias)):
         if column is not None:
-            columns[name] = column[list(rows)]
+            columns[name] = column[chosen]
     for name in set(columns) - set(features):
         features[name] = _feature(columns[name])
     table = pyarrow.table(columns)

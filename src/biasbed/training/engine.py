@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from biasbed import measures, record
-from biasbed.algorithms.base import Algorithm, Progress
+from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.requests import Pass, Stage
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.average import Average
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import has_restart, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
@@ -187,14 +186,8 @@ class Engine:
             raise Interrupted(noted or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
-        epoch, within = divmod(step, self.steps_per_epoch)
-        weight = self.plan.weight(step)
-        epochs = max(1, -(-total // self.steps_per_epoch))
         algorithm = self.algorithm
-        algorithm.progress = Progress(stage.name, epoch, epochs, within, self.steps_per_epoch, weight, total)
-        first, length = stage.schedule_steps(total)
-        usual_rate = rate_factor(self.config.optim, first + step, length, self.steps_per_epoch)
-        algorithm.set_rate(usual_rate if stage.rate is None else stage.rate(step / total))
+        algorithm.begin_step(stage, self.config.optim, step, total, self.steps_per_epoch, self.plan.weight(step))
         batch = prepare(batch, algorithm.columns(algorithm.hparams), self.group.device)
         terms = stage.update(batch)
         self.step_metrics.add(terms, len(batch), algorithm.take_correct(), algorithm.take_notes())
@@ -205,9 +198,7 @@ class Engine:
             self._check_finite()  # waits for the device, as no update does
         if self.is_last:
             self.average.add(step + 1)
-        first, length = stage.schedule_steps(total)
-        if stage.rate is None and has_restart(self.config.optim, first + step, first + following, length):
-            self.algorithm.reset_optimizers()
+        self.algorithm.end_step(stage, self.config.optim, step, following, total)
 
     def _interval(self, steps_per_epoch: int) -> int:
         """Return the number of steps between evaluations of the last stage."""
@@ -450,7 +441,7 @@ class Engine:
         self.average.restore(state)
         self.algorithm.load_optimizer_states(state["optimizers"])
         self.precision.load_state_dict(state["precision"])
-        self.group.load_random_states(_on_cpu(state["random"]))
+        self.group.load_random_states(state["random"])
         self.step_metrics.load_state_dict(state["tallies"][self.group.rank], self.group.device)
         self.skipped |= set(state["skipped"]["train"])
         self.evaluator.skipped |= set(state["skipped"]["test"])
@@ -462,7 +453,3 @@ class Engine:
             history=list(state["history"]),
             best=state["best"],
         )
-
-
-def _on_cpu(random_states: Sequence[Mapping[str, Tensor]]) -> list[dict[str, Tensor]]:
-    return [{name: tensor.cpu() for name, tensor in of_rank.items()} for of_rank in random_states]

@@ -17,7 +17,7 @@ import torch
 
 from biasbed import limits, measures, networks, record
 from biasbed.algorithms.base import Algorithm, TrainData
-from biasbed.algorithms.make import start_algorithm
+from biasbed.algorithms.make import make_algorithm, start_algorithm
 from biasbed.compute import checkpoint, distributed
 from biasbed.compute.device import set_arithmetic
 from biasbed.compute.distributed import Group, convert_errors
@@ -80,7 +80,11 @@ def _finish_again(job: Job, folder: RunFolder) -> None:
 def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
     """Train from the newest checkpoint on, or from the start; then evaluate what is due and finish the run."""
     state, problems = checkpoint.load_newest(folder.path)
-    with tracking(job, folder, group.is_main) as tracker, _one_line_errors(), contextlib.ExitStack() as at_end:
+    with (
+        tracking(job, folder, group.is_main) as tracker,
+        _one_line_errors(job.config),
+        contextlib.ExitStack() as at_end,
+    ):
         if tracker is not None:
             for problem in problems:
                 print(f"warning: {problem}; falling back to the one before", file=sys.stderr)
@@ -101,9 +105,10 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
 
 
 @contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
+def _one_line_errors(config: Config) -> Iterator[None]:
     """Raise Failure with one line for what a GPU, another process or a compiler does to a training."""
-    with compilation.convert_errors(), convert_errors():
+    compiler_errors = compilation.convert_errors() if config.compile else contextlib.nullcontext()
+    with compiler_errors, convert_errors():
         yield
 
 
@@ -251,7 +256,8 @@ def _describe_weights(job: Job, train_data: TrainData) -> dict[str, Any]:
 
 
 def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) -> Algorithm:
-    return start_algorithm(
+    make = functools.partial(
+        make_algorithm,
         job.config,
         job.suite.task,
         group,
@@ -260,6 +266,7 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
         features=_feature_store(job, group, precision),
     )
+    return start_algorithm(job.config, group, make)
 
 
 def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
