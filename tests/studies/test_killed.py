@@ -248,7 +248,7 @@ def test_a_study_of_the_demo_stops_alike_if_its_launcher_is_killed_twice(trackin
     path.write_text(f"suite: demo\nstudy: mine\nrows: {rows}\nseeds: 0..3\n")
     command = ["benchmark", "--table", str(path), "--loader_workers", "0", "--workers", "2", "--stop", "decided"]
     command += ["--stop_group", "1", "--stop_alpha", "0.49", "--stop_score", "loss/in_domain", "--device", "cpu"]
-    command += ["--limit", "100", "--image_size", "16", "--backbone", "resnet10", "--epochs", "2", "--batch_size", "10"]
+    command += ["--limit", "400", "--image_size", "24", "--backbone", "mlp", "--epochs", "10", "--batch_size", "10"]
     command += ["--optim.lr_batch", "none", "--log_model", "false", "--sets", "in_domain"]
     study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(5)
     study.start()
