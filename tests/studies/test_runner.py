@@ -344,15 +344,17 @@ def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:
         while looking:
             folder.holder()
 
-    thread = threading.Thread(target=look)
-    thread.start()
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(30):
             with folder.locked():
                 assert folder.holder() is not None
     finally:
         looking = False
-        thread.join()
+        for thread in threads:
+            thread.join()
     assert folder.holder() is None
 
 

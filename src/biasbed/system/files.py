@@ -134,6 +134,16 @@ def has_lock(lock: TextIO) -> bool:
     return True
 
 
+def is_locked(lock: TextIO) -> bool:
+    """Return True if somebody holds a file's lock. Others may ask at the same time: that is no holding."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return False
+
+
 def _is_at(path: Path, descriptor: int) -> bool:
     """Return True if an open file is still the one of this name."""
     try:

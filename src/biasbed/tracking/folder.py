@@ -26,7 +26,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, has_lock, open_in_place, refuse_links, write_whole
+from biasbed.system.files import append_line, has_lock, is_locked, open_in_place, refuse_links, write_whole
 from biasbed.system.signature import is_alive, signature
 from biasbed.system.strict import parse_json
 from biasbed.tracking.server import resolve_uri
@@ -230,9 +230,7 @@ class RunFolder:
         if not (self.path / LOCK).exists():
             return None
         with open_in_place(self.path / LOCK) as file:
-            if has_lock(file):
-                return None
-            return _holder(file)
+            return _holder(file) if is_locked(file) else None
 
     def claim(self) -> TextIO | None:
         """Make and reserve the folder for a training to be started; return None if another command has reserved it.
@@ -299,12 +297,10 @@ def exclusive(folder: Path, work: str) -> Iterator[None]:
     """
     make_folder(folder)
     with open_in_place(folder / LOCK) as file:
-        for wait in (0.0, 0.05, 0.1):  # another process may just be asking for the holder
-            time.sleep(wait)
-            if has_lock(file):
-                break
-        else:
-            raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
+        while not has_lock(file):
+            if is_locked(file):
+                raise Failure(f"{folder} is being {work} by {_holder(file)}: wait for it, or stop it")
+            time.sleep(0.01)  # others are only asking for the holder
         if os.fstat(file.fileno()).st_nlink == 1:  # else the file belongs to somebody else, too
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
