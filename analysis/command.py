@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import findings, further_findings, paper_tables, sample_images, summary
+from biasbed.analysis.report import paper_tables, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
@@ -49,7 +49,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         analysis = compute(store, options)
     paper_tables.check(analysis)
     text = summary.render(analysis)
-    print(text, end="\n\n", flush=True)
+    print(terminal_table.render(analysis), end="\n\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         sample_images.fetch(
             store, [run.id for run in analysis.collection.unpublished], analysis.set_names, Path(folder)
@@ -57,7 +57,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, text, Path(folder))
         output_dir = publish(Path(folder), output_folder(store, options, analysis))
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        answer = headline(analysis)
+        answer = " ".join(terminal_table.answer_sentences(analysis))
         run_id = log(store, options, analysis, f"**{answer}**", text, Path(folder))
         pictures = Path(folder) / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
@@ -81,7 +81,7 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     files |= sample_images.files(folder)
     files |= html.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
-    files |= {SUMMARY: "what was printed"}
+    files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
     return files
 
@@ -185,11 +185,6 @@ def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> st
     else:
         identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
     return str(store.client.create_run(identifier, run_name=f"analysis-{scope.suite}-{scope.study}").info.run_id)
-
-
-def headline(analysis: Analysis) -> str:
-    """Return the answer in one or two sentences: which algorithm is better, and which relies less on texture."""
-    return " ".join([findings.verdict(analysis), *further_findings.texture_sentences(analysis.texture)[:1]])
 
 
 def _tags(analysis: Analysis) -> dict[str, str]:

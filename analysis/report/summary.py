@@ -209,8 +209,19 @@ def wrap(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
 
 def render_table(table: ReportTable) -> str:
     """Render a table as text, its first column without a head."""
+    return align(*_texts(table))
+
+
+def column_widths(table: ReportTable) -> list[int]:
+    """Return the width of each column in `render_table`."""
+    header, rows = _texts(table)
+    return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+
+def _texts(table: ReportTable) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and the cells of a table as text."""
     rows = [[_cell_text(cell) for cell in cells] for cells in table.screen_rows]
-    return align(["", *table.full_heads[1:]], rows)
+    return ["", *table.full_heads[1:]], rows
 
 
 def _cell_text(cell: TableCell) -> str:

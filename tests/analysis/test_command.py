@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -17,17 +18,20 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import figures, summary
+from biasbed.analysis.report import figures, summary, terminal_table
 from biasbed.analysis.report.figures import further as further_figures
 from biasbed.analysis.result import Analysis
+from biasbed.api.comparison import compare
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
+from biasbed.system.terminal import Style, styled
 from biasbed.tracking.comparison import TAG, unpacked
 from biasbed.tracking.launched_run import launched
 from biasbed.tracking.notes import NOTE
 from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
+LINES_ON_FILES = 6  # that `analyze` prints below its answer: where tables and pages are
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
 quicker = pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")  # of sizes nothing is asked
 
@@ -155,40 +159,40 @@ def test_auto_output_goes_to_biasbeds_home(recorder: Recorder) -> None:
 
 
 @quick
-def test_two_algorithms(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_algorithms(recorder: Recorder) -> None:
     fill(recorder, {"erm": THREE["erm"], "padain": THREE["padain"]}, seeds=1)
     folder = recorder.analyze().output_dir
     assert not {"friedman.json", "nemenyi.csv"} & names(folder)
     test = json.loads((folder / "paired_tests.json").read_text())
     assert (test["wins"], test["losses"], test["ties"]) == (1, 5, 0)
-    printed = capsys.readouterr().out
+    text = (folder / "summary.txt").read_text()
     reason = "exact paired tests in place of Friedman and Nemenyi, which need three"
-    assert reason in printed
+    assert reason in text
     assert reason in (folder / "report.html").read_text()
-    assert "Not significant at 0.05" in printed
+    assert "Not significant at 0.05" in text
 
 
 @quick
-def test_one_algorithm(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_algorithm(recorder: Recorder) -> None:
     fill(recorder, {"erm": THREE["erm"]}, seeds=2)
     folder = recorder.analyze().output_dir
     assert {"runs.csv", "scores.csv", "report.html", "tables/scores.tex"} <= names(folder)
     assert not {"friedman.json", "nemenyi.csv", "paired_tests.json"} & names(folder)
-    assert "No tests: tests need at least two algorithms and there is one (erm)." in capsys.readouterr().out
+    assert (
+        "No tests: tests need at least two algorithms and there is one (erm)." in (folder / "summary.txt").read_text()
+    )
 
 
 @quick
-def test_no_pair_is_called_different_under_an_insignificant_omnibus_test(
-    recorder: Recorder, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_pair_is_called_different_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
     fill(recorder, {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}, seeds=1)
     outcome = recorder.analyze()
     pairs = pd.read_csv(outcome.output_dir / "nemenyi.csv")
     assert not pairs["omnibus_significant"].any()
     assert not pairs["significant"].any()
-    printed = capsys.readouterr().out
-    assert "no pair is called different" in " ".join(printed.split())
-    assert " before " not in printed
+    text = (outcome.output_dir / "summary.txt").read_text()
+    assert "no pair is called different" in " ".join(text.split())
+    assert " before " not in text
     assert "none is bold" in (outcome.output_dir / "tables/nemenyi.tex").read_text()
     assert r"\textbf" not in (outcome.output_dir / "tables/nemenyi.tex").read_text()
 
@@ -214,9 +218,10 @@ def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.Capt
     folder = recorder.analyze().output_dir
     assert extra not in (folder / "runs.csv").read_text()
     assert set(pd.read_csv(folder / "duplicates.csv")["run_id"]) == {extra}
-    printed = capsys.readouterr().out
-    assert "99.0" in printed
-    assert printed.index("Finished runs that do not count") < printed.index("Scores, percent")
+    text = (folder / "summary.txt").read_text()
+    assert "99.0" in text
+    assert text.index("Finished runs that do not count") < text.index("Scores, percent")
+    assert "1 uncounted run and all tests" in capsys.readouterr().out
 
 
 @quicker
@@ -232,7 +237,7 @@ def test_a_row_whose_runs_do_not_count_is_listed_and_stops_nothing(recorder: Rec
     assert "renamed" in report
 
 
-# --- the printed summary ---------------------------------------------------------------------------------------------
+# --- the summary, and what is printed of it --------------------------------------------------------------------------
 
 
 def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
@@ -240,6 +245,53 @@ def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
     assert max(map(len, text.splitlines())) <= 100
     assert "Iman-Davenport: F = " in text
     assert "Power: with 4 algorithms on 6 sets" in text
+
+
+@pytest.mark.parametrize("which", ["few", "many", "one run"])
+def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analysis) -> None:
+    analysis = {"few": outcome.analysis, "many": published, "one run": made_of_one_run()}[which]
+    lines = terminal_table.render(analysis).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert len(lines) + LINES_ON_FILES <= 25
+    shown = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in analysis.algorithms]
+    assert len(shown) >= min(3, len(analysis.algorithms))
+    assert shown == [name for name in analysis.algorithms if name in shown]
+    left_out = len(analysis.algorithms) - len(shown)
+    assert (f"{left_out} row" in "\n".join(lines)) == (left_out > 0)
+    answer = " ".join(terminal_table.answer_sentences(analysis))
+    assert answer in " ".join(" ".join(lines).split())
+
+
+def made_of_one_run() -> Analysis:
+    """An analysis of two methods on two sets that count images, with an interval in each cell."""
+    return compare(
+        pd.DataFrame({"method": list("abab"), "dataset": list("ccdd"), "score": [50.0, 60.0, 70.0, 71.5]})
+    ).analysis
+
+
+def test_the_best_rows_are_shown_if_there_is_no_place_for_all() -> None:
+    rows = [(f"m{i}", f"s{j}", 50.0 + i + j / 10) for i in range(30) for j in range(8)]
+    analysis = compare(pd.DataFrame(rows, columns=["method", "dataset", "score"])).analysis
+    shown = [line.split()[0] for line in terminal_table.render(analysis).splitlines() if line.startswith("  m")]
+    best = [f"m{i}" for i in range(30 - len(shown), 30)]
+    assert set(shown) == set(best)
+
+
+def test_only_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert styled("answer", Style.GREEN) == "answer"  # standard output is a file
+    monkeypatch.setattr("sys.stdout", Screen())
+    assert styled("answer", Style.GREEN) == "\033[32manswer\033[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert styled("answer", Style.GREEN) == "answer"
+
+
+class Screen(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def test_wide_tables_are_split_and_lose_nothing() -> None:
@@ -265,7 +317,7 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert run.data.params["config/sets"] == "all"
     assert not run.data.metrics  # pages would draw bars of its tests beside the curves of trainings
     note = run.data.tags[NOTE]
-    assert note.startswith(f"**{command.headline(outcome.analysis)}**")
+    assert note.startswith(f"**{' '.join(terminal_table.answer_sentences(outcome.analysis))}**")
     pictures = re.findall(r"get-artifact\?path=(\S+)&run_uuid=(\w+)", note)
     assert {run_id for _, run_id in pictures} == {outcome.run_id}
     assert {path for path, _ in pictures} == {"figures/scores.png", "figures/critical_difference.png"}

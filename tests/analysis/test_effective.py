@@ -115,15 +115,13 @@ def test_what_can_not_be_asked_for(plain: tuple[str, ...], pair: str, message: s
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
-def test_the_command_writes_table_and_figure(
-    tracking: str, tmp_path: Path, one_figure: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_table_and_figure(tracking: str, tmp_path: Path, one_figure: Callable[[str], None]) -> None:
     one_figure("effective_")
     import_runs("robustness")
     words = ["analyze", "--study", "published_robustness", "--sets", "imagenet_200,imagenet_r", "--effective", PAIR]
     words += ["--algorithms", ",".join((*PLAIN, "augmix", "deepaug_augmix")), "--plain", ",".join(PLAIN)]
     assert cli.main([*words, "--output_dir", str(tmp_path / "out")]) == 0
-    assert "Effective robustness" in capsys.readouterr().out
+    assert "Effective robustness" in (tmp_path / "out" / "summary.txt").read_text()
     found = pd.read_csv(tmp_path / "out" / "effective_robustness.csv")
     assert list(found) == list(effective_robustness.COLUMNS)
     assert (tmp_path / "out" / "figures" / "effective_imagenet_r_by_imagenet_200.pdf").is_file()

@@ -1,7 +1,9 @@
-"""Progress of long work (a bar on a terminal, sparse lines in a log), and columns of text."""
+"""Progress of long work (a bar on a terminal, sparse lines in a log), columns of text, and colours."""
 
 from __future__ import annotations
 
+import enum
+import os
 import sys
 import time
 from collections.abc import Container, Sequence
@@ -74,3 +76,22 @@ def aligned(table: Sequence[Sequence[str]], left: Container[int] | None = None) 
         ).rstrip()
         for row in table
     ]
+
+
+class Style(enum.IntEnum):
+    """Looks of text on a terminal, by their numbers in ECMA-48 (select graphic rendition)."""
+
+    BOLD = 1
+    DIM = 2
+    GREEN = 32
+    YELLOW = 33
+
+
+def styled(text: str, style: Style) -> str:
+    """Return text that looks so on standard output; the plain text where that is no terminal, or has no colours.
+
+    `NO_COLOR` and `TERM=dumb` turn colours off.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+        return text
+    return f"\033[{style}m{text}\033[0m"

@@ -1,0 +1,113 @@
+"""Answer of an analysis on a terminal: a table of rows and sets, and the verdict below it, in few lines.
+
+Answers: What does `analyze` print?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from biasbed.analysis.report import further_findings, score_tables, summary, wording
+from biasbed.analysis.report.findings import verdict
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table_model import Links, ReportTable
+from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.result import Analysis
+from biasbed.system.terminal import Style, styled
+
+LINES = 18  # of the whole; seven more say where files and pages are
+FEWEST_ROWS = 3
+
+
+def render(analysis: Analysis) -> str:
+    """Render title, scores and verdict for `summary.WIDTH` columns and, if sentences are short, `LINES` lines.
+
+    Sets that do not fit are left out with a line that says so, and so are the rows with the worst average ranks.
+    """
+    title = styled(say("summary", title=analysis.title), Style.BOLD)
+    if analysis.rule.oracle:
+        title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
+    answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
+    rest = styled(_rest(analysis), Style.DIM)
+    spaces = 3  # empty lines between the four parts
+    used = sum(part.count("\n") + 1 for part in (title, answer, rest)) + spaces
+    return "\n\n".join([title, _scores(analysis, LINES - used), answer, rest])
+
+
+def answer_sentences(analysis: Analysis) -> list[str]:
+    """Return the answer: which algorithm is better, and which relies less on texture."""
+    return [verdict(analysis), *further_findings.texture_sentences(analysis.texture)[:1]]
+
+
+def _rest(analysis: Analysis) -> str:
+    """Say what else the summary has, first what may change how the table is read."""
+    counts = [(len(analysis.notes), "note"), (len(analysis.collection.duplicates), "uncounted run")]
+    first = [wording.count(number, noun) for number, noun in counts if number]
+    return say("terminal_rest", rest=wording.listing([*first, say("terminal_tests")]))
+
+
+def _style(analysis: Analysis) -> Style:
+    """Return the colour of the verdict: another one if no difference is shown."""
+    comparison = main(analysis)
+    is_shown = comparison.significant and not comparison.skipped
+    return Style.GREEN if is_shown or bool(analysis.texture["significant"].any()) else Style.YELLOW
+
+
+def _scores(analysis: Analysis, lines: int) -> str:
+    """Render the table of scores in so many lines, with its title and what it leaves out."""
+    table = score_tables.scores(analysis, Links(analysis), with_shape_bias=False)
+    if wording.has_deviations(analysis):
+        error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": ""}
+        title = say("summary_scores", units=analysis.units, **error)
+    else:
+        title = say("terminal_intervals", units=analysis.units)
+        table = _with_intervals(table)
+    columns = _num_columns(table)
+    most_rows = max(lines - 3, FEWEST_ROWS)  # besides title, heads and the line on what is left out
+    shown = _best_rows(analysis, table, most_rows)
+    left_out = [
+        wording.count(left, noun)
+        for left, noun in ((len(table.rows) - len(shown), "row"), (len(table.columns) - columns, "column"))
+        if left
+    ]
+    parts = [title, summary.render_table(_part(table, shown, columns))]
+    if left_out:
+        parts.append("  " + say("terminal_left_out", left=wording.listing(left_out)))
+    return "\n".join(parts)
+
+
+def _with_intervals(table: ReportTable) -> ReportTable:
+    """Return the table with the interval of each cell in place of a deviation, for rows of one run."""
+    rows = []
+    for row in table.rows:
+        cells = []
+        for cell in row:
+            spread = f"[{cell.interval}]" if cell.interval else ""
+            cells.append(dataclasses.replace(cell, spread=spread))
+        rows.append(tuple(cells))
+    return dataclasses.replace(table, rows=tuple(rows))
+
+
+def _num_columns(table: ReportTable) -> int:
+    """Count the columns that fit beside each other."""
+    widths = summary.column_widths(table)
+    used = itertools.accumulate(2 + width for width in widths)
+    return max(sum(width <= summary.WIDTH for width in used), 2)
+
+
+def _best_rows(analysis: Analysis, table: ReportTable, most: int) -> list[int]:
+    """Return the positions of the rows that are shown, in the table's order: all if they are few, else the best."""
+    positions = list(range(len(table.rows)))
+    comparison = main(analysis)
+    if len(positions) > most and not comparison.skipped:
+        ranks = [comparison.mean_ranks.get(name, float("inf")) for name in analysis.algorithms]
+        positions.sort(key=lambda position: ranks[position])
+    return sorted(positions[:most])
+
+
+def _part(table: ReportTable, rows: Sequence[int], columns: int) -> ReportTable:
+    """Return these rows, and the first columns, of a table."""
+    cells = tuple(table.rows[row][:columns] for row in rows)
+    return dataclasses.replace(table, columns=table.columns[:columns], rows=cells)
