@@ -108,8 +108,25 @@ def test_the_training_runs_that_code_with_these_words(
 
 def test_code_that_can_not_be_asked_is_said_in_one_line(repository: tuple[Path, list[str]]) -> None:
     package, _ = repository
+    with pytest.raises(Failure, match=r"is older than `reproduce`$"):
+        checkout.describe(package.parent, {}, "train")
+    script(package, "import biasbed.gone")
     with pytest.raises(Failure, match=r"can't start here: (ImportError|ModuleNotFoundError): [^\n]*$"):
         checkout.describe(package.parent, {}, "train")
+
+
+def test_a_commit_is_asked_by_its_own_script_as_names_may_have_moved_since(repository: tuple[Path, list[str]]) -> None:
+    """The repository's package has none of the modules that ours imports."""
+    package, _ = repository
+    script(package, "import json, sys; print(json.dumps({'tags': json.load(sys.stdin), 'protocol': {}}))")
+    described = checkout.describe(package.parent, {"seed": "3"}, "train")
+    assert described == {"tags": {"settings": {"seed": "3"}, "command": "train"}, "protocol": {}}
+
+
+def script(package: Path, code: str) -> None:
+    path = package / "reproduce" / "probe.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(code)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux to signal orphans")

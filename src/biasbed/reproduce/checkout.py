@@ -58,12 +58,17 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 def describe(source: Path, settings: Mapping[str, str], command: str) -> dict[str, Any]:
     """Return the tags and the protocol that the code in `source` gives a run (`probe.describe`).
 
+    Another commit's own probe says it, as ours would import names that may have moved since.
+
     Raises UsageError if that code does not take these settings, Failure if it can't start.
     """
     if source == HERE:
         return probe.describe(settings, command)
+    script = source / Path(probe.__file__).relative_to(HERE)
+    if not script.is_file():
+        raise Failure("code=recorded: that commit can't say how it would train, as it is older than `reproduce`")
     done = subprocess.run(
-        [sys.executable, probe.__file__],
+        [sys.executable, str(script)],
         input=json.dumps({"settings": dict(settings), "command": command}),
         env=environment(source),
         capture_output=True,

@@ -1,6 +1,7 @@
-"""Description of a training or evaluation that would start here, by its settings. Also a script for other commits.
+"""Description of a training or evaluation that would start here, by its settings.
 
-As a script it reads command and settings as JSON from its input and prints JSON.
+Also a script: it reads command and settings as JSON from its input and prints JSON. Later commits call it in a worktree
+of this one. So its path, its input and its output must stay.
 """
 
 from __future__ import annotations
