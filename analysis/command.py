@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,16 +51,14 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     paper_tables.check(analysis)
     text = summary.render(analysis)
     print(terminal_table.render(analysis), end="\n\n", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        sample_images.fetch(
-            store, [run.id for run in analysis.collection.unpublished], analysis.set_names, Path(folder)
-        )
-        write(analysis, text, Path(folder))
-        output_dir = publish(Path(folder), output_folder(store, options, analysis))
+    with new_folder() as folder:
+        sample_images.fetch(store, [run.id for run in analysis.collection.unpublished], analysis.set_names, folder)
+        write(analysis, text, folder)
+        output_dir = publish(folder, output_folder(store, options, analysis))
         print(f"Tables, figures and report: {output_dir}", flush=True)
         answer = " ".join(terminal_table.answer_sentences(analysis))
-        run_id = log(store, options, analysis, f"**{answer}**", text, Path(folder))
-        pictures = Path(folder) / "figures"
+        run_id = log(store, options, analysis, f"**{answer}**", text, folder)
+        pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
     print(f"This analysis: {address(store.uri, run_id)}", flush=True)
     offer(store.uri, compared(analysis))
@@ -99,6 +98,15 @@ def check_writable(target: Path) -> None:
     existing = next(path for path in (target, *target.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that you may write into")
+
+
+@contextlib.contextmanager
+def new_folder() -> Iterator[Path]:
+    """Yield an empty folder, which is removed at the end. Its copies can be read by whom the umask lets read."""
+    with tempfile.TemporaryDirectory() as private:
+        folder = Path(private) / "analysis"
+        folder.mkdir()
+        yield folder
 
 
 def publish(source: Path, target: Path) -> Path:

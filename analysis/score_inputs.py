@@ -159,10 +159,10 @@ def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozen
                 raise UsageError(f"lower={name}: there is no such data set{nearest(name, scores.datasets)}")
         return frozenset(lower), ""
     if _says_lower(scores.measure):
-        note = f"lower is better, as the scores are called '{scores.measure}' (higher_is_better=yes turns it)"
+        note = f"lower is better, as the scores are called '{scores.measure}' (`higher_is_better` as yes turns it)"
         return frozenset(scores.datasets), note
     named = [name for name in scores.datasets if _says_lower(name)]
-    note = f"lower is better on {', '.join(named)}, by the name (lower=none turns it)" if named else ""
+    note = f"lower is better on {', '.join(named)}, by the name (`lower` as none turns it)" if named else ""
     return frozenset(named), note
 
 
@@ -199,12 +199,16 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
         if len(higher) and higher.min() >= 0 and higher.max() <= 100:
             kind = "fraction" if higher.max() <= 1 else "percent"
         notes = {
-            "fraction": "scores between 0 and 1 are taken for fractions and shown in percent (unit=plain leaves them)",
-            "percent": "scores are taken for percentages (unit=plain if they are none)",
+            "fraction": "scores from 0 to 1 are taken for fractions and shown in percent (`unit` as plain leaves them)",
+            "percent": "scores are taken for percentages (`unit` as plain if they are none)",
         }
         note = "; ".join(filter(None, (notes.get(kind, ""), _find_mixture(scores, lower) if kind == "percent" else "")))
-    plain = Scale(scores.measure if scores.measure != "score" else "score units")
+    is_named = scores.measure != "score" and (unit != "auto" or len(lower) == len(scores.datasets))
+    plain = Scale(scores.measure if is_named else "score units")
     by_kind = {"fraction": Scale(measures.FRACTION), "percent": Scale(measures.FRACTION, 0.01), "plain": plain}
+    if unit == "auto" and kind != "plain" and lower:
+        left = f"those on {listed(sorted(lower), 3)} are left as they are, as lower is better (`unit` says otherwise)"
+        note = "; ".join(filter(None, (note, left)))
     scales = {}
     for name in scores.datasets:
         is_plain = unit == "auto" and name in lower

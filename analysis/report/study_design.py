@@ -250,7 +250,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         values.setdefault("backbone", []).append(run.init.get("architecture") or run.config.get("backbone"))
         values.setdefault("start", []).append(_start_of(run))
         values.setdefault("weights", []).append((run.weights or str(run.init.get("sha256", "")))[:8])
-        values.setdefault("seen", []).append(read_seen(run).text)
+        values.setdefault("seen", []).append(read_seen(run).text if run.kind != TABLE else "")
         values.setdefault("training_data", []).append(_shares(run.training_data))
         values.setdefault("image_size", []).append(run.config.get("image_size"))
         for tested in analysis.collection.protocols[run.protocol].sets:

@@ -398,7 +398,14 @@ def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[
     if further:
         said += f" (score= takes another: {listed(further)})"
     rows, left_out = _without_means(rows)
-    return _with_axes(make_scores(rows, grid.source, [said, *left_out, *notes], head))
+    cells = dict(grid.rows)
+    read = {*roles.named, head}
+
+    def tell_apart(first: str, second: str) -> list[str]:
+        columns = zip(grid.heads, cells[first], cells[second], strict=True)
+        return [name for name, one, other in columns if name not in read and str(one) != str(other)]
+
+    return _with_axes(make_scores(rows, grid.source, [said, *left_out, *notes], head, tell_apart))
 
 
 def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNames, notes: Sequence[str]) -> UserScores:

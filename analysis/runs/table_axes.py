@@ -43,10 +43,12 @@ def find_axes(rows: Sequence[str], columns: Sequence[str], scores: pd.DataFrame,
     if option != "auto":
         return _said(option == "methods", f"rows={option}")
     if says:
-        axes = _said(says == "methods", "as the first column says")
+        axes = _said(says == "methods", "as the head of the first column says")
         if by_names is not None and by_names != axes.rows_are_methods:
             swapped = "datasets" if axes.rows_are_methods else "methods"
-            return Axes(axes.rows_are_methods, f"{axes.note}; their names look swapped: rows={swapped} turns the table")
+            return Axes(
+                axes.rows_are_methods, f"{axes.note}; their names look swapped: `rows` as {swapped} turns the table"
+            )
         return axes
     if by_names is not None:
         return _said(by_names, "by their names")
@@ -64,7 +66,7 @@ def find_axes(rows: Sequence[str], columns: Sequence[str], scores: pd.DataFrame,
 def _said(rows_are_methods: bool, why: str) -> Axes:
     order = ("methods", "data sets") if rows_are_methods else ("data sets", "methods")
     turned = "datasets" if rows_are_methods else "methods"
-    more = "" if why.startswith("rows=") else f" (rows={turned} turns the table)"
+    more = "" if why.startswith("rows=") else f" (`rows` as {turned} turns the table)"
     return Axes(rows_are_methods, f"lines are {order[0]} and columns {order[1]}, {why}{more}")
 
 

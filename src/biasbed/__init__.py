@@ -54,6 +54,7 @@ NAMES = {
     "runs": "biasbed.api.runs:runs",
     "train": "biasbed.api.runs:train",
 }
+LIGHT = ("Failure", "UsageError", "compare")  # take no package of the extra `train`
 
 
 if not TYPE_CHECKING:  # or every name would be one
@@ -66,6 +67,10 @@ if not TYPE_CHECKING:  # or every name would be one
             raise make_error("biasbed", name, NAMES)
         from pkgutil import resolve_name
 
+        if name not in LIGHT:
+            from biasbed.system.extra import refuse_without_extra
+
+            refuse_without_extra()
         value = resolve_name(NAMES[name])
         globals()[name] = value
         return value

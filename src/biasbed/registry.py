@@ -75,7 +75,7 @@ class Registry(Mapping[str, str]):
     def refuse_unknown(self, name: str) -> None:
         """Raise UsageError for a name that leads nowhere; nothing is imported."""
         if name not in self and not (self.base and ":" in name):
-            advice = ", or <file>.py:<Class> of your own" if self.base else ""
+            advice = " (or <file>.py:<Class> of your own)" if self.base else ""
             raise UsageError(f"unknown {self.kind} '{shown(name)}'{nearest(name, self)}{advice}")
 
     def own_settings(self, name: str) -> Mapping[str, Spec]:

@@ -149,6 +149,7 @@ def test_the_command_prints_and_writes_what_is_asked_for(
         (["scores.csv", "--report", "no/where.html"], "no/where.html: there is no folder"),
         (["scores.csv", "--control", "C5"], "control=C5: no compared method has this name; did you mean 'C4.5'?"),
         (["scores.csv", "--sets", "iriss"], "sets=iriss: scores.csv has no 'iriss'; did you mean 'iris'?"),
+        (["scores.csv", "--plot", "ranks"], "plot=ranks: say into which file, as figure=a.pdf"),
         (["scores.csv", "--scor", "x"], "unknown setting 'scor'; did you mean 'score'?"),
         (["scores.csv", "--higher_is_better", "no", "--lower", "iris"], "leave it out, as lower= names data sets"),
     ],
@@ -174,8 +175,20 @@ def test_figures_and_tables_that_are_not_there_are_named(table: Path) -> None:
     assert r"\begin{table" in result.to_latex()
 
 
+def test_errors_beside_percentages_are_said_to_be_left_as_they_are() -> None:
+    frame = pd.DataFrame({"method": list("abc"), "x": [60.0, 61, 62], "y": [70.0, 71, 73], "sketch": [30.0, 20, 25]})
+    left = "those on sketch are left as they are, as lower is better (`unit` says otherwise)"
+    result = biasbed.compare(frame, lower=["sketch"])
+    assert any(left in note for note in result.notes)
+    turned = biasbed.compare(frame, lower=["sketch"], unit="percent")
+    assert not any("left as they are" in note for note in turned.notes)
+    assert len(turned.pairs) == 3
+
+
 def test_everything_goes_into_one_folder(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "usual").mkdir()
     folder = biasbed.compare(table, bootstrap=200).save(tmp_path / "out")
+    assert folder.stat().st_mode == (tmp_path / "usual").stat().st_mode  # others may read what the umask lets them
     names = {path.name for path in folder.iterdir()}
     assert {"scores.csv", "wilcoxon_holm.csv", "power.json", "report.html", "figures", "tables"} <= names
 

@@ -144,6 +144,9 @@ class Output(nn.Module):
         (Output(lambda z: z[:, :, None]), {}, r"returns a tensor \[2, 10, 1\] for 2 images"),
         (Output(lambda z: z), {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
         (Output(lambda z: z), {"classes": ["a"] * 10}, "two outputs are called 'a'"),
+        (Output(lambda z: z), {"classes": 10}, "classes=10: give the names of the outputs as a list"),
+        (Output(lambda z: z), {"transform": torchvision.models.ResNet18_Weights.DEFAULT}, r"give its \.transforms\(\)"),
+        (Output(lambda z: z), {"transform": lambda image: TO_FLOAT(image)[None]}, r"should return one image \[C,H,W\]"),
         (
             Output(lambda z: z),
             {},

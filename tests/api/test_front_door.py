@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pkgutil import resolve_name
@@ -30,6 +31,16 @@ def test_every_name_leads_somewhere() -> None:
         assert resolve_name(target).__doc__
     with pytest.raises(AttributeError, match="no attribute 'evaluat'"):
         biasbed.evaluat  # noqa: B018
+
+
+def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "mlflow" else find(name))
+    for name in ("evaluate", "runs"):
+        monkeypatch.delitem(vars(biasbed), name, raising=False)
+        with pytest.raises(biasbed.UsageError, match=r'not installed \(mlflow\): pip install "biasbed\[train\]"'):
+            getattr(biasbed, name)
+    assert callable(biasbed.compare)
 
 
 def test_type_checkers_are_told_the_same() -> None:

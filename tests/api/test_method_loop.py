@@ -137,6 +137,7 @@ def test_a_network_of_one_s_own_is_trained_and_continues() -> None:
         ("infodrop", small(), {}, "Sequential is no ResNet"),
         ("jtt", small, {"num_examples": 8}, "jtt trains in the stages .*, which biasbed.train carries out"),
         ("erm", lambda: 3, {}, "network= makes a int"),
+        ("erm", small, {"classes": 5}, "classes=5: the network has 4 outputs"),
         ("erm", "resnet10", {"data_dir": "/data"}, "unknown setting 'data_dir' of erm"),
     ],
 )
@@ -156,6 +157,8 @@ def test_a_batch_that_lacks_something_is_refused_in_a_line() -> None:
         (lff, {"y": y}, r"lff needs the column index: update\(x, y, index=...\)"),
         (lff, {"y": y, "index": torch.arange(8) + 1}, "index: is to be below num_examples=8"),
         (lff, {}, "lff needs the class of each of the 8 images"),
+        (lff, {"y": y + 4}, "y: the class 4 is none of 0 to 3"),
+        (lff, {"y": y - 1}, "y: the class -1 is none of 0 to 3"),
         (augmix, {"y": y}, r"augmix takes images \[N,3,C,H,W\], 3 views of each image, not \[8, 3, 12, 12\]"),
     ):
         with pytest.raises(biasbed.UsageError, match=message):

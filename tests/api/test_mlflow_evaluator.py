@@ -65,6 +65,14 @@ def test_a_logged_model_is_tested_by_its_address(tracking: str, plugged_in: None
     assert timeless(result.metrics) == timeless(expected.values)
 
 
+def test_a_misspelt_column_is_not_ignored(tracking: str, plugged_in: None) -> None:
+    frame = pd.DataFrame({"sets": ["edge"]})
+    with pytest.raises(biasbed.UsageError, match="the column 'sets' is not read; call it 'set'"):
+        mlflow.models.evaluate(
+            network(), frame, model_type="image-classifier", evaluators="biasbed", evaluator_config=CONFIG
+        )
+
+
 def test_other_evaluations_are_left_alone(tracking: str, plugged_in: None) -> None:
     with pytest.raises(mlflow.MlflowException, match="could not be evaluated"):
         evaluated(network(), evaluator_config={})

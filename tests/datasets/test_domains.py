@@ -38,6 +38,12 @@ def pacs(tmp_path: Path) -> Path:
 # --- the seven --------------------------------------------------------------------------------------------------------
 
 
+def test_a_folder_that_lies_too_deep_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    make_domains(tmp_path / "PACS", PACS, images=1, size=4)
+    data = data_set("pacs", tmp_path / "PACS")
+    assert refusal(data, tmp_path / "PACS").endswith("give the folder above as data_dir, it has the data set")
+
+
 @pytest.mark.parametrize("name", DOMAINS)
 def test_each_is_known_without_a_look_at_the_disk(name: str, tmp_path: Path) -> None:
     data = data_set(name, tmp_path)

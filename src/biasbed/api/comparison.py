@@ -263,9 +263,9 @@ class ScoreComparison:
         from biasbed.analysis import command
 
         target = Path(folder).expanduser().absolute()
-        with tempfile.TemporaryDirectory() as scratch:
-            command.write(self.analysis, str(self), Path(scratch))
-            return command.publish(Path(scratch), target)
+        with command.new_folder() as scratch:
+            command.write(self.analysis, str(self), scratch)
+            return command.publish(scratch, target)
 
 
 def _checked_path(path: Path, suffixes: Sequence[str]) -> Path:
@@ -298,6 +298,8 @@ def run(options: CompareOptions) -> None:
     for file, suffixes in wanted_files:
         if file != "none":
             _checked_path(Path(file), suffixes)
+    if options.plot != "auto" and options.figure == "none":
+        raise UsageError(f"plot={options.plot}: say into which file, as figure=a.pdf")
     result = _compare(options.scores, options)
     print(result, flush=True)
     written = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -41,11 +41,13 @@ class GivenTransform:
 
     def __call__(self, picture: Picture) -> Tensor:
         x = self.function(to_image(as_pillow_decodes(picture)))
-        if not isinstance(x, Tensor) or x.ndim != 3:
+        if not isinstance(x, Tensor):
             raise UsageError(
                 f"transform= returns {describe_output(x)} and should return a tensor [C,H,W]: let it end with "
                 "torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True)"
             )
+        if x.ndim != 3:
+            raise UsageError(f"transform= returns {describe_output(x)} and should return one image [C,H,W]")
         return x
 
     def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
@@ -81,7 +83,9 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
         return Preparation(torchvision_settings(preset), mean_std or usual, None, "of torchvision's transforms")
     if transform is not None:
         if not callable(transform):
-            raise UsageError(f"transform={transform!r} is no function from a PIL image to a tensor")
+            raise UsageError(
+                f"transform={transform!r} is no function from a PIL image to a tensor{_advise_enum(transform)}"
+            )
         if mean_std is not None:
             raise UsageError("mean= and std= are for images that biasbed prepares: normalise inside transform= instead")
         return Preparation({}, None, GivenTransform(transform), "")
@@ -90,6 +94,11 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
         settings = timm_settings(config, type(model).__name__)
         return Preparation(settings, mean_std or usual, None, "of the model's pretrained_cfg")
     return Preparation({}, mean_std, None, "given")
+
+
+def _advise_enum(given: object) -> str:
+    """Say how to get the transform of one of torchvision's enums of weights; empty for anything else."""
+    return ": give its .transforms()" if hasattr(type(given), "transforms") else ""
 
 
 def _is_torchvision_preset(transform: Any) -> bool:
@@ -227,7 +236,7 @@ def _check_classes(classes: Sequence[str] | None, outputs: int) -> tuple[str, ..
     """Return the names of the outputs. Raises UsageError unless each output has one name of its own."""
     if classes is None:
         return None
-    if isinstance(classes, str):
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
         raise UsageError(f"classes={classes!r}: give the names of the outputs as a list, in their order")
     names = tuple(map(str, classes))
     if len(names) != outputs:

@@ -98,6 +98,10 @@ class LoopTrainer(nn.Module):
             raise UsageError(f"{name} takes images {shape}, not {list(batch.x.shape)}")
         if batch.y is None or len(batch.y) != len(batch.x):
             raise UsageError(f"{name} needs the class of each of the {len(batch.x)} images: update(x, y)")
+        least, most = int(batch.y.min()), int(batch.y.max())
+        if least < 0 or most >= self._data.num_classes:
+            wrong = least if least < 0 else most
+            raise UsageError(f"y: the class {wrong} is none of 0 to {self._data.num_classes - 1} (classes=)")
         lacking = [column for column in sorted(self._columns) if getattr(batch, column) is None]
         if lacking:
             raise UsageError(f"{name} needs the column {lacking[0]}: update(x, y, {lacking[0]}=...)")
@@ -277,6 +281,9 @@ def _networks_of(
             raise UsageError(f"network= makes a {type(module).__name__}, and should make an nn.Module")
         used.append(module)
         how = mean_std(config) or networks.MeanStd(*((fixed,) * config.network.channels for fixed in (0.0, 1.0)))
-        return group.send_module(networks.Network(module, how.mean, how.std, config.network.dropout, head))
+        made = networks.Network(module, how.mean, how.std, config.network.dropout, head)
+        if isinstance(made.head, nn.Linear) and made.head.out_features != classes:
+            raise UsageError(f"classes={classes}: the network has {made.head.out_features} outputs, give as many")
+        return group.send_module(made)
 
     return network

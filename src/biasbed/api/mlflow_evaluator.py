@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.models.evaluation.base import EvaluationResult, ModelEvaluator
 
 from biasbed.errors import UsageError
+from biasbed.settings import find_near_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,8 +58,12 @@ class BiasbedEvaluator(ModelEvaluator):
             raise UsageError("evaluators='biasbed' tests a model on a suite's images: give model=")
         arguments = dict(evaluator_config)
         frame: Any = getattr(dataset, "features_data", None)
-        if SET_COLUMN in getattr(frame, "columns", ()):
+        columns = [str(column) for column in getattr(frame, "columns", ())]
+        near = find_near_name(SET_COLUMN, columns)
+        if SET_COLUMN in columns:
             arguments.setdefault("sets", sorted(set(frame[SET_COLUMN])))
+        elif near is not None:
+            raise UsageError(f"data: the column '{near}' is not read; call it '{SET_COLUMN}' if it names the sets")
         card = evaluate(find_network(model), **arguments)
         with tempfile.TemporaryDirectory() as temporary:
             folder = card.save(temporary)

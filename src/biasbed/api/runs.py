@@ -42,6 +42,15 @@ class TrainedRun:
                     rows.append((cells[0], boundary["step"], cells[1], value))
         return pd.DataFrame(rows, columns=["set", "epoch", "metric", "value"])
 
+    @property
+    def model(self) -> str:
+        """Address of its logged model, for `mlflow.pyfunc.load_model`. Raises UsageError if none was logged."""
+        outputs = active_run(resolve_uri("auto"), self.id).outputs if self.id else None
+        models = outputs.model_outputs if outputs is not None else []
+        if not models:
+            raise UsageError(f"{self.folder} has no logged model: train without log_model=False and tracking='offline'")
+        return f"models:/{models[-1].model_id}"
+
     def predictions(self, set_name: str, which: str = "last") -> pd.DataFrame:
         """Return the decisions on a set, an image a row, of the `last` or the `best` evaluation."""
         path = self.folder / record.predictions_file(set_name, _check_which(which))
@@ -65,7 +74,7 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
         settings: further settings of the command, as `epochs=5`, `optim={"lr": 0.1}`, `hparams={"drop_rate": 1.0}`.
 
     Returns:
-        The run, with `id`, `folder`, `metrics` and `predictions(set)`.
+        The run, with `id`, `folder`, `metrics`, `model` and `predictions(set)`.
 
     Raises:
         UsageError: if a setting is unknown or wrong, before anything is created.

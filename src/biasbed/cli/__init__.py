@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
-import importlib.util
 import os
 import sys
 import traceback
@@ -22,10 +21,11 @@ from typing import Any, NoReturn
 from biasbed import __version__
 from biasbed.cli import usage
 from biasbed.config import Config
-from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, listed, os_reason, printed
+from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
 from biasbed.system import commands, places
+from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -193,22 +193,6 @@ COMMANDS: Mapping[str, EntryPoint] = {
     ),
     "test": EntryPoint("the test suite", *("biasbed.cli:run_tests", "biasbed.options:TestOptions")),
 }
-
-
-EXTRA = ("torch", "torchvision", "mlflow", "timm", "optuna", "docker", "pyarrow", "PIL", "sklearn", "psutil")
-
-
-def refuse_without_extra() -> None:
-    """Raise UsageError if the packages of the extra `train` are not installed."""
-    missing = [name for name in EXTRA[:3] if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(lacks_extra(listed(missing)))
-
-
-def lacks_extra(names: str) -> str:
-    """Return the message on packages that are not installed."""
-    advice = 'pip install "biasbed[train]" (in a checkout ".[train]")'
-    return f"this needs packages that are not installed ({names}): {advice}"
 
 
 WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method

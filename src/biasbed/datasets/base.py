@@ -86,6 +86,8 @@ class OnDisk:
         first, *more = self.release.folders
         others = f" (or {listed(more, 3)})" if more else ""
         text = f"'{self.name}' is not in {data_dir}: expected {first}{others}"
+        if self.find(data_dir.absolute().parent) is not None:
+            return f"{text}; give the folder above as data_dir, it has the data set"
         packed = self.packed(data_dir)
         return f"{text}; {packed}" if packed else f"{text}; where to get it: {self.release.source}"
 

@@ -183,7 +183,7 @@ def _open_sources(
         folders = domains.OwnDomains(folder() / name)
         return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})
-    raise UsageError(f"there is no data set '{name}'{nearest(name, names)}, or a folder of domains in data_dir")
+    raise UsageError(f"there is no data set '{name}', and no folder of domains in data_dir{nearest(name, names)}")
 
 
 def _with_domain_numbers(parts: Mapping[str, Source]) -> dict[str, Source]:

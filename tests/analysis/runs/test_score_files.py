@@ -112,6 +112,10 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
     [
         (LONG + "a,u,99\n", r"line 14: a on u is there already \(line 2\): keep one, or .* column 'seed'"),
         ("method,dataset,seed,score\na,u,0,1\na,u,0,1\n", "line 3: a on u with seed 0 is there already"),
+        (
+            "method,dataset,metric,study,score\na,u,accuracy,x,1\na,u,loss,x,1\n",
+            r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'metric'$",
+        ),
         (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
         (
             LONG.replace("a,u,50.0", "a,u,50 ± 2"),
