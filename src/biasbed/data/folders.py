@@ -89,7 +89,8 @@ class FolderSource(Source):
         if self.packs is None:
             return fingerprint
         bound = self.packs.bind(self, self.root, fingerprint)
-        if len(self) and self.packs.find(self.root, self.ids[0]) is None:
+        is_read_itself = len(self) and self.packs.find(self.root, self.ids[0]) is None
+        if is_read_itself and not isinstance(self.packs, packed.Collecting):
             self.trees.note_reading(self.root)
         return bound
 

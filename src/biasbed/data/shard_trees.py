@@ -118,7 +118,8 @@ class Tree:
             else:
                 images.append(name)
                 at += 1
-        return Listing(folders, images) if folders or images else None
+        # Folders come in the order of their names with a slash behind them.
+        return Listing(sorted(folders), images) if folders or images else None
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all images below a folder, sorted."""
