@@ -41,8 +41,7 @@ CLASSES = ["b", "a", "b-c"]  # in another order than sorted, and "b-c/" sorts be
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    monkeypatch.setattr(shard_trees, "_DEFAULT", trees := shard_trees.Trees())
-    shard_trees._current.set(trees)
+    monkeypatch.setattr(shard_trees, "_trees", shard_trees.Trees())
     shard_trees._warned.clear()
     return tmp_path / "home"
 

@@ -89,8 +89,11 @@ def find_shards(folder: Path, format: str, columns: ColumnNames) -> Shards | Non
     if parquet and is_mixed and not parquet_shards.has_images(folder / parquet[0], columns):
         parquet = []  # a table of something else beside the images
     tars = [name for name in contents.shards[WEBDATASET] if _NUMBERED.fullmatch(name)]
-    if tars and not tar_shards.has_samples(folder / tars[0]) and (is_mixed or parquet or _is_archive(folder / tars[0])):
-        tars = []
+    if tars:
+        has_samples = tar_shards.has_samples(folder / tars[0])
+        if has_samples is None:  # the reader says what is wrong, unless it is beside other images
+            has_samples = not (is_mixed or parquet)
+        tars = tars if has_samples else []
     formats = [(PARQUET, parquet), (WEBDATASET, tars)]
     present = [Shards(name, folder, tuple(files), columns) for name, files in formats if files]
     if len(present) > 1 or (present and is_mixed):
@@ -125,14 +128,6 @@ def _has_no_folder(folder: Path) -> bool:
     """Return True if a folder holds only files, as the folder of the shards in a snapshot does."""
     contents = _list(folder)
     return not contents.folders and not contents.has_images
-
-
-def _is_archive(path: Path) -> bool:
-    """Return True for a tar file that is whole and has no samples: it is to be unpacked."""
-    try:
-        return next(tar_shards.read_members(path), None) is not None
-    except tar_shards.DAMAGED:
-        return False  # the reader says what is wrong
 
 
 # --- index ------------------------------------------------------------------------------------------------------------

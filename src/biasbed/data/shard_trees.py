@@ -14,7 +14,6 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -390,19 +389,17 @@ class Trees:
         )
 
 
-_DEFAULT = Trees()
-_current: ContextVar[Trees] = ContextVar("_current", default=_DEFAULT)
+_trees = Trees()  # of this process; a ContextVar would not reach the threads that list and check folders
 
 
 def current() -> Trees:
     """Return the trees that folders are looked up in."""
-    return _current.get()
+    return _trees
 
 
 def read_as(format: str, columns: Sequence[str] = ()) -> None:
     """Read the folders that are opened from now on by these settings, `data.format` and `data.columns`."""
+    global _trees
     names = ColumnNames.from_words(columns)
-    trees = _current.get()
-    if (trees.format, trees.columns) != (format, names):
-        is_default = (format, names) == (_DEFAULT.format, _DEFAULT.columns)
-        _current.set(_DEFAULT if is_default else Trees(format, names))
+    if (_trees.format, _trees.columns) != (format, names):
+        _trees = Trees(format, names)

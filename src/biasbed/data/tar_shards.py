@@ -55,8 +55,12 @@ def read_members(path: Path) -> Iterator[Member]:
             name = check_path(header.name)
             if not header.isreg() or header.issparse():
                 raise ValueError(f"its member {shown(name, 60)!r} is not a file: links and devices are not read")
-            if name.startswith("/") or header.offset_data < end or header.offset_data + header.size > size:
-                raise ValueError(f"its member {shown(name, 60)!r} leads out of it")
+            if header.offset_data + header.size > size:
+                raise ValueError(f"it is cut off in its member {shown(name, 60)!r}")
+            if name.startswith("/") or header.offset_data < end:
+                raise ValueError(
+                    f"the name {shown(name, 60)!r} leads out of its folder, or the member has no right size"
+                )
             end = header.offset_data + header.size
             yield Member(name.removeprefix("./"), header.offset_data, header.size)
         with path.open("rb") as file:
@@ -65,8 +69,11 @@ def read_members(path: Path) -> Iterator[Member]:
                 raise ValueError(f"it is cut off or damaged at byte {archive.offset:,}")
 
 
-def has_samples(path: Path) -> bool:
-    """Return True if the first members of a tar file are those of a sample: an image, and its label or texts."""
+def has_samples(path: Path) -> bool | None:
+    """Return True if the first members of a tar file are those of samples: an image, and its label or texts.
+
+    Returns None if it is damaged.
+    """
     parts: dict[str, set[str]] = {}
     try:
         for number, member in enumerate(read_members(path)):
@@ -75,7 +82,7 @@ def has_samples(path: Path) -> bool:
             if number == PEEKED:
                 break
     except DAMAGED:
-        return False
+        return None
     return any(len(names) > 1 and ColumnNames().choose(names, IMAGE) for names in parts.values())
 
 
