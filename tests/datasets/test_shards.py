@@ -25,8 +25,10 @@ from biasbed.data.loading import TrainLoader
 from biasbed.data.shard_columns import ColumnNames
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.datasets import biased
+from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains
 from biasbed.datasets.metadata_csv import OwnTable
+from biasbed.datasets.releases import Release
 from biasbed.errors import UnfitImage, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.run import prepare
@@ -165,6 +167,26 @@ def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -
     assert len(open_folder(tmp_path / "val", "x")) == 4
 
 
+class Fruit(DataSet):
+    """Published data set whose images are in the folder `val` of a folder."""
+
+    name = "fruit"
+    classes = ("a", "b", "b-c")
+    release = Release(images=4, classes=3, places=("fruit-2/val",), source="https://example.org/fruit", licence="CC0")
+
+
+def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 2), CLASSES, "train")
+    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 1), CLASSES, "validation")
+    finding = examine(Fruit(), tmp_path)
+    assert finding.folder == tmp_path / "Fruit_2" / "val"
+    assert finding.contents is not None
+    assert finding.contents.differences == ("3 images; the release has 4",)
+    (tmp_path / "Fruit_2" / "classes.txt").write_text("b\na\nc\n")
+    with pytest.raises(UsageError, match=r"unknown class folders c; 1 of 3 class folders missing: b-c"):
+        Fruit().open(tmp_path)
+
+
 def test_images_without_a_name_or_with_one_name_are_numbered(tmp_path: Path) -> None:
     examples = make_examples(["a", "b"], 3)
     write_parquet(tmp_path / "bytes", examples, ["a", "b"], shards=1, image=[example.content for example in examples])
@@ -262,7 +284,7 @@ def test_columns_are_named_where_two_could_be_the_label(tmp_path: Path) -> None:
 def test_format_decides_where_a_folder_has_several(tmp_path: Path) -> None:
     write_folder(tmp_path, make_examples(["a"], 2))
     write_webdataset(tmp_path, make_examples(["b"], 2), ["b"])
-    with pytest.raises(UsageError, match=r"has 2 .tar files, the folder a: .* data.format=webdataset|folder"):
+    with pytest.raises(UsageError, match=r"has 2 .tar files, the folder a: .* data.format=webdataset or folder"):
         listing.scan(tmp_path)
     for format, classes in (("folder", ["a"]), ("webdataset", ["b"])):
         shard_trees.read_as(format)
@@ -376,8 +398,8 @@ def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(small_training(tmp_path, "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == (
-        f"biasbed: {tmp_path / 'ink'} has 1 .parquet files, 2 .tar files: say which are the images with "
-        "data.format=parquet|webdataset"
+        f"biasbed: {tmp_path / 'ink'} has 1 .parquet file, 2 .tar files: say which are the images with "
+        "data.format=parquet or webdataset"
     )
 
 

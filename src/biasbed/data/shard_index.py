@@ -97,13 +97,19 @@ def find_shards(folder: Path, format: str, columns: ColumnNames) -> Shards | Non
     formats = [(PARQUET, parquet), (WEBDATASET, tars)]
     present = [Shards(name, folder, tuple(files), columns) for name, files in formats if files]
     if len(present) > 1 or (present and is_mixed):
-        kinds = [f"{len(shards.files)} {SUFFIXES[shards.format]} files" for shards in present]
-        others = kinds + (["images"] if contents.has_images else []) + [f"the folder {n}" for n in contents.folders]
+        kinds = [f"{len(shards.files)} {count_word(shards)}" for shards in present]
+        others = ["images"] * contents.has_images + [f"the folder {name}" for name in contents.folders]
+        choices = [shards.format for shards in present] + [FOLDER] * is_mixed
         raise UsageError(
-            f"{folder} has {listed(others, 5)}: say which are the images with "
-            f"data.format={'|'.join([*(shards.format for shards in present), *([FOLDER] if is_mixed else [])])}"
+            f"{folder} has {listed([*kinds, *others], 5)}: say which are the images with "
+            f"data.format={' or '.join(choices)}"
         )
     return present[0] if present else None
+
+
+def count_word(shards: Shards) -> str:
+    """Return the noun for the number of shards."""
+    return f"{SUFFIXES[shards.format]} file{'s' * (len(shards.files) > 1)}"
 
 
 def _list(folder: Path) -> _Listed:

@@ -24,7 +24,7 @@ from biasbed.data import listing_cache, parquet_shards
 from biasbed.data.decoding import open_content
 from biasbed.data.names import Names, relative_prefix
 from biasbed.data.shard_columns import BIAS, CLASS_FILES, LABEL, SPLIT, ColumnNames
-from biasbed.data.shard_index import AUTO, FOLDER, SUFFIXES, Shards, as_names, build_index, find_shards
+from biasbed.data.shard_index import AUTO, FOLDER, Shards, as_names, build_index, count_word, find_shards
 from biasbed.data.source import Picture
 from biasbed.errors import UnfitImage, UsageError
 
@@ -85,8 +85,7 @@ class Tree:
     @property
     def layout(self) -> str:
         """Description for the data doctor."""
-        count = len(self.shards.files)
-        return f"{count} {SUFFIXES[self.shards.format]} file{'s' * (count > 1)}"
+        return f"{len(self.shards.files)} {count_word(self.shards)}"
 
     @property
     def has_bias(self) -> bool:
