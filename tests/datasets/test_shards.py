@@ -391,6 +391,28 @@ def test_a_tar_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> N
         open_folder(tmp_path, "x")
 
 
+def test_a_label_that_is_in_json_too_must_agree(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    for label, classes in ((1, ("b",)), (0, None)):
+        with tarfile.open(tmp_path / "0.tar", "w") as archive:
+            add_member(archive, "1.jpg", b"\xff\xd8\xff")
+            add_member(archive, "1.cls", b"1\n")
+            add_member(archive, "1.json", json.dumps({"label": label, "width": [1]}).encode())
+        if classes:
+            assert open_folder(tmp_path, "x").classes == classes
+            continue
+        with pytest.raises(
+            UsageError, match=r"'1': its label is 1 by cls and 0 by label in json: say which with data.col"
+        ):
+            open_folder(tmp_path, "x")
+    for column, classes in (("cls", ("b",)), ("label", ("a",))):
+        shard_trees.read_as("auto", [f"label:{column}"])
+        assert open_folder(tmp_path, "x").classes == classes
+    shard_trees.read_as("auto", ["label:none"])
+    with pytest.raises(UsageError, match=r"sample '1': it has no column 'none' \(it has label, width\)"):
+        open_folder(tmp_path, "x")
+
+
 def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("photo", "ink"):
         write_parquet(tmp_path / name, make_examples(["a", "b"], 2), ["a", "b"], shards=1)

@@ -54,15 +54,18 @@ class ColumnNames:
         pairs = [word.split(":", 1) for word in words]
         return cls(tuple(sorted((role, name) for role, name in pairs)))
 
-    def choose(self, names: Iterable[str], role: str, more: Iterable[str] = ()) -> str | None:
+    def choose(self, names: Iterable[str], role: str, more: Iterable[str] = (), is_part: bool = False) -> str | None:
         """Return the column of a role; None if there is none. more: columns that could have it besides usual names.
 
-        Raises ValueError if two columns could have it, or the stated one is missing.
+        Raises ValueError if two columns could have it, or the stated one is missing, unless these are only a part of
+        the columns (`is_part`).
         """
         names = list(names)
         stated = dict(self.stated)
         if role in stated:
             if stated[role] not in names:
+                if is_part:
+                    return None
                 raise ValueError(f"it has no column '{stated[role]}' (it has {listed(map(shown, names))})")
             return stated[role]
         candidates = [name for name in names if name.lower() in USUAL[role] or name in more]

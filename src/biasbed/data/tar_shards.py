@@ -142,28 +142,31 @@ def _read_samples(path: Path) -> dict[str, dict[str, Member]]:
     return samples
 
 
-def _read_values(file: int, parts: Mapping[str, Member], columns: ColumnNames) -> dict[str, Any]:
-    """Return a sample's values by role: of its texts, and of what its json has."""
-    texts = {}
-    about: Any = {}
-    if JSON in parts:
-        about = parse_json(_read_text(file, parts[JSON]))
-        if not isinstance(about, dict):
-            raise ValueError("its json is no mapping")
-    values = {}
+def _read_values(file: int, parts: Mapping[str, Member], columns: ColumnNames) -> dict[str, int | str]:
+    """Return a sample's values by role: of its texts, and of what its json has. They must agree if both have one."""
+    about: Any = parse_json(_read_text(file, parts[JSON])) if JSON in parts else {}
+    if not isinstance(about, dict):
+        raise ValueError("its json is no mapping")
+    values: dict[str, int | str] = {}
     for role in ROLES:
         if role == IMAGE:
             continue
-        part = columns.choose([*parts, *(name for name in about if name not in parts)], role, ())
-        if part is None:
+        part = columns.choose(parts, role, is_part=True)
+        key = columns.choose(about, role, is_part=part is not None or dict(columns.stated).get(role) is None)
+        if part is not None:
+            text = _read_text(file, parts[part]).strip()
+            values[role] = parse_int(text) if text.lstrip("-").isdecimal() else text
+        if key is None or about[key] is None:
             continue
-        if part in parts:
-            texts[role] = _read_text(file, parts[part]).strip()
-            values[role] = parse_int(texts[role]) if texts[role].lstrip("-").isdecimal() else texts[role]
-        elif isinstance(about[part], str | int) and not isinstance(about[part], bool):
-            values[role] = about[part]
-        elif about[part] is not None:
-            raise ValueError(f"its {role} is neither a number nor a name")
+        value = about[key]
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            raise ValueError(f"its {role} in json, {shown(key, 60)!r}, is neither a number nor a name")
+        if values.setdefault(role, value) != value:
+            first, second = shown(str(values[role]), 60), shown(str(value), 60)
+            raise ValueError(
+                f"its {role} is {first} by {part} and {second} by {shown(key, 60)} in json: say which with "
+                f"data.columns={role}:{part}"
+            )
     return values
 
 
