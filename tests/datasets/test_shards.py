@@ -22,7 +22,7 @@ from biasbed.config import Augment, DataSettings
 from biasbed.data import listing, packed, shard_trees, transforms
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.loading import TrainLoader
-from biasbed.data.shard_columns import ColumnNames
+from biasbed.data.shard_columns import StatedColumns
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.datasets import biased
 from biasbed.datasets.base import DataSet
@@ -426,7 +426,7 @@ def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_stated_columns() -> None:
-    names = ColumnNames.from_words(["label:y", "image:a:b"])
+    names = StatedColumns.parse(["label:y", "image:a:b"])
     assert names.choose(["a:b", "y", "label"], "image") == "a:b"
     assert names.require(["a:b", "y", "label"], "label") == "y"
     with pytest.raises(ValueError, match=r"it has no column 'y' \(it has label\)"):

@@ -21,8 +21,8 @@ from biasbed.data.shard_columns import (
     IMAGE,
     LABEL,
     ROLES,
-    ColumnNames,
     ShardImages,
+    StatedColumns,
     check_path,
     name_values,
     suffix_of,
@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[ParquetFile]:
         raise ValueError(f"it is damaged or no Parquet file ({first_line(error)[:100]})") from None
 
 
-def has_images(path: Path, columns: ColumnNames) -> bool:
+def has_images(path: Path, columns: StatedColumns) -> bool:
     """Return True if a file has an image column, or can't be read."""
     try:
         with opened(path) as file:
@@ -71,7 +71,7 @@ def has_images(path: Path, columns: ColumnNames) -> bool:
         return True  # the reader says what is wrong
 
 
-def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> ShardImages:
+def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
     """Index a shard: the size and place of its images, and their labels. Reads all of it once, by batches.
 
     classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged or a row
@@ -83,7 +83,7 @@ def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> Sh
         chosen = _choose_columns(file, columns)
         paths: list[str] = []
         suffixes: list[str] = []
-        words: dict[str, list[str | None]] = {role: [] for role in chosen.names if role != IMAGE}
+        named: dict[str, list[str | None]] = {role: [] for role in chosen.names if role != IMAGE}
         parts: list[np.ndarray] = []
         with mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             for group in range(file.num_row_groups):
@@ -95,7 +95,7 @@ def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> Sh
                     contents, names = _images(batch.column(chosen.names[IMAGE]), chosen.has_path, first + start)
                     paths += names
                     suffixes += [suffix_of(content[:16]) for content in contents]
-                    for role, column in words.items():
+                    for role, column in named.items():
                         values = batch.column(chosen.names[role]).to_pylist()
                         column += name_values(values, _number_names(role, chosen, classes), role, first + start)
                     rows = range(start, start + len(contents))
@@ -103,7 +103,7 @@ def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> Sh
                     parts.append(np.array(places, dtype=np.int64).reshape(-1, 4))
                     start += len(contents)
     length, offset, groups, rows_in_group = np.concatenate([np.empty((0, 4), dtype=np.int64), *parts]).T
-    return ShardImages(paths, suffixes, words, length, offset, groups, rows_in_group)
+    return ShardImages(paths, suffixes, named, length, offset, groups, rows_in_group)
 
 
 def read_contents(file: ParquetFile, group: int, content: str) -> Iterator[Any]:
@@ -113,12 +113,12 @@ def read_contents(file: ParquetFile, group: int, content: str) -> Iterator[Any]:
         yield column.field(0) if column.type.num_fields else column
 
 
-def content_column(file: ParquetFile, columns: ColumnNames) -> str:
+def content_column(file: ParquetFile, columns: StatedColumns) -> str:
     """Return the column of the images' bytes, as Parquet names it."""
     return _choose_columns(file, columns).content
 
 
-def _choose_columns(file: ParquetFile, columns: ColumnNames) -> _Columns:
+def _choose_columns(file: ParquetFile, columns: StatedColumns) -> _Columns:
     """Choose the column of each role. Raises ValueError if one is missing, in doubt or of a type that is not read."""
     from pyarrow import types
 

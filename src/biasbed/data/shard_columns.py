@@ -5,6 +5,7 @@ Numbers become names here: by the names that the column brings, or by those in `
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,15 +44,15 @@ SIGNATURES = {
 
 
 @dataclass(frozen=True)
-class ColumnNames:
+class StatedColumns:
     """Names of columns that the user states, keyed by role."""
 
     stated: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def from_words(cls, words: Iterable[str]) -> ColumnNames:
-        """Return the names in words such as `label:fine_label`, as `data.columns` has them."""
-        pairs = [word.split(":", 1) for word in words]
+    def parse(cls, settings: Iterable[str]) -> StatedColumns:
+        """Return the names in settings such as `label:fine_label`, as `data.columns` has them."""
+        pairs = [setting.split(":", 1) for setting in settings]
         return cls(tuple(sorted((role, name) for role, name in pairs)))
 
     def choose(self, names: Iterable[str], role: str, more: Iterable[str] = (), is_part: bool = False) -> str | None:
@@ -87,15 +88,20 @@ class ColumnNames:
 
 @dataclass(frozen=True, eq=False)
 class ShardImages:
-    """Images of one shard, in its order. words: the value of each image by role; None: not labelled."""
+    """Images of one shard, in its order. values: the name of each image's value by role; None: not labelled."""
 
     paths: Sequence[str]  # names that the shard has for them; empty without one
     suffixes: Sequence[str]  # by content
-    words: Mapping[str, Sequence[str | None]]
+    values: Mapping[str, Sequence[str | None]]
     length: np.ndarray  # bytes
     offset: np.ndarray  # of the first byte in the file; -1 if the image is not there as it is
     group: np.ndarray  # row group of a Parquet file
     row: np.ndarray  # in the row group
+
+
+def class_files(folders: Iterable[Path]) -> list[Path]:
+    """Return the paths at which a list of classes may be, the first that counts first."""
+    return [folder / name for folder, name in itertools.product(folders, CLASS_FILES)]
 
 
 def read_classes(folders: Iterable[Path]) -> tuple[Path, tuple[str, ...]] | None:
@@ -103,8 +109,7 @@ def read_classes(folders: Iterable[Path]) -> tuple[Path, tuple[str, ...]] | None
 
     Raises UsageError if it is not a list of different names.
     """
-    paths = [folder / name for folder in folders for name in CLASS_FILES]
-    path = next((path for path in paths if path.is_file()), None)
+    path = next(filter(Path.is_file, class_files(folders)), None)
     if path is None:
         return None
     if path.stat().st_size > MOST_BYTES:

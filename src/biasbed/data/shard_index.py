@@ -6,6 +6,7 @@ apart by the names of the shards, and are folders only if there are several and 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -25,8 +26,8 @@ from biasbed.data.shard_columns import (
     DOMAIN,
     LABEL,
     SPLIT,
-    ColumnNames,
     ShardImages,
+    StatedColumns,
     check_name,
     name_image,
     read_classes,
@@ -56,7 +57,7 @@ class Shards(NamedTuple):
     format: str
     folder: Path
     files: tuple[str, ...]
-    columns: ColumnNames
+    columns: StatedColumns
 
     def paths(self) -> list[Path]:
         return [self.folder / name for name in self.files]
@@ -71,7 +72,7 @@ class _Listed:
     has_images: bool
 
 
-def find_shards(folder: Path, format: str, columns: ColumnNames) -> Shards | None:
+def find_shards(folder: Path, format: str, columns: StatedColumns) -> Shards | None:
     """Return the shards that a folder, or `data` in it, is made of; None if it is an ordinary folder.
 
     Raises UsageError if it has shards of both formats, or shards beside image folders.
@@ -182,8 +183,8 @@ def _refuse_missing(shards: Shards) -> None:
 
 def _splits(shard: ShardImages, name: str) -> Sequence[str]:
     """Return the split of each image: of its column, or as the shard's name has it; empty without one."""
-    if SPLIT in shard.words:
-        return [SPLITS.get(str(word).lower(), str(word)) for word in shard.words[SPLIT]]
+    if SPLIT in shard.values:
+        return [SPLITS.get(str(word).lower(), str(word)) for word in shard.values[SPLIT]]
     match = _SPLIT.search(Path(name).stem)
     return [SPLITS[match[1].lower()] if match else ""] * len(shard.paths)
 
@@ -197,7 +198,7 @@ def _labelled_rows(shards: Shards, images: Sequence[ShardImages], splits: Sequen
     first: dict[str, str] = {}  # split -> image without a label
     kept = []
     for shard, shard_splits, file in zip(images, splits, shards.files, strict=True):
-        for row, (label, split) in enumerate(zip(shard.words[LABEL], shard_splits, strict=True)):
+        for row, (label, split) in enumerate(zip(shard.values[LABEL], shard_splits, strict=True)):
             kept.append(label is not None)
             labelled[split] += label is not None
             if label is None:
@@ -227,20 +228,28 @@ def _arrays(
     }
     arrays = {name: column[is_kept][order] for name, column in columns.items()}
     arrays |= as_arrays("path", [paths[row] for row in order])
-    if any(BIAS in shard.words for shard in images):
-        stored = [path for shard in images for path in shard.paths]
-        stored = [path for path, keep in zip(stored, kept, strict=True) if keep]
-        if len(set(stored)) < len(stored) or "" in stored:
-            stored = paths
-        arrays |= as_arrays("stored", [stored[row] for row in order])
-        for role in (LABEL, BIAS):
-            values = [word for shard in images for word in shard.words.get(role, [None] * len(shard.paths))]
-            values = [str(word or "") for word, keep in zip(values, kept, strict=True) if keep]
-            arrays |= as_arrays(role, [values[row] for row in order])
-        every_split = [split for shard_splits in splits for split in shard_splits]
-        every_split = [split for split, keep in zip(every_split, kept, strict=True) if keep]
-        arrays |= as_arrays(SPLIT, [every_split[row] for row in order])
+    if any(BIAS in shard.values for shard in images):
+        table = _table(images, splits, paths, kept)
+        for name, column in table.items():
+            arrays |= as_arrays(name, [column[row] for row in order])
     return arrays
+
+
+def _table(
+    images: Sequence[ShardImages], splits: Sequence[Sequence[str]], paths: Sequence[str], kept: Sequence[bool]
+) -> dict[str, list[str]]:
+    """Return name in the shards, label, bias and split of each image that is kept. paths: names if those are unfit."""
+    columns: dict[str, list[str]] = {name: [] for name in ("stored", LABEL, BIAS, SPLIT)}
+    for shard, shard_splits in zip(images, splits, strict=True):
+        columns["stored"] += shard.paths
+        columns[SPLIT] += shard_splits
+        for role in (LABEL, BIAS):
+            values = shard.values.get(role, [None] * len(shard.paths))
+            columns[role] += [value or "" for value in values]
+    table = {name: list(itertools.compress(column, kept)) for name, column in columns.items()}
+    if len(set(table["stored"])) < len(paths) or "" in table["stored"]:
+        table["stored"] = list(paths)
+    return table
 
 
 PLACES = ("length", "offset", "group", "row")  # columns of an image's place in its shard
@@ -248,14 +257,14 @@ PLACES = ("length", "offset", "group", "row")  # columns of an image's place in 
 
 def _layout(images: Sequence[ShardImages], splits: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[_Row]:
     """Return folder and name of each image that is kept. Names that occur twice in a folder get numbers."""
-    has_domains = any(DOMAIN in shard.words for shard in images)
-    has_splits = len({split for shard_splits in splits for split in shard_splits}) > 1 and not has_domains
+    has_domains = any(DOMAIN in shard.values for shard in images)
+    has_splits = len(set(itertools.chain.from_iterable(splits))) > 1 and not has_domains
     rows: list[_Row] = []
     number = 0
     for shard, shard_splits in zip(images, splits, strict=True):
-        domains = shard.words.get(DOMAIN, [""] * len(shard.paths))
+        domains = shard.values.get(DOMAIN, [""] * len(shard.paths))
         for at, path in enumerate(shard.paths):
-            label = shard.words[LABEL][at]
+            label = shard.values[LABEL][at]
             if kept[number]:
                 assert label is not None
                 parts = [shard_splits[at] or "train"] if has_splits else []

@@ -23,12 +23,12 @@ from biasbed import record
 from biasbed.data import listing_cache, parquet_shards
 from biasbed.data.decoding import open_content
 from biasbed.data.names import Names, relative_prefix
-from biasbed.data.shard_columns import BIAS, CLASS_FILES, LABEL, SPLIT, ColumnNames
+from biasbed.data.shard_columns import BIAS, LABEL, SPLIT, StatedColumns, class_files
 from biasbed.data.shard_index import AUTO, FOLDER, Shards, as_names, build_index, count_word, find_shards
 from biasbed.data.source import Picture
 from biasbed.errors import UnfitImage, UsageError
 
-NO_COLUMNS = ColumnNames()
+NO_COLUMNS = StatedColumns()
 VERSION = 1  # of the index; raised whenever it is built in another way
 GROUP_BYTES = 2**26  # largest row group that is kept in memory; a larger one is read again, batch by batch
 GROUPS = 2  # row groups in memory
@@ -43,7 +43,7 @@ class Listing(NamedTuple):
     images: list[str]
 
 
-class TableRow(NamedTuple):
+class BiasRow(NamedTuple):
     """Image of a tree that has biases, in words."""
 
     image: str
@@ -133,10 +133,10 @@ class Tree:
             return at
         return self._stored_rows.get(path) if self.has_bias else None
 
-    def table(self) -> Iterator[TableRow]:
+    def table(self) -> Iterator[BiasRow]:
         """Yield the rows of a tree that has biases; images have the names that the shards give them."""
         columns = [as_names(self._arrays, name) for name in ("stored", LABEL, SPLIT, BIAS)]
-        yield from map(TableRow._make, zip(*columns, strict=True))
+        yield from map(BiasRow._make, zip(*columns, strict=True))
 
     def length(self, row: int) -> int:
         """Return the size of an image's file in bytes."""
@@ -206,7 +206,7 @@ class Tree:
 class _Group:
     """Images of one row group of a Parquet file, read forwards in batches; those of a small group are all kept."""
 
-    def __init__(self, path: Path, number: int, columns: ColumnNames) -> None:
+    def __init__(self, path: Path, number: int, columns: StatedColumns) -> None:
         self.path, self.number, self.columns = path, number, columns
         self._batches = self._read()
         self._contents: list[Any] = []  # of the rows from `_start` on
@@ -240,8 +240,8 @@ class _Group:
 
 def _stamped_files(shards: Shards) -> list[Path]:
     """Return the files that the index depends on."""
-    lists = [folder / name for folder in (shards.folder, shards.folder.parent) for name in CLASS_FILES]
-    return [*shards.paths(), *(path for path in lists if path.is_file())]
+    lists = class_files((shards.folder, shards.folder.parent))
+    return [*shards.paths(), *filter(Path.is_file, lists)]
 
 
 def _stamps(root: str, shards: Shards) -> list[tuple[int, int, int, int]]:
@@ -264,7 +264,7 @@ class InTree(NamedTuple):
 class Trees:
     """Trees that were opened, and the settings by which folders are taken for trees."""
 
-    def __init__(self, format: str = AUTO, columns: ColumnNames = NO_COLUMNS) -> None:
+    def __init__(self, format: str = AUTO, columns: StatedColumns = NO_COLUMNS) -> None:
         """format: `data.format`. columns: `data.columns`."""
         self.format, self.columns = format, columns
         self._opened: dict[str, Tree] = {}
@@ -399,6 +399,6 @@ def current() -> Trees:
 def read_as(format: str, columns: Sequence[str] = ()) -> None:
     """Read the folders that are opened from now on by these settings, `data.format` and `data.columns`."""
     global _trees
-    names = ColumnNames.from_words(columns)
+    names = StatedColumns.parse(columns)
     if (_trees.format, _trees.columns) != (format, names):
         _trees = Trees(format, names)

@@ -19,8 +19,8 @@ from biasbed.data.shard_columns import (
     LABEL,
     MOST_BYTES,
     ROLES,
-    ColumnNames,
     ShardImages,
+    StatedColumns,
     check_path,
     name_values,
     suffix_of,
@@ -83,10 +83,10 @@ def has_samples(path: Path) -> bool | None:
                 break
     except DAMAGED:
         return None
-    return any(len(names) > 1 and ColumnNames().choose(names, IMAGE) for names in parts.values())
+    return any(len(names) > 1 and StatedColumns().choose(names, IMAGE) for names in parts.values())
 
 
-def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> ShardImages:
+def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
     """Index a shard: where its images are, and their labels. Reads headers and labels only.
 
     classes: names of the labels that are numbers. Raises ValueError if it is not whole or a sample does not fit.
@@ -110,14 +110,14 @@ def read_shard(path: Path, columns: ColumnNames, classes: tuple[str, ...]) -> Sh
             suffixes.append(suffix_of(os.pread(file.fileno(), 16, parts[image].offset)))
             for role, column in values.items():
                 column.append(further.get(role))
-    words = {}
+    named = {}
     for role, column in values.items():
         if role == LABEL or any(value is not None for value in column):
-            words[role] = name_values(column, classes if role in (LABEL, BIAS) else (), role)
+            named[role] = name_values(column, classes if role in (LABEL, BIAS) else (), role)
     none = np.zeros(len(images), dtype=np.int64)
     offset = np.array([image.offset for image in images], dtype=np.int64)
     length = np.array([image.size for image in images], dtype=np.int64)
-    return ShardImages(paths, suffixes, words, length, offset, none, none)
+    return ShardImages(paths, suffixes, named, length, offset, none, none)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -142,7 +142,7 @@ def _read_samples(path: Path) -> dict[str, dict[str, Member]]:
     return samples
 
 
-def _read_values(file: int, parts: Mapping[str, Member], columns: ColumnNames) -> dict[str, int | str]:
+def _read_values(file: int, parts: Mapping[str, Member], columns: StatedColumns) -> dict[str, int | str]:
     """Return a sample's values by role: of its texts, and of what its json has. They must agree if both have one."""
     about: Any = parse_json(_read_text(file, parts[JSON])) if JSON in parts else {}
     if not isinstance(about, dict):
