@@ -42,7 +42,7 @@ class TestOptions:
 # Settings that preparing shares with training, by the same names, besides the suite's own.
 PREPARE_SHARED = (
     *("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt"),
-    "data.packed",
+    *("data.packed", "data.format", "data.columns"),
 )
 
 
@@ -51,6 +51,7 @@ EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
     *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
+    *("data.format", "data.columns"),
 )
 
 

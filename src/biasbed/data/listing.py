@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.data import listing_cache
+from biasbed.data import listing_cache, shard_trees
 from biasbed.data.decoding import EXTENSIONS
+from biasbed.data.shard_index import SNAPSHOT, SUFFIXES
 from biasbed.errors import UsageError
 from biasbed.settings import is_text
 
@@ -24,6 +25,7 @@ THREADS = 16  # for waiting on a slow disk, not for computing
 NO_SUFFIX = "without a suffix"
 LEFT_BEHIND = frozenset({"thumbs.db", "desktop.ini"})  # files that Windows leaves in folders of images
 NAMED = 6  # suffixes in a message
+SHARD_SUFFIXES = set(SUFFIXES.values())
 log = logging.getLogger(__name__)
 _counted: ContextVar[Counter[str] | None] = ContextVar("_counted", default=None)
 _warned: set[Path] = set()
@@ -67,9 +69,29 @@ def scan(folder: Path) -> tuple[list[str], list[str]]:
 def scan_all(folder: Path) -> Scanned:
     """List a folder, sorted; without hidden files and folders that never hold data.
 
+    A folder of Parquet or WebDataset shards has the folders and images that these stand for (`data.shard_trees`).
     Unreadable files are listed too, so that opening them reports the problem. Raises UsageError for a name that is not
     valid UTF-8, because it could neither be recorded nor shown.
     """
+    trees = shard_trees.current()
+    if not os.path.isdir(folder):
+        below = trees.scan(folder)
+        if below is not None:
+            return Scanned(*below, Counter())
+    scanned = _scan_disk(folder)
+    if SHARD_SUFFIXES & scanned.unread.keys() or scanned.folders == [SNAPSHOT]:
+        below = trees.scan(folder)
+        if below is not None:
+            return Scanned(*below, Counter())
+    if scanned.images and trees.format in SUFFIXES:
+        raise UsageError(
+            f"{folder} has image files, and no {SUFFIXES[trees.format]} files as data.format={trees.format} says; "
+            "data.format=auto reads both"
+        )
+    return scanned
+
+
+def _scan_disk(folder: Path) -> Scanned:
     folders: list[str] = []
     images: list[str] = []
     unread: Counter[str] = Counter()
@@ -135,6 +157,11 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     disk. If no folder changed since the last listing, the cached one is returned. Raises UsageError for a link that
     leads back to a folder above it.
     """
+    position = shard_trees.current().at(folder)
+    if position is not None:
+        above = f"{position.path}/" if position.path else ""
+        below = [position.tree.below(above + name) for name in names]
+        return [[path[len(above) :] for path in paths] for paths in below]
     cached = listing_cache.read_listing(folder, names)
     if cached is not None:
         note_unread(folder, cached.unread)

@@ -135,24 +135,29 @@ def write_sizes(root: Path, images: Names, sizes: np.ndarray) -> None:
         _write(root, replace(cached, sizes=sizes))
 
 
-def cached_table(folder: Path, read: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+def cached_table(
+    folder: Path, read: Callable[[], Mapping[str, np.ndarray]], files: Sequence[Path] = (), key: str = ""
+) -> Mapping[str, np.ndarray]:
     """Return the arrays that `read` makes of the files in a folder; cached until a file is added, removed or renamed.
 
-    For labels in hundreds of thousands of files. Does not notice a file that is overwritten in place.
+    For labels in hundreds of thousands of files. files: those whose change is noticed too; of others, one that is
+    overwritten in place is not. key: of how they are read.
     """
     try:
-        current, path = stamp(os.stat(folder)), _cache_path(folder).with_suffix(".npz")
+        stamps = [stamp(os.stat(path)) for path in (folder, *files)]
+        path = _cache_path(folder).with_suffix(".npz")
     except RuntimeError:  # there is no home
         return read()
+    current = np.append(_stamp_array(stamps).reshape(-1), np.uint64(zlib.crc32(key.encode())))
     with contextlib.suppress(Exception), np.load(path) as cached:  # a damaged file may raise nearly anything
-        if cached[_STAMP].tolist() == list(current):
+        if np.array_equal(cached[_STAMP], current):
             return {name: cached[name] for name in cached.files if name != _STAMP}
     table = read()
-    if current[2] < (time.time() - SETTLED) * 1e9:
+    if max(changed for _, _, changed in stamps) < (time.time() - SETTLED) * 1e9:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(path, durable=False) as temporary, temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{_STAMP: np.array(current), **table})
+                np.savez(file, allow_pickle=False, **{_STAMP: current, **table})
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from os.path import commonpath
+from os.path import commonpath, relpath
 from typing import Any, overload
 
 import numpy as np
@@ -161,3 +161,16 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
 def _folders(first: str, last: str) -> int:
     """Count the leading folders that two names have in common."""
     return first.count("/") if first == last else len([part for part in commonpath((first, last)).split("/") if part])
+
+
+def relative_prefix(base: str, root: str) -> tuple[str, bool] | None:
+    """Return (prefix, is_above) that relates names below a folder `root` to names below `base`; None if neither can.
+
+    is_above: `base` is `root` or above it, and names below it have the prefix before them. Else it is below `root`, and
+    names below it lack the prefix. Both are absolute paths.
+    """
+    common = commonpath((base, root))
+    if common == base:
+        prefix = relpath(root, base)
+        return ("" if prefix == "." else f"{prefix}/"), True
+    return (f"{relpath(base, root)}/", False) if common == root else None

@@ -33,6 +33,7 @@ from torch import Tensor
 from biasbed import record
 from biasbed.config import WHOLE
 from biasbed.data.decoding import open_content
+from biasbed.data.names import relative_prefix
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UnfitImage, UsageError
 from biasbed.system import commands, formats
@@ -300,11 +301,9 @@ class Packs:
         """
         related = []
         for bound in self._bound:
-            if os.path.commonpath((bound.root, root)) == bound.root:
-                prefix = os.path.relpath(root, bound.root)
-                related.append(("" if prefix == "." else f"{prefix}/", True, bound.pack))
-            elif os.path.commonpath((bound.root, root)) == root:
-                related.append((f"{os.path.relpath(bound.root, root)}/", False, bound.pack))
+            relation = relative_prefix(bound.root, root)
+            if relation is not None:
+                related.append((*relation, bound.pack))
         return related
 
     def open(self, root: Path, name: str) -> Picture | None:

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from biasbed import record
+from biasbed.data import shard_trees
 from biasbed.data.folders import FolderSource
 from biasbed.data.listing import labelled, reading, scan
 from biasbed.data.source import Source
@@ -274,8 +275,10 @@ def _holds_images(folder: Path) -> bool:
 def resolve(root: Path, location: str) -> Path | None:
     """Find a folder below `root`, ignoring case and punctuation: `imagenet-a` also matches `ImageNet_A`."""
     for part in location.split("/"):
-        if not (root / part).is_dir():
-            similar = [name for name in scan(root)[0] if letters(name) == letters(part)] if root.is_dir() else []
+        if not shard_trees.current().is_folder(root / part):
+            if not shard_trees.current().is_folder(root):
+                return None
+            similar = [name for name in scan(root)[0] if letters(name) == letters(part)]
             if not similar:
                 return None
             part = similar[0]

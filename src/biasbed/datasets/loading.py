@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from biasbed.data import shard_trees
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Source
 from biasbed.datasets import biased, domains
@@ -179,7 +180,7 @@ def _open_sources(
     if letters(name) in tests:
         test: DataSet = resolve_name(TESTS[tests[letters(name)]])()
         return tests[letters(name)], {"test": test.open(folder())}
-    if folder.data_dir is not None and (folder() / name).is_dir():
+    if folder.data_dir is not None and shard_trees.current().is_folder(folder() / name):
         folders = domains.OwnDomains(folder() / name)
         return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import mmap
 import os
@@ -201,10 +202,17 @@ class Packing:
     def _per_shard(self) -> int:
         return max(1, round(SHARD_BYTES / self.image_bytes))
 
-    def rows(self, shard: int) -> range:
+    def rows(self, shard: int) -> Sequence[int]:
         """Return the rows of the source that a shard has."""
         start = shard * self._per_shard
-        return range(start, min(start + self._per_shard, len(self.source)))
+        stop = min(start + self._per_shard, len(self.source))
+        return range(start, stop) if self._order is None else self._order[start:stop].tolist()
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray | None:
+        """Order in which the images are read fastest, that of the shards that they come from; None for files."""
+        in_tree = self.source.trees.rows(self.source.root, self.source.names)
+        return None if in_tree is None else in_tree[0].places(in_tree[1])
 
     def part_path(self, shard: int) -> Path:
         return self.folder / f"{self.names[shard]}.npz"
@@ -260,13 +268,15 @@ class Packing:
 
     def _image(self, row: int) -> _Packed:
         """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""
-        path = self.source.root / self.source.ids[row]
         if self.form.side is None:
-            return _Packed(path.read_bytes())
+            return _Packed(self.source.content(row))
         try:
             pixels = transforms.shrink(self.source.open(row).pixels(), self.form.side)
         except CorruptImage:
-            return _Packed(path.read_bytes() if path.is_file() else b"")
+            try:
+                return _Packed(self.source.content(row))
+            except FileNotFoundError:
+                return _Packed(b"")
         image = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
         if self.form.quality == "raw":
             return _Packed(image.tobytes(), *image.shape[:2])

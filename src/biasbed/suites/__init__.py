@@ -59,8 +59,26 @@ def identifier(name: str) -> str:
 
 
 def make_suite(config: Config) -> Suite[Any]:
-    """Return the configured suite; its images are not opened yet."""
+    """Return the configured suite; its images are not opened yet.
+
+    Folders that are listed from now on are read as `data.format` says.
+    """
+    _read_as(config)
     return load(config.suite)(config, identifier(config.suite))
+
+
+def _read_as(config: Config) -> None:
+    """Set how folders are read. A user's suite may have `data` of its own."""
+    import sys
+
+    from biasbed.config import DataSettings
+
+    data = config.data if isinstance(config.data, DataSettings) else DataSettings()
+    is_default = (data.format, data.columns) == (DataSettings.format, DataSettings.columns)
+    if not is_default or "biasbed.data.shard_trees" in sys.modules:  # its import takes longer than some commands
+        from biasbed.data import shard_trees
+
+        shard_trees.read_as(data.format, data.columns)
 
 
 def _packs(config: Config) -> Packs | None:

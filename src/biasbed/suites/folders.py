@@ -73,7 +73,7 @@ class Folders(FileSuite[FileSettings]):
         if train_name in tests or not tests:
             raise UsageError(f"name folders other than the training folder '{train_name}' with sets=")
         for name in tests:
-            if train_name and os.path.samefile(root / name, root / train_name):
+            if train_name and os.path.realpath(root / name) == os.path.realpath(root / train_name):
                 raise UsageError(
                     f"'{name}' and the training folder '{train_name}' of {root} are one folder: name others with sets="
                 )

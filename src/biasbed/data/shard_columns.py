@@ -1,0 +1,205 @@
+"""Columns of image data sets in Parquet and WebDataset shards: which is the image, the label, the domain, the bias.
+
+Numbers become names here: by the names that the column brings, or by those in `classes.txt`, never by position alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from biasbed.config import SHARD_ROLES
+from biasbed.data.decoding import EXTENSIONS
+from biasbed.errors import UsageError, listed, shown
+from biasbed.settings import is_text
+
+IMAGE, LABEL, DOMAIN, BIAS, SPLIT = ROLES = SHARD_ROLES
+SUFFIX_NAMES = tuple(sorted(suffix[1:] for suffix in EXTENSIONS))  # as keys of WebDataset samples
+# Names of columns, in lower case, that people use for each role.
+USUAL: Mapping[str, tuple[str, ...]] = {
+    IMAGE: ("image", "img", "picture", *SUFFIX_NAMES),
+    LABEL: ("label", "labels", "cls", "class", "target", "y", "fine_label", "coarse_label"),
+    DOMAIN: ("domain", "domains", "env", "environment"),
+    BIAS: ("bias",),
+    SPLIT: ("split",),
+}
+CLASS_FILES = ("classes.txt", "classnames.txt")  # a class a line, in the order of the labels
+UNLABELLED = -1  # label of images whose class is not published, as on the hub
+MOST_BYTES = 2**20  # of a file of classes, and of a sample's text
+LONGEST = 1024  # characters of a name
+SIGNATURES = {
+    b"\xff\xd8\xff": ".jpg",
+    b"\x89PNG\r\n": ".png",
+    b"GIF8": ".gif",
+    b"BM": ".bmp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+}
+
+
+@dataclass(frozen=True)
+class StatedColumns:
+    """Names of columns that the user states, keyed by role."""
+
+    stated: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> StatedColumns:
+        """Return the names in settings such as `label:fine_label`, as `data.columns` has them."""
+        pairs = [setting.split(":", 1) for setting in settings]
+        return cls(tuple(sorted((role, name) for role, name in pairs)))
+
+    def choose(self, names: Iterable[str], role: str, more: Iterable[str] = (), is_part: bool = False) -> str | None:
+        """Return the column of a role; None if there is none. more: columns that could have it besides usual names.
+
+        Raises ValueError if two columns could have it, or the stated one is missing, unless these are only a part of
+        the columns (`is_part`).
+        """
+        names = list(names)
+        stated = dict(self.stated)
+        if role in stated:
+            if stated[role] not in names:
+                if is_part:
+                    return None
+                raise ValueError(f"it has no column '{stated[role]}' (it has {listed(map(shown, names))})")
+            return stated[role]
+        candidates = [name for name in names if name.lower() in USUAL[role] or name in more]
+        candidates = [name for name in candidates if name not in stated.values()]
+        if len(candidates) > 1:
+            either = " or ".join(map(shown, candidates))
+            raise ValueError(f"its {role} could be {either}: say which with data.columns={role}:{candidates[0]}")
+        return candidates[0] if candidates else None
+
+    def require(self, names: Iterable[str], role: str, more: Iterable[str] = ()) -> str:
+        """Return the column of a role. Raises ValueError if there is none."""
+        names = list(names)
+        name = self.choose(names, role, more)
+        if name is None:
+            columns = listed(map(shown, names)) or "none"
+            raise ValueError(f"it has no {role} column (it has {columns}): say which with data.columns={role}:<column>")
+        return name
+
+
+@dataclass(frozen=True, eq=False)
+class ShardImages:
+    """Images of one shard, in its order. values: the name of each image's value by role; None: not labelled."""
+
+    paths: Sequence[str]  # names that the shard has for them; empty without one
+    suffixes: Sequence[str]  # by content
+    values: Mapping[str, Sequence[str | None]]
+    length: np.ndarray  # bytes
+    offset: np.ndarray  # of the first byte in the file; -1 if the image is not there as it is
+    group: np.ndarray  # row group of a Parquet file
+    row: np.ndarray  # in the row group
+
+
+def class_files(folders: Iterable[Path]) -> list[Path]:
+    """Return the paths at which a list of classes may be, the first that counts first."""
+    return [folder / name for folder, name in itertools.product(folders, CLASS_FILES)]
+
+
+def read_classes(folders: Iterable[Path]) -> tuple[Path, tuple[str, ...]] | None:
+    """Return the file of classes in the first of the folders that has one, and its lines; None if there is none.
+
+    Raises UsageError if it is not a list of different names.
+    """
+    path = next(filter(Path.is_file, class_files(folders)), None)
+    if path is None:
+        return None
+    if path.stat().st_size > MOST_BYTES:
+        raise UsageError(f"{path} is larger than a list of classes")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except ValueError:
+        raise UsageError(f"{path} is not valid UTF-8") from None
+    names = tuple(line.strip() for line in lines)
+    while names and not names[-1]:
+        names = names[:-1]
+    if not names or len(set(names)) < len(names) or "" in names:
+        raise UsageError(f"{path} should have a class a line, each once, in the order of the labels")
+    return path, names
+
+
+def name_values(values: Iterable[Any], names: Sequence[str], role: str, first: int = 0) -> list[str | None]:
+    """Return the name of each value, None if it is not labelled. names: of the numbers 0, 1, ..., if there are any.
+
+    first: number of the first value's row, for messages. Raises ValueError for a value that has no name.
+    """
+    numbers = dict(enumerate(names))
+    named: dict[Any, str | None] = {}
+    result = []
+    for row, value in enumerate(values, first):
+        if value not in named:
+            try:
+                named[value] = _name_value(value, numbers, role)
+            except ValueError as error:
+                raise ValueError(f"row {row}: {error}") from None
+        result.append(named[value])
+    return result
+
+
+def _name_value(value: Any, numbers: Mapping[int, str], role: str) -> str | None:
+    if value is None:
+        raise ValueError(f"it has no {role}")
+    if isinstance(value, str):
+        return check_name(value, role)
+    if role == LABEL and value == UNLABELLED:
+        return None
+    if numbers:
+        if value not in numbers:
+            raise ValueError(f"its {role} is {value}, and there are {len(numbers)} names")
+        return check_name(numbers[value], role)
+    if role in (LABEL, BIAS):
+        raise ValueError(
+            f"its {role} is the number {value}, and no names of the classes are there: write classes.txt beside the "
+            "shards, a class a line in the order of the labels"
+        )
+    return str(value)
+
+
+def check_name(name: str, role: str) -> str:
+    """Return a name that could be a folder's. Raises ValueError for any other."""
+    if not name or name.startswith(".") or "/" in name or len(name) > LONGEST or not name.isprintable():
+        raise ValueError(
+            f"its {role} {shown(name, 60)!r} can't be a folder's name; give others in classes.txt or in the column"
+        )
+    return name
+
+
+def check_path(path: str) -> str:
+    """Return the path that a shard has for an image. Raises ValueError if it leads out of its folder or is no text."""
+    if not is_text(path) or "\0" in path or "\n" in path or len(path) > 4 * LONGEST:
+        raise ValueError(f"the name {shown(path, 60)!r} can't be that of an image file")
+    if ".." in path.split("/"):
+        raise ValueError(f"the name {shown(path, 60)!r} leads out of its folder")
+    return path
+
+
+def name_image(path: str, label: str, row: int, suffix: str) -> str:
+    """Return the name of an image within its class folder.
+
+    It is the part of the shard's own path that comes after the class; a whole path without the class is kept, except
+    for the folders of another machine. Without a path it is the number of the row.
+    """
+    *folders, base = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")] or [""]
+    if label in folders:
+        folders = folders[folders.index(label) + 1 :]
+    elif posixpath.isabs(path) or path[1:2] == ":":
+        folders = []
+    base = base or f"{row:08d}"
+    if posixpath.splitext(base)[1].lower() not in EXTENSIONS:
+        base += suffix
+    return "/".join((*folders, base))
+
+
+def suffix_of(content: bytes) -> str:
+    """Return the suffix for the first bytes of an image file; empty if they are none."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return ".webp"
+    return next((suffix for start, suffix in SIGNATURES.items() if content.startswith(start)), "")

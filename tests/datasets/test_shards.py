@@ -1,0 +1,433 @@
+"""Image folders as Parquet and WebDataset shards: the same as the folder, and one line where they can't be read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from biasbed import cli
+from biasbed.batch import MAIN
+from biasbed.config import Augment, DataSettings
+from biasbed.data import listing, packed, shard_trees, transforms
+from biasbed.data.folders import FolderSource, open_folder
+from biasbed.data.loading import TrainLoader
+from biasbed.data.shard_columns import StatedColumns
+from biasbed.data.streams import BatchPlan, Part, Stream
+from biasbed.datasets import biased
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.domains import OwnDomains
+from biasbed.datasets.metadata_csv import OwnTable
+from biasbed.datasets.releases import Release
+from biasbed.errors import UnfitImage, UsageError
+from biasbed.prepare.doctor import examine
+from biasbed.prepare.run import prepare
+from biasbed.suites.folders import ImageFolder
+from helpers.commands import small_training
+from helpers.shards import Example, add_member, make_examples, write_folder, write_parquet, write_webdataset
+
+CLASSES = ["b", "a", "b-c"]  # in another order than sorted, and "b-c/" sorts before "b/"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    monkeypatch.setattr(shard_trees, "_trees", shard_trees.Trees())
+    shard_trees._warned.clear()
+    return tmp_path / "home"
+
+
+def first_epoch(source: FolderSource, workers: int) -> list[torch.Tensor]:
+    stream = Stream((Part(source, 1.0, transforms.make_training_transform(24, Augment())),), 4)
+    loader = TrainLoader(BatchPlan({MAIN: stream}, 7), workers, False)
+    batches = [batch.x for _, _, batch, _ in loader.from_step(0, stream.steps_per_epoch)]
+    loader.close()
+    return batches
+
+
+def write_plain(folder: Path, examples: list[Example], names: list[str]) -> None:
+    write_parquet(folder / "data", examples, names, compression="none")
+
+
+def write_snapshot(folder: Path, examples: list[Example], names: list[str]) -> None:
+    write_parquet(folder / "data", examples, names)
+    (folder / "README.md").write_text("as downloaded")
+
+
+WRITERS: dict[str, Callable[[Path, list[Example], list[str]], None]] = {
+    "parquet": write_snapshot,
+    "uncompressed": write_plain,
+    "webdataset": write_webdataset,
+}
+
+
+# --- the same as from the folder --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_images_labels_fingerprint_and_batches_are_those_of_the_folder(tmp_path: Path, form: str) -> None:
+    examples = make_examples(CLASSES, 4)
+    write_folder(tmp_path / "files", examples)
+    WRITERS[form](tmp_path / "shards", examples, CLASSES)
+    files, shards = open_folder(tmp_path / "files", "x"), open_folder(tmp_path / "shards", "x")
+    assert shards.classes == files.classes == ("a", "b", "b-c")
+    assert list(shards.ids) == list(files.ids)
+    assert shards.y.tolist() == files.y.tolist()
+    assert shards.fingerprint() == files.fingerprint()
+    rows = np.random.default_rng(0).permutation(len(files)).tolist()
+    assert [shards.content(row) for row in rows] == [files.content(row) for row in rows]
+    assert all(torch.equal(a, b) for a, b in zip(first_epoch(shards, 0), first_epoch(files, 0), strict=True))
+    copy = pickle.loads(pickle.dumps(shards.subset([5, 3], "part")))
+    assert torch.equal(copy.load(0), files.load(5))
+
+
+def test_loader_processes_read_shards(tmp_path: Path) -> None:
+    examples = make_examples(CLASSES, 4)
+    write_snapshot(tmp_path / "shards", examples, CLASSES)
+    source = open_folder(tmp_path / "shards", "x")
+    assert all(torch.equal(a, b) for a, b in zip(first_epoch(source, 2), first_epoch(source, 0), strict=True))
+
+
+def test_a_row_group_too_large_for_memory_is_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = make_examples(CLASSES, 4)
+    write_parquet(tmp_path, examples, CLASSES, shards=1)
+    (path,) = tmp_path.glob("*.parquet")
+    parquet.write_table(parquet.read_table(path), path)  # one row group
+    monkeypatch.setattr(shard_trees, "GROUP_BYTES", 0)
+    monkeypatch.setattr("biasbed.data.parquet_shards.BATCH", 2)
+    source = open_folder(tmp_path, "x")
+    contents = {f"{example.label}/{example.name}": example.content for example in examples}
+    for row in (7, 0, 11, 6, 6):
+        assert source.content(row) == contents[source.ids[row]]
+    position = source.trees.at(tmp_path)
+    assert position is not None
+    (group,) = position.tree._groups.values()
+    assert len(group._contents) == 2
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_domains_are_folders(tmp_path: Path, form: str) -> None:
+    examples = make_examples(CLASSES, 3, domain="ink") + make_examples(CLASSES, 2, domain="photo")
+    write_folder(tmp_path / "files" / "set", examples, "domain")
+    WRITERS[form](tmp_path / "shards" / "set", examples[::-1], CLASSES)
+    files, shards = (OwnDomains(tmp_path / name / "set") for name in ("files", "shards"))
+    assert shards.fingerprint(tmp_path / "shards") == files.fingerprint(tmp_path / "files")
+    opened = shards.opened(tmp_path / "shards")
+    assert {name: len(source) for name, source in opened.items()} == {"ink": 9, "photo": 6}
+
+
+@pytest.mark.parametrize("form", ["parquet", "webdataset"])
+def test_biases_are_those_of_a_table(tmp_path: Path, form: str) -> None:
+    examples = [
+        example._replace(bias=bias, name=f"{split}{example.name}", split=split)
+        for split, bias in (("train", "a"), ("val", "b"), ("test", "a"))
+        for example in make_examples(["a", "b"], 2)
+    ]
+    files, shards = tmp_path / "files", tmp_path / "shards"
+    files.mkdir()
+    with (files / "metadata.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "class", "split", "bias"])
+        for example in examples:
+            (files / example.name).write_bytes(example.content)
+            writer.writerow([example.name, example.label, example.split, example.bias])
+    for split in ("train", "val", "test"):
+        part = [example for example in examples if example.split == split]
+        if form == "parquet":
+            write_parquet(shards / "data", part, ["b", "a"], split={"val": "validation"}.get(split, split), shards=1)
+        else:
+            write_webdataset(shards, part, ["b", "a"], shards=1)
+            (shards / "000000.tar").rename(shards / f"{split}-000000.tar")
+    request = biased.DivisionRequest(severity=None, seed=0, image_size=32, frost=tmp_path)
+    expected, division = (OwnTable(folder).parts(tmp_path, request) for folder in (files, shards))
+    for name in ("train", "validation", "test"):
+        source, original = getattr(division, name), getattr(expected, name)
+        assert source.fingerprint() == original.fingerprint()
+        assert source.bias.tolist() == original.bias.tolist()
+        assert torch.equal(source.load(0), original.load(0))
+
+
+def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -> None:
+    examples = make_examples(CLASSES, 2)
+    write_parquet(tmp_path / "data", examples, CLASSES, "train")
+    write_parquet(tmp_path / "data", examples[:4], CLASSES, "validation", shards=1)
+    write_parquet(tmp_path / "data", examples[:2], CLASSES, "test", shards=1, label=[-1, -1])
+    assert listing.scan(tmp_path)[0] == ["train", "val"]
+    assert len(open_folder(tmp_path / "val", "x")) == 4
+
+
+class Fruit(DataSet):
+    """Published data set whose images are in the folder `val` of a folder."""
+
+    name = "fruit"
+    classes = ("a", "b", "b-c")
+    release = Release(images=4, classes=3, places=("fruit-2/val",), source="https://example.org/fruit", licence="CC0")
+
+
+def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 2), CLASSES, "train")
+    write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 1), CLASSES, "validation")
+    finding = examine(Fruit(), tmp_path)
+    assert finding.folder == tmp_path / "Fruit_2" / "val"
+    assert finding.contents is not None
+    assert finding.contents.differences == ("3 images; the release has 4",)
+    (tmp_path / "Fruit_2" / "classes.txt").write_text("b\na\nc\n")
+    with pytest.raises(UsageError, match=r"unknown class folders c; 1 of 3 class folders missing: b-c"):
+        Fruit().open(tmp_path)
+
+
+def test_images_without_a_name_or_with_one_name_are_numbered(tmp_path: Path) -> None:
+    examples = make_examples(["a", "b"], 3)
+    write_parquet(tmp_path / "bytes", examples, ["a", "b"], shards=1, image=[example.content for example in examples])
+    assert open_folder(tmp_path / "bytes", "x").ids[0] == "a/00000000.jpg"
+    same = [example._replace(name="image.jpg") for example in examples]
+    write_parquet(tmp_path / "same", same, ["a", "b"])
+    assert list(open_folder(tmp_path / "same", "x").ids)[:2] == ["a/00000000-image.jpg", "a/00000002-image.jpg"]
+
+
+def test_paths_of_another_machine_lose_their_folders(tmp_path: Path) -> None:
+    examples = make_examples(["a"], 2)
+    names = ["/home/she/set/a/deep/1.jpg", "C:\\set\\2.jpg"]
+    moved = [example._replace(name=name) for example, name in zip(examples, names, strict=True)]
+    write_parquet(tmp_path, moved, ["a"])
+    assert list(open_folder(tmp_path, "x").ids) == ["a/2.jpg", "a/deep/1.jpg"]
+
+
+def test_a_changed_shard_is_read_anew(tmp_path: Path) -> None:
+    examples = make_examples(CLASSES, 3)
+    write_webdataset(tmp_path, examples, CLASSES, shards=1)
+    before = open_folder(tmp_path, "x")
+    fingerprint = before.fingerprint()
+    write_webdataset(tmp_path, examples[3:], CLASSES, shards=1)
+    assert len(open_folder(tmp_path, "x")) == 6
+    assert open_folder(tmp_path, "x").fingerprint() != fingerprint
+    (tmp_path / "000000.tar").write_bytes(b"")
+    with pytest.raises(UnfitImage, match=r"000000.tar has changed since it was opened"):
+        before.trees._opened[str(tmp_path)].content(0)
+
+
+def test_packed_from_shards_and_read_from_the_pack(tmp_path: Path, home: Path) -> None:
+    examples = make_examples(CLASSES, 4)
+    write_snapshot(tmp_path / "sets" / "photo", examples, CLASSES)
+    write_snapshot(tmp_path / "sets" / "ink", examples[:6], CLASSES)
+    prepare(
+        {"what": "packed", "suite": "folders", "data_dir": str(tmp_path / "sets"), "train": "photo", "processes": 1}
+    )
+    (folder,) = (home / "prepared" / packed.STORE).glob("photo-*")
+    with packed.using(packed.Packs(folder.parent)):
+        source = open_folder(tmp_path / "sets" / "photo", "photo")
+        source.fingerprint()
+    assert source.packs is not None
+    assert all(source.packs.find(source.root, name) for name in source.ids)
+    plain = open_folder(tmp_path / "sets" / "photo", "photo")
+    assert all(torch.equal(source.load(row), plain.load(row)) for row in range(len(plain)))
+    (shard,) = folder.glob("*.parquet")
+    packed_paths = [image["path"] for image in parquet.read_table(shard)["image"].to_pylist()]
+    assert [path.split("/")[1] for path in packed_paths] == [example.name for example in examples]  # their order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "webdataset"])
+def test_a_training_is_the_same_to_the_bit(tmp_path: Path, form: str) -> None:
+    def trained(data: Path) -> list[tuple[str, float]]:
+        assert cli.main(small_training(data, "erm", "--output_dir", str(data / ".runs"), epochs=1)) == 0
+        (journal,) = (data / ".runs").rglob("metrics.jsonl")
+        records = [json.loads(line) for line in journal.read_text().splitlines()]
+        metrics = [pair for record in records for pair in record["metrics"].items()]
+        return [(key, value) for key, value in metrics if key.startswith(("train/", "val/", "test/"))]
+
+    for name, count in (("photo", 6), ("ink", 3)):
+        write_folder(tmp_path / "files" / name, make_examples(["a", "b"], count))
+        WRITERS[form](tmp_path / "shards" / name, make_examples(["a", "b"], count), ["b", "a"])
+    assert trained(tmp_path / "shards") == trained(tmp_path / "files")
+
+
+def test_the_doctor_names_the_files_and_what_is_broken_in_them(tmp_path: Path) -> None:
+    examples = make_examples(["a", "b"], 3)
+    broken = [examples[0]._replace(content=b"no image"), *examples[1:]]
+    write_parquet(tmp_path / "set", broken, ["a", "b"])
+    finding = examine(ImageFolder(tmp_path / "set"), tmp_path)
+    assert finding.layout == "2 .parquet files"
+    assert dict(finding.unreadable) == {f"a/{examples[0].name}": "is no image"}
+    assert finding.size == sum(len(example.content) for example in broken)
+    (tmp_path / "set" / "train-00001-of-00002.parquet").unlink()
+    assert (
+        "lacks 1 of 2 shards: train-00001-of-00002.parquet" in examine(ImageFolder(tmp_path / "set"), tmp_path).problem
+    )
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_named_where_two_could_be_the_label(tmp_path: Path) -> None:
+    examples = make_examples(["a", "b"], 2)
+    write_parquet(tmp_path, examples, ["a", "b"], shards=1, fine_label=["x", "y", "x", "y"])
+    with pytest.raises(UsageError, match=r"its label could be label or fine_label: say which with data.columns=label:"):
+        open_folder(tmp_path, "x")
+    shard_trees.read_as("auto", ["label:fine_label"])
+    assert open_folder(tmp_path, "x").classes == ("x", "y")
+    with pytest.raises(ValueError, match=r"data.columns=colour:c: should be <role>:<column>"):
+        DataSettings(columns=("colour:c",))
+
+
+def test_format_decides_where_a_folder_has_several(tmp_path: Path) -> None:
+    write_folder(tmp_path, make_examples(["a"], 2))
+    write_webdataset(tmp_path, make_examples(["b"], 2), ["b"])
+    with pytest.raises(UsageError, match=r"has 2 .tar files, the folder a: .* data.format=webdataset or folder"):
+        listing.scan(tmp_path)
+    for format, classes in (("folder", ["a"]), ("webdataset", ["b"])):
+        shard_trees.read_as(format)
+        assert listing.scan(tmp_path)[0] == classes
+    with pytest.raises(UsageError, match=r"has image files, and no .tar files as data.format=webdataset says"):
+        listing.scan(tmp_path / "a")
+
+
+def test_archives_beside_folders_are_no_shards(tmp_path: Path) -> None:
+    write_folder(tmp_path, make_examples(["a"], 2))
+    with tarfile.open(tmp_path / "part-01.tar", "w") as archive:
+        add_member(archive, "a/1.jpg", b"1")
+        add_member(archive, "a/2.jpg", b"2")
+    parquet.write_table(pa.table({"number": [1]}), tmp_path / "about.parquet")
+    assert listing.scan(tmp_path)[0] == ["a"]
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+Column = Callable[[list[Example]], Any]
+REFUSED_COLUMNS: dict[str, tuple[dict[str, Column], str]] = {
+    "no image": ({"image": lambda _: None}, r"has no image column \(it has label\)"),
+    "image is a name": ({"image": lambda rows: [row.name for row in rows]}, "column image is string, not the bytes"),
+    "no label": ({"label": lambda _: None}, "has no label column"),
+    "null image": ({"image": lambda rows: [None, *(row.content for row in rows[1:])]}, "row 0: it has no image"),
+    "outside": ({"image": lambda rows: [{"bytes": row.content, "path": "../x"} for row in rows]}, "leads out of its"),
+    "null label": ({"label": lambda rows: ["a", *[None] * (len(rows) - 1)]}, "row 1: it has no label"),
+    "numbers alone": ({"label": lambda rows: [0] * len(rows)}, "no names of the classes are there: write classes.txt"),
+    "several labels": ({"label": lambda rows: [[1]] * len(rows)}, "the column label, is list<"),
+    "folder": ({"label": lambda rows: ["a/b"] * len(rows)}, "its label 'a/b' can't be a folder's name"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_COLUMNS)
+def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
+    examples = make_examples(["a", "b"], 2)
+    columns, message = REFUSED_COLUMNS[case]
+    replaced = {name: make(examples) for name, make in columns.items()}
+    write_parquet(tmp_path, examples, ["a", "b"], shards=1, **replaced)
+    with pytest.raises(UsageError, match=message) as refused:
+        open_folder(tmp_path, "x")
+    assert str(tmp_path / "train-00000-of-00001.parquet") in str(refused.value)
+
+
+def test_labels_out_of_range_and_lists_of_classes_that_do_not_fit(tmp_path: Path) -> None:
+    examples = make_examples(["a", "b"], 2)
+    write_parquet(tmp_path, examples, ["a", "b"], shards=1, label=[0, 1, 2, 0])
+    (tmp_path / "classes.txt").write_text("cat\ndog\n")
+    with pytest.raises(UsageError, match=r"row 2: its label is 2, and there are 2 names"):
+        open_folder(tmp_path, "x")
+    write_parquet(tmp_path, examples, ["a", "b"], shards=1)
+    assert open_folder(tmp_path, "x").classes == ("cat", "dog")
+    (tmp_path / "classes.txt").write_text("cat\ndog\nemu\n")
+    with pytest.raises(UsageError, match=r"its label has 2 classes, and the list of classes has 3"):
+        open_folder(tmp_path, "x")
+    (tmp_path / "classes.txt").write_text("cat\ncat\n")
+    with pytest.raises(UsageError, match=r"classes.txt should have a class a line, each once"):
+        open_folder(tmp_path, "x")
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_shard_that_is_cut_off_is_named(tmp_path: Path, form: str) -> None:
+    WRITERS[form](tmp_path, make_examples(CLASSES, 4), CLASSES)
+    path = sorted([*tmp_path.rglob("*.parquet"), *tmp_path.rglob("*.tar")])[-1]
+    content = path.read_bytes()
+    for size in (len(content) // 2, 0):
+        path.write_bytes(content[:size])
+        with pytest.raises(UsageError, match=f"{path.name}: it is"):
+            open_folder(tmp_path, "x")
+
+
+def test_a_tar_file_that_ends_between_two_files_is_named(tmp_path: Path) -> None:
+    write_webdataset(tmp_path, make_examples(["a"], 2), ["a"], shards=1)
+    path = tmp_path / "000000.tar"
+    with tarfile.open(path) as archive:
+        second = archive.getmembers()[2].offset
+    path.write_bytes(path.read_bytes()[:second])
+    with pytest.raises(UsageError, match=rf"000000.tar: it is cut off or damaged at byte {second:,}"):
+        open_folder(tmp_path, "x")
+
+
+REFUSED_MEMBERS = {
+    "twice": (("1.jpg", "1.cls", "1.jpg"), tarfile.REGTYPE, "it has '1.jpg' twice"),
+    "link": (("1.jpg", "1.cls"), tarfile.SYMTYPE, "its member '1.jpg' is not a file: links and devices"),
+    "outside": (("../1.jpg", "../1.cls"), tarfile.REGTYPE, "the name '../1.jpg' leads out of its folder"),
+    "no image": (("1.txt", "1.cls"), tarfile.REGTYPE, r"sample '1': it has no image column \(it has txt, cls\)"),
+    "two images": (("1.jpg", "1.png", "1.cls"), tarfile.REGTYPE, "its image could be jpg or png"),
+    "no label": (("1.jpg", "1.txt"), tarfile.REGTYPE, "row 0: it has no label"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_MEMBERS)
+def test_a_tar_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
+    names, kind, message = REFUSED_MEMBERS[case]
+    (tmp_path / "classes.txt").write_text("a\n")
+    with tarfile.open(tmp_path / "0.tar", "w") as archive:
+        for name in names:
+            if name.endswith(("jpg", "png")):
+                add_member(archive, name, b"\xff\xd8\xff" * (kind == tarfile.REGTYPE), kind)
+            else:
+                add_member(archive, name, b"0")
+    shard_trees.read_as("webdataset")
+    with pytest.raises(UsageError, match=message):
+        open_folder(tmp_path, "x")
+
+
+def test_a_label_that_is_in_json_too_must_agree(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("a\nb\n")
+    for label, classes in ((1, ("b",)), (0, None)):
+        with tarfile.open(tmp_path / "0.tar", "w") as archive:
+            add_member(archive, "1.jpg", b"\xff\xd8\xff")
+            add_member(archive, "1.cls", b"1\n")
+            add_member(archive, "1.json", json.dumps({"label": label, "width": [1]}).encode())
+        if classes:
+            assert open_folder(tmp_path, "x").classes == classes
+            continue
+        with pytest.raises(
+            UsageError, match=r"'1': its label is 1 by cls and 0 by label in json: say which with data.col"
+        ):
+            open_folder(tmp_path, "x")
+    for column, classes in (("cls", ("b",)), ("label", ("a",))):
+        shard_trees.read_as("auto", [f"label:{column}"])
+        assert open_folder(tmp_path, "x").classes == classes
+    shard_trees.read_as("auto", ["label:none"])
+    with pytest.raises(UsageError, match=r"sample '1': it has no column 'none' \(it has label, width\)"):
+        open_folder(tmp_path, "x")
+
+
+def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("photo", "ink"):
+        write_parquet(tmp_path / name, make_examples(["a", "b"], 2), ["a", "b"], shards=1)
+    write_webdataset(tmp_path / "ink", make_examples(["a", "b"], 2), ["a", "b"])
+    assert cli.main(small_training(tmp_path, "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line == (
+        f"biasbed: {tmp_path / 'ink'} has 1 .parquet file, 2 .tar files: say which are the images with "
+        "data.format=parquet or webdataset"
+    )
+
+
+def test_stated_columns() -> None:
+    names = StatedColumns.parse(["label:y", "image:a:b"])
+    assert names.choose(["a:b", "y", "label"], "image") == "a:b"
+    assert names.require(["a:b", "y", "label"], "label") == "y"
+    with pytest.raises(ValueError, match=r"it has no column 'y' \(it has label\)"):
+        names.choose(["label"], "label")
