@@ -12,7 +12,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,6 @@ ALPHAS = (0.01, 0.05, 0.10)
 SAME, NOT_SHOWN, DIFFER = "not told apart", "not shown to differ", "they differ"
 
 PairClaim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
-Signs = np.ndarray[Any, np.dtype[np.int64]]
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
 CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips", "claims_that_flip")
 
@@ -40,15 +38,15 @@ class Variants:
     algorithms: tuple[str, ...]
     tables: exact.Array  # variants x sets x algorithms
     alpha: float
-    changed: int | None = None  # the only algorithm whose scores are others than in the whole comparison
+    changed: int | None = None  # the only algorithm whose scores are others than in the unchanged comparison
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Conclusions:
     """Verdicts on all claims that variants can make."""
 
     claims: tuple[PairClaim, ...]
-    signs: Signs  # testable variants x claims: 1 the first is better, or they differ; -1 the second; 0 not shown
+    signs: simulation.Verdicts  # testable variants x claims; 1 also where the omnibus test shows a difference
     is_testable: simulation.BoolArray  # per variant
 
 
@@ -73,8 +71,8 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     return {claim: _in_words(claim, sign) for claim, sign in zip(verdicts.claims, signs, strict=True)}
 
 
-def judge(variants: Variants, control: str | None, whole: PairTests | None = None) -> Verdicts:
-    """Return the verdicts on all claims of `conclusions`. whole: tests of the unchanged comparison."""
+def judge(variants: Variants, control: str | None, unchanged: PairTests | None = None) -> Conclusions:
+    """Return the verdicts on all claims of `conclusions`. unchanged: tests of the comparison with nothing changed."""
     names = variants.algorithms
     _, num_sets, num_algorithms = variants.tables.shape
     has_claims = num_algorithms > 2 or control is None or control in names
@@ -82,9 +80,9 @@ def judge(variants: Variants, control: str | None, whole: PairTests | None = Non
     is_testable = differing & (min(num_sets, num_algorithms) > 1 and has_claims)
     tables = variants.tables[is_testable]
     if not len(tables):
-        return Verdicts((), np.empty((0, 0), dtype=np.int64), is_testable)
+        return Conclusions((), np.empty((0, 0), dtype=np.int64), is_testable)
     claims: list[PairClaim] = []
-    signs: list[Signs] = []
+    signs: list[simulation.Verdicts] = []
     differ = np.ones((len(tables), 1), dtype=np.bool_)
     if num_algorithms > 2:
         ranks = friedman.ranks_of(tables)
@@ -95,10 +93,10 @@ def judge(variants: Variants, control: str | None, whole: PairTests | None = Non
     if control is None or control in names:
         family = pairs(names, control)
         claims += [(WILCOXON, a, b) for a, b in family]
-        tests = _wilcoxon(dataclasses.replace(variants, tables=tables), family, whole)
+        tests = _wilcoxon(dataclasses.replace(variants, tables=tables), family, unchanged)
         is_significant = differ & (exact.holm(tests.p) < variants.alpha)
         signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
-    return Verdicts(tuple(claims), np.concatenate(signs, axis=1), is_testable)
+    return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable)
 
 
 def _omnibus_p(ranks: exact.Array) -> exact.Array:
@@ -109,24 +107,24 @@ def _omnibus_p(ranks: exact.Array) -> exact.Array:
     return result
 
 
-def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> Signs:
+def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
     """Return Nemenyi's verdicts by the critical difference, which decides as the p-values do and is fast."""
-    first, second = _places(family, names)
+    first, second = _pair_columns(family, names)
     mean_ranks = ranks.mean(axis=1)
     lead = mean_ranks[:, second] - mean_ranks[:, first]
     critical = power.critical_difference(len(names), ranks.shape[1], alpha)
-    signs: Signs = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    signs: simulation.Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
     return signs
 
 
-def _wilcoxon(variants: Variants, family: Pairs, whole: PairTests | None = None) -> PairTests:
-    """Test each pair of the family. Pairs without the algorithm that changed keep their tests in the whole."""
-    first, second = _places(family, variants.algorithms)
+def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = None) -> PairTests:
+    """Test each pair of the family. Pairs without the algorithm that changed keep their tests."""
+    first, second = _pair_columns(family, variants.algorithms)
     shape = (len(variants.tables), len(family))
     balance, p = np.empty(shape), np.empty(shape)
     tested = np.ones(len(family), dtype=np.bool_)
-    if whole is not None and variants.changed is not None:
-        balance[:], p[:] = whole.balance, whole.p
+    if unchanged is not None and variants.changed is not None:
+        balance[:], p[:] = unchanged.balance, unchanged.p
         tested = (first == variants.changed) | (second == variants.changed)
     differences = variants.tables[:, :, first[tested]] - variants.tables[:, :, second[tested]]
     rows = np.ascontiguousarray(differences.round(DIGITS).transpose(0, 2, 1)).reshape(-1, variants.tables.shape[1])
@@ -136,11 +134,11 @@ def _wilcoxon(variants: Variants, family: Pairs, whole: PairTests | None = None)
     return PairTests(balance, p)
 
 
-def _places(family: Pairs, names: Sequence[str]) -> tuple[Signs, Signs]:
+def _pair_columns(family: Pairs, names: Sequence[str]) -> tuple[simulation.Verdicts, simulation.Verdicts]:
     """Return the columns of the first and of the second algorithm of each pair."""
-    column = {name: place for place, name in enumerate(names)}
-    places = np.array([(column[a], column[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
-    return places[:, 0], places[:, 1]
+    columns = {name: column for column, name in enumerate(names)}
+    indices = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
+    return indices[:, 0], indices[:, 1]
 
 
 def _in_words(claim: PairClaim, sign: int) -> str:
@@ -206,25 +204,25 @@ def flips(
 
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
-    unchanged = _one_variant("", "", scores, alpha)
-    before, whole = judge(unchanged, control), None
+    original = _one_variant("", "", scores, alpha)
+    before, unchanged = judge(original, control), None
     if before.is_testable.all():
-        whole = _wilcoxon(unchanged, pairs(unchanged.algorithms, control))
-    place_before = {claim: place for place, claim in enumerate(before.claims)}
+        unchanged = _wilcoxon(original, pairs(original.algorithms, control))
+    columns_before = {claim: column for column, claim in enumerate(before.claims)}
     rows: list[tuple[str, ...]] = []
     variant_counts: Counter[str] = Counter()
     untestable: Counter[str] = Counter()
     checked: Counter[tuple[str, str]] = Counter()
     for block in changed:
-        after = judge(block, control, whole)
+        after = judge(block, control, unchanged)
         variant_counts[block.change] += len(block.subjects)
         untestable[block.change] += int((~after.is_testable).sum())
         subjects = [block.subjects[i] for i in np.flatnonzero(after.is_testable)]
-        shared = [claim for claim in after.claims if claim in place_before]
+        shared = [claim for claim in after.claims if claim in columns_before]
         for test, *_ in shared:
             checked[block.change, test] += len(subjects)
-        signs = after.signs[:, [claim in place_before for claim in after.claims]]
-        signs_before = before.signs[0, [place_before[claim] for claim in shared]] if shared else signs[:1]
+        signs = after.signs[:, [claim in columns_before for claim in after.claims]]
+        signs_before = before.signs[0, [columns_before[claim] for claim in shared]] if shared else signs[:1]
         for i, j in np.argwhere(signs != signs_before).tolist():
             texts = [_in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
             rows.append((block.change, subjects[i], *shared[j], *texts))
