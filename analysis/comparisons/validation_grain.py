@@ -42,7 +42,9 @@ def grain_table(
     columns = by_name(sets)
     runs = {run.id: run for run in (*collection.runs, *collection.duplicates)}
     rows = []
-    for choice in choices[choices["num_steps"] == 1].to_dict("records"):
+    chosen = choices.loc[choices["num_steps"] == 1, [*IDENTITY, "first_step"]]
+    for values in chosen.to_numpy(dtype=object).tolist():
+        choice = dict(zip(chosen, values, strict=True))
         column, run = columns.get(choice["dataset"]), runs.get(choice["run_id"])
         if column is None or run is None:
             continue

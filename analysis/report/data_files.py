@@ -32,7 +32,8 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     for name, (frame, description) in frames(analysis).items():
         safe = frame.rename(columns=harmless)  # of cells, those of texts
         for column in safe.select_dtypes(exclude=["number", "bool"]).columns:
-            safe[column] = pd.Series(list(map(harmless, safe[column])), safe.index, dtype=object)
+            texts = safe[column].to_numpy(dtype=object)  # at once: pandas reads a text of a column one by one
+            safe[column] = pd.Series(list(map(harmless, texts)), safe.index, dtype=object)
         safe.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
         files[name] = description
     for name, content, description in (*_power(analysis), *_omnibus(analysis)):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
@@ -78,7 +78,8 @@ class Rule:
                     steps = self.steps(candidate.history, eval_set)
                     value = self.criterion(candidate.history, eval_set, steps) if has_value and steps else math.nan
                     chosen.append(Choice(candidate.run.id, eval_set.name, steps, value))
-            yield from (replace(choice, set=eval_set.name) for choice in chosen)
+            for choice in chosen:
+                yield Choice(choice.run, eval_set.name, choice.steps, choice.value)
 
     def _best(self, pool: Pool, eval_set: record.SetRecord) -> Candidate:
         """Return the candidate with the highest value, the first of equals."""

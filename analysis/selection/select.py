@@ -135,6 +135,9 @@ def select(
     rows: list[tuple[object, ...]] = []
     missing: list[Missing] = []
     chosen: list[ChosenRun] = []
+    # As texts, once per column: there may be many thousand rows.
+    metrics = {column.name: [_names(column, measure) for measure in measures] for column in columns}
+    headlines = {column.name: str(headline(column.set_record)) for column in columns}
     for pool in pools:
         by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         for choice in _choices(rules, pool):
@@ -146,8 +149,10 @@ def select(
                 continue
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
             criterion = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
-            values = _values(candidate, column, choice.steps, protocol.monitor, criterion, measures)
-            rows.append((choice.run, pool.replicate(candidate.run), pool.cell, column.name, column.headline, *values))
+            replicate = pool.replicate(candidate.run)
+            values = _values(candidate.history, headlines[column.name], choice.steps, protocol.monitor, criterion)
+            values += _means(candidate.history, metrics[column.name], choice.steps)
+            rows.append((choice.run, replicate, pool.cell, column.name, column.headline, *values))
     return Selected(pd.DataFrame(rows, columns=[*SELECTED_COLUMNS, *measures]), tuple(missing), tuple(chosen))
 
 
@@ -162,17 +167,25 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
         yield from rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
 
 
+def _names(column: Column, measure: str) -> tuple[str, ...]:
+    """Return the metrics that may hold a measure of the column's set, the preferred one first."""
+    return tuple(map(str, summary_metrics(column, measure)))
+
+
 def _values(
-    candidate: Candidate, column: Column, steps: Sequence[int], monitor: str, criterion: float, measures: Sequence[str]
+    history: History, headline: str, steps: Sequence[int], monitor: str, criterion: float
 ) -> tuple[object, ...]:
-    """Return a row's values from the column `value` on, then the further measures."""
-    history, eval_set = candidate.history, column.set_record
+    """Return a row's values from the column `value` to the last of `SELECTED_COLUMNS`."""
+    value, monitored = history.mean(headline, steps), history.mean(monitor, steps)
+    return value, min(steps), max(steps), len(steps), monitored, criterion
+
+
+def _means(history: History, metrics: Sequence[Sequence[str]], steps: Sequence[int]) -> tuple[float, ...]:
+    """Return the means of further measures, each of the first of its metrics that the run has."""
     means = []
-    for measure in measures:
-        names = summary_metrics(column, measure)
+    for names in metrics:
         means.append(history.mean(next(filter(history.curve, names), names[0]), steps))
-    value, monitored = history.mean(headline(eval_set), steps), history.mean(monitor, steps)
-    return (value, min(steps), max(steps), len(steps), monitored, criterion, *means)
+    return tuple(means)
 
 
 def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:

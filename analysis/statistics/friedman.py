@@ -180,10 +180,10 @@ def rank(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFr
 
 
 def ranks_of(scores: exact.Array) -> exact.Array:
-    """Rank the columns of an array (sets x algorithms) in which higher is better."""
+    """Rank the columns of an array (... x sets x algorithms) in which higher is better."""
     from scipy import stats
 
-    ranks: exact.Array = stats.rankdata(-scores.round(DIGITS), axis=1)
+    ranks: exact.Array = stats.rankdata(-scores.round(DIGITS), axis=-1)
     return ranks
 
 

@@ -7,6 +7,7 @@ Scores are matrices of sets x algorithms in which higher is better (`friedman.or
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.statistics import exact, friedman, power
+from biasbed.analysis.statistics import exact, friedman, power, simulation
 from biasbed.analysis.statistics.friedman import DIGITS
-from biasbed.analysis.statistics.pairs import pairs
+from biasbed.analysis.statistics.pairs import Pairs, pairs
 
 OMNIBUS, NEMENYI, WILCOXON = "iman_davenport", "nemenyi", "wilcoxon_holm"
 ALPHAS = (0.01, 0.05, 0.10)
-SAME, NOT_SHOWN = "not told apart", "not shown to differ"
+SAME, NOT_SHOWN, DIFFER = "not told apart", "not shown to differ", "they differ"
 
 PairClaim = tuple[str, str, str]  # test, a, b; both empty for the omnibus test
 FLIP_COLUMNS = ("change", "what", "test", "a", "b", "before", "after")
@@ -29,13 +30,32 @@ CHECK_COLUMNS = ("change", "variants", "not_testable", "test", "claims", "flips"
 
 
 @dataclass(frozen=True)
-class Variant:
-    """Comparison with one thing changed."""
+class Variants:
+    """Comparisons of the same algorithms on the same sets, each with one thing changed."""
 
     change: str  # leave_one_algorithm_out, leave_one_set_out, one_run_less, selection_rule, alpha
-    subject: str  # the name of what is left out, or the new value
-    scores: pd.DataFrame
+    subjects: tuple[str, ...]  # per variant: the name of what is left out, or the new value
+    algorithms: tuple[str, ...]
+    tables: exact.Array  # variants x sets x algorithms
     alpha: float
+    changed: int | None = None  # the only algorithm whose scores are others than in the unchanged comparison
+
+
+@dataclass(frozen=True)
+class Conclusions:
+    """Verdicts on all claims that variants can make."""
+
+    claims: tuple[PairClaim, ...]
+    signs: simulation.Verdicts  # testable variants x claims; 1 also where the omnibus test shows a difference
+    is_testable: simulation.BoolArray  # per variant
+
+
+@dataclass(frozen=True)
+class PairTests:
+    """Wilcoxon's tests of pairs of algorithms, variants x pairs."""
+
+    balance: exact.Array  # positive if the first is better
+    p: exact.Array
 
 
 def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[PairClaim, str]:
@@ -44,51 +64,90 @@ def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) 
     Two algorithms are compared by Wilcoxon's test only, as in the analysis. If the control is left out, only Nemenyi's
     test remains.
     """
-    if friedman.why_not_testable(scores):
+    verdicts = judge(_one_variant("", "", scores, alpha), control)
+    if not verdicts.is_testable.all():
         return {}
-    # In NumPy for speed: there are at least as many variants as runs.
-    values = scores.to_numpy(dtype="float64")
-    columns = dict(zip(map(str, scores), values.T, strict=True))
-    verdicts: dict[PairClaim, str] = {}
-    differ = True
-    if len(columns) > 2:
-        ranks = friedman.ranks_of(values)
-        differ = friedman.friedman(ranks).p < alpha
-        verdicts[OMNIBUS, "", ""] = "they differ" if differ else NOT_SHOWN
-        mean_ranks = dict(zip(columns, ranks.mean(axis=0).tolist(), strict=True))
-        verdicts |= _nemenyi(mean_ranks, len(scores), alpha, differ)
-    if control is None or control in columns:
-        verdicts |= _wilcoxon(columns, alpha, control, differ)
-    return verdicts
+    signs = verdicts.signs[0].tolist()
+    return {claim: _in_words(claim, sign) for claim, sign in zip(verdicts.claims, signs, strict=True)}
 
 
-def _nemenyi(mean_ranks: Mapping[str, float], num_sets: int, alpha: float, differ: bool) -> dict[PairClaim, str]:
+def judge(variants: Variants, control: str | None, unchanged: PairTests | None = None) -> Conclusions:
+    """Return the verdicts on all claims of `conclusions`. unchanged: tests of the comparison with nothing changed."""
+    names = variants.algorithms
+    _, num_sets, num_algorithms = variants.tables.shape
+    has_claims = num_algorithms > 2 or control is None or control in names
+    differing = np.ptp(variants.tables.round(DIGITS), axis=2).any(axis=1)  # `friedman.why_not_testable`
+    is_testable = differing & (min(num_sets, num_algorithms) > 1 and has_claims)
+    tables = variants.tables[is_testable]
+    if not len(tables):
+        return Conclusions((), np.empty((0, 0), dtype=np.int64), is_testable)
+    claims: list[PairClaim] = []
+    signs: list[simulation.Verdicts] = []
+    differ = np.ones((len(tables), 1), dtype=np.bool_)
+    if num_algorithms > 2:
+        ranks = friedman.ranks_of(tables)
+        differ = (_omnibus_p(ranks) < variants.alpha)[:, None]
+        family = pairs(names)
+        claims += [(OMNIBUS, "", ""), *((NEMENYI, a, b) for a, b in family)]
+        signs += [differ.astype(np.int64), differ * _nemenyi(ranks, family, names, variants.alpha)]
+    if control is None or control in names:
+        family = pairs(names, control)
+        claims += [(WILCOXON, a, b) for a, b in family]
+        tests = _wilcoxon(dataclasses.replace(variants, tables=tables), family, unchanged)
+        is_significant = differ & (exact.holm(tests.p) < variants.alpha)
+        signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
+    return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable)
+
+
+def _omnibus_p(ranks: exact.Array) -> exact.Array:
+    """Return the p of Friedman's test of each table of ranks; most variants share theirs."""
+    kinds, kind_of = np.unique(ranks.reshape(len(ranks), -1), axis=0, return_inverse=True)
+    p = np.array([friedman.friedman(kind.reshape(ranks.shape[1:])).p for kind in kinds])
+    result: exact.Array = p[kind_of.reshape(-1)]
+    return result
+
+
+def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
     """Return Nemenyi's verdicts by the critical difference, which decides as the p-values do and is fast."""
-    critical = power.critical_difference(len(mean_ranks), num_sets, alpha)
-    verdicts: dict[PairClaim, str] = {}
-    for a, b in itertools.combinations(mean_ranks, 2):
-        lead = mean_ranks[b] - mean_ranks[a]
-        verdicts[NEMENYI, a, b] = _verdict(a, b, lead, differ and abs(lead) > critical)
-    return verdicts
+    first, second = _pair_columns(family, names)
+    mean_ranks = ranks.mean(axis=1)
+    lead = mean_ranks[:, second] - mean_ranks[:, first]
+    critical = power.critical_difference(len(names), ranks.shape[1], alpha)
+    signs: simulation.Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    return signs
 
 
-def _wilcoxon(
-    columns: Mapping[str, exact.Array], alpha: float, control: str | None, differ: bool
-) -> dict[PairClaim, str]:
-    family = pairs(tuple(columns), control)
-    differences: exact.Array = np.stack([columns[a] - columns[b] for a, b in family])
-    tests = exact.wilcoxon_of_each(differences.round(DIGITS))
-    adjusted = exact.holm(np.array([test.p for test in tests])).tolist()
-    verdicts: dict[PairClaim, str] = {}
-    for (a, b), test, p in zip(family, tests, adjusted, strict=True):
-        verdicts[WILCOXON, a, b] = _verdict(a, b, test.balance, differ and p < alpha)
-    return verdicts
+def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = None) -> PairTests:
+    """Test each pair of the family. Pairs without the algorithm that changed keep their tests."""
+    first, second = _pair_columns(family, variants.algorithms)
+    shape = (len(variants.tables), len(family))
+    balance, p = np.empty(shape), np.empty(shape)
+    tested = np.ones(len(family), dtype=np.bool_)
+    if unchanged is not None and variants.changed is not None:
+        balance[:], p[:] = unchanged.balance, unchanged.p
+        tested = (first == variants.changed) | (second == variants.changed)
+    differences = variants.tables[:, :, first[tested]] - variants.tables[:, :, second[tested]]
+    rows = np.ascontiguousarray(differences.round(DIGITS).transpose(0, 2, 1)).reshape(-1, variants.tables.shape[1])
+    tests = exact.wilcoxon_of_each(rows)
+    balance[:, tested] = np.array([test.balance for test in tests]).reshape(len(balance), -1)
+    p[:, tested] = np.array([test.p for test in tests]).reshape(len(p), -1)
+    return PairTests(balance, p)
 
 
-def _verdict(a: str, b: str, lead: float, significant: bool) -> str:
-    if not significant:
+def _pair_columns(family: Pairs, names: Sequence[str]) -> tuple[simulation.Verdicts, simulation.Verdicts]:
+    """Return the columns of the first and of the second algorithm of each pair."""
+    columns = {name: column for column, name in enumerate(names)}
+    indices = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
+    return indices[:, 0], indices[:, 1]
+
+
+def _in_words(claim: PairClaim, sign: int) -> str:
+    test, a, b = claim
+    if test == OMNIBUS:
+        return DIFFER if sign else NOT_SHOWN
+    if not sign:
         return SAME
-    return f"{a} before {b}" if lead > 0 else f"{b} before {a}"
+    return f"{a} before {b}" if sign > 0 else f"{b} before {a}"
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------
@@ -100,27 +159,32 @@ def variants(
     rules: Mapping[str, pd.DataFrame],
     alpha: float,
     reduced: Callable[[pd.DataFrame], pd.DataFrame] = lambda means: means,
-) -> Iterator[Variant]:
-    """Yield every variant of the comparison.
+) -> Iterator[Variants]:
+    """Yield every variant of the comparison; those without one run of the same algorithm together.
 
     runs: algorithm -> replicates x columns. rules: score matrices under further selection rules. reduced: averages the
     columns of each set if a set has several.
     """
     for name in scores:
-        yield Variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
+        yield _one_variant("leave_one_algorithm_out", str(name), scores.drop(columns=[name]), alpha)
     for name in scores.index:
-        yield Variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
+        yield _one_variant("leave_one_set_out", str(name), scores.drop(index=[name]), alpha)
+    names = tuple(map(str, scores))
     for name, frame in runs.items():
         without = reduced(_means_without_each(frame))[list(scores.index)].dropna()  # an algorithm's only run stays
-        for run_id, means in zip(without.index, without.to_numpy(dtype="float64"), strict=True):
-            values = scores.to_numpy(dtype="float64", copy=True)
-            values[:, scores.columns.get_loc(name)] = means
-            yield Variant("one_run_less", str(run_id), pd.DataFrame(values, scores.index, scores.columns), alpha)
+        column = names.index(name)
+        tables = np.tile(scores.to_numpy(dtype="float64"), (len(without), 1, 1))
+        tables[:, :, column] = without.to_numpy(dtype="float64")
+        yield Variants("one_run_less", tuple(map(str, without.index)), names, tables, alpha, column)
     for rule, matrix in rules.items():
-        yield Variant("selection_rule", rule, matrix, alpha)
+        yield _one_variant("selection_rule", rule, matrix, alpha)
     for other_alpha in ALPHAS:
         if other_alpha != alpha:
-            yield Variant("alpha", f"{other_alpha:g}", scores, other_alpha)
+            yield _one_variant("alpha", f"{other_alpha:g}", scores, other_alpha)
+
+
+def _one_variant(change: str, subject: str, scores: pd.DataFrame, alpha: float) -> Variants:
+    return Variants(change, (subject,), tuple(map(str, scores)), scores.to_numpy(dtype="float64")[None], alpha)
 
 
 def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
@@ -134,28 +198,36 @@ def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def flips(
-    scores: pd.DataFrame, alpha: float, changed: Iterable[Variant], control: str | None = None
+    scores: pd.DataFrame, alpha: float, changed: Iterable[Variants], control: str | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return `FLIP_COLUMNS`, a row per claim that a variant overturns, and `CHECK_COLUMNS`, counts of checked claims.
 
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
-    before = conclusions(scores, alpha, control)
+    original = _one_variant("", "", scores, alpha)
+    before, unchanged = judge(original, control), None
+    if before.is_testable.all():
+        unchanged = _wilcoxon(original, pairs(original.algorithms, control))
+    columns_before = {claim: column for column, claim in enumerate(before.claims)}
     rows: list[tuple[str, ...]] = []
     variant_counts: Counter[str] = Counter()
     untestable: Counter[str] = Counter()
     checked: Counter[tuple[str, str]] = Counter()
-    for variant in changed:
-        after = conclusions(variant.scores, variant.alpha, control)
-        variant_counts[variant.change] += 1
-        untestable[variant.change] += not after
-        shared = [claim for claim in before if claim in after]
-        checked.update((variant.change, claim[0]) for claim in shared)
-        for claim in shared:
-            if before[claim] != after[claim]:
-                rows.append((variant.change, variant.subject, *claim, before[claim], after[claim]))
+    for block in changed:
+        after = judge(block, control, unchanged)
+        variant_counts[block.change] += len(block.subjects)
+        untestable[block.change] += int((~after.is_testable).sum())
+        subjects = [block.subjects[i] for i in np.flatnonzero(after.is_testable)]
+        shared = [claim for claim in after.claims if claim in columns_before]
+        for test, *_ in shared:
+            checked[block.change, test] += len(subjects)
+        signs = after.signs[:, [claim in columns_before for claim in after.claims]]
+        signs_before = before.signs[0, [columns_before[claim] for claim in shared]] if shared else signs[:1]
+        for i, j in np.argwhere(signs != signs_before).tolist():
+            texts = [_in_words(shared[j], int(sign)) for sign in (signs_before[j], signs[i, j])]
+            rows.append((block.change, subjects[i], *shared[j], *texts))
     table = pd.DataFrame(rows, columns=list(FLIP_COLUMNS))
-    tests = dict.fromkeys(claim[0] for claim in before)
+    tests = dict.fromkeys(claim[0] for claim in before.claims)
     checks: list[tuple[object, ...]] = []
     for change, test in itertools.product(variant_counts, tests):
         flipped = table[(table["change"] == change) & (table["test"] == test)]

@@ -8,6 +8,7 @@ Answers: What is a metric, a tag or a file of a run called?
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -283,7 +284,7 @@ class Protocol:
     limit: int | None = None  # of a part of the images: the most of each set
     schema: str = SCHEMA
 
-    @property
+    @functools.cached_property
     def hash(self) -> str:
         return digest(asdict(self))
 

@@ -119,8 +119,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "ranks: ties get the best rank",
-            "stats.rankdata(-scores.round(DIGITS), axis=1)",
-            'stats.rankdata(-scores.round(DIGITS), axis=1, method="min")',
+            "stats.rankdata(-scores.round(DIGITS), axis=-1)",
+            'stats.rankdata(-scores.round(DIGITS), axis=-1, method="min")',
             "ties share their mean rank",
             "::test_ranks_share_ties_and_respect_direction",
         ),

@@ -187,8 +187,8 @@ MUTANTS: list[Mutant] = [
         "analysis/statistics/test_stability.py",
         (
             "stability: pairs whatever the omnibus test",
-            "_verdict(a, b, test.balance, differ and p < alpha)",
-            "_verdict(a, b, test.balance, p < alpha)",
+            "differ & (exact.holm(tests.p) < variants.alpha)",
+            "exact.holm(tests.p) < variants.alpha",
             "other conclusions than the analysis'",
             "::test_pairs_are_told_apart_under_the_omnibus_test_only",
         ),
@@ -201,8 +201,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "stability: better ranks are larger",
-            "lead = mean_ranks[b] - mean_ranks[a]",
-            "lead = mean_ranks[a] - mean_ranks[b]",
+            "lead = mean_ranks[:, second] - mean_ranks[:, first]",
+            "lead = mean_ranks[:, first] - mean_ranks[:, second]",
             "the verdict names the loser",
             "::test_the_winner_is_named_first",
         ),

@@ -345,9 +345,8 @@ def test_the_first_claim_stays_and_a_live_import_is_never_deleted(
     now = time.time()
     theirs, ours = made(tracking, monkeypatch, now - 5), made(tracking, monkeypatch, now, ownership.signature())
     assert ownership.ended(tracking, origin_run="b" * 32) == []
-    rival = ownership.first_rival(tracking, ours, origin_run="a" * 32)
-    assert rival is not None
-    assert rival.info.run_id == theirs
+    rivals = ownership.yield_to_rivals(tracking, [ours], record.ORIGIN_RUN, origin_run="a" * 32)
+    assert rivals[ours].info.run_id == theirs
     assert [run.info.run_id for run in all_runs(tracking)] == [theirs]
     assert ownership.ended(tracking, origin_run="a" * 32) == []
     assert [run.info.run_id for run in all_runs(tracking)] == [theirs]

@@ -7,7 +7,9 @@ DomainBed's own code are read here too (sweeps.py, sweep_runs.py).
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Sequence
 
 from biasbed import record
 from biasbed.errors import UsageError
@@ -18,6 +20,7 @@ from biasbed.settings import nearest
 from biasbed.system import commands, places
 
 EXPERIMENT = "biasbed-published"
+RUNS_AT_A_TIME = 50  # between two searches for runs that another command makes; a kill leaves as many unfinished
 
 
 def names() -> tuple[str, ...]:
@@ -53,7 +56,8 @@ def import_runs(source: str, tracking_uri: str = "auto") -> int:
         with guarded(server):
             client = writer(server)
             experiment = experiment_id(client, server, EXPERIMENT)
-            made = sum([_log(server, experiment, paper, run) for run in missing])
+            for start in range(0, len(missing), RUNS_AT_A_TIME):
+                made += _log(server, experiment, paper, missing[start : start + RUNS_AT_A_TIME])
         print(f"{made} runs imported into {uri}, study {paper.study}", flush=True)
         if made < len(missing):
             print(f"{len(missing) - made} left to another command, which imports them at this moment", flush=True)
@@ -71,19 +75,23 @@ def _clear_unfinished(server: str, source: Paper) -> set[str]:
     return {run.data.tags.get(record.RUN_KEY, "") for run in runs}
 
 
-def _log(server: str, experiment: str, source: Paper, run: PublishedRun) -> bool:
-    """Make a run; return False if another command has made it, or is making it."""
+def _log(server: str, experiment: str, source: Paper, runs: Sequence[PublishedRun]) -> int:
+    """Make runs and return their number, without those that another command has made, or is making."""
+    from biasbed.tracking.ownership import NewRun, make_runs
+
+    fill = functools.partial(_fill, server, source.protocol, source.protocol.to_json())
+    new_runs = [NewRun(run.name, source.tags(run), functools.partial(fill, run)) for run in runs]
+    made = make_runs(server, experiment, new_runs, record.RUN_KEY, {"study": source.study})
+    return sum(run.rival is None for run in made)
+
+
+def _fill(server: str, protocol: record.Protocol, protocol_text: str, run: PublishedRun, run_id: str) -> None:
+    """Write a published run's numbers and protocol to a new run."""
     from mlflow.entities import Metric
 
-    from biasbed.tracking.ownership import make_run
     from biasbed.tracking.server import writer
 
-    def fill(run_id: str) -> None:
-        now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, 0) for name, value in run.metrics(source.protocol).items()]
-        writer(server).log_batch(run_id, metrics=metrics)
-        writer(server).log_text(run_id, source.protocol.to_json(), record.PROTOCOL_FILE)
-
-    tags = source.tags(run)
-    origin = {"study": source.study, "run_key": tags[record.RUN_KEY]}
-    return make_run(server, experiment, run.name, tags, origin, fill)[1] is None
+    now = int(time.time() * 1000)
+    metrics = [Metric(name, value, now, 0) for name, value in run.metrics(protocol).items()]
+    writer(server).log_batch(run_id, metrics=metrics)
+    writer(server).log_text(run_id, protocol_text, record.PROTOCOL_FILE)

@@ -17,7 +17,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from biasbed import record
@@ -293,57 +293,90 @@ def ended(uri: str, **tags: str) -> list[StoredRun]:
     return [run for run in runs if run.info.status != "RUNNING"]
 
 
-def make_run(
-    uri: str,
-    experiment: str,
-    name: str,
-    tags: Mapping[str, str],
-    origin: Mapping[str, str],
-    fill: Callable[[str], None],
-    status: str = "FINISHED",
-    period: tuple[int | None, int | None] = (None, None),
-) -> tuple[str, StoredRun | None]:
-    """Make a run and return its id; if it yields to another command's run, the id of that run, and the run.
+class NewRun(NamedTuple):
+    """Run to make on a server."""
 
-    origin: tags of all runs of the same origin. fill: logs the content of the run of this id; if it fails, the run is
-    deleted, so that nobody takes it for one that is running. period: its start and end, in ms since 1970.
+    name: str
+    tags: Mapping[str, str]
+    fill: Callable[[str], None]  # logs the content of the run of this id
+    status: str = "FINISHED"
+    period: tuple[int | None, int | None] = (None, None)  # its start and end, in ms since 1970
+
+
+class MadeRun(NamedTuple):
+    """Run that was made; or another command's run, to which ours has yielded."""
+
+    run_id: str
+    rival: StoredRun | None
+
+
+def make_runs(
+    uri: str, experiment: str, runs: Sequence[NewRun], identity: str, origin: Mapping[str, str]
+) -> list[MadeRun]:
+    """Make runs, which together take two searches for other commands' runs.
+
+    identity: name of the tag that runs of the same origin share and that no two of `runs` share. origin: tags of all
+    such runs. If a run can't be filled, all that have not ended are deleted, so that nobody takes them for running.
     """
     client = writer(uri)
-    tags = {**tags, IMPORTING: new_tag(uuid.uuid4().hex)}
-    run_id = str(client.create_run(experiment, start_time=period[0], tags=tags, run_name=name).info.run_id)
+    run_ids: dict[str, NewRun] = {}
+    rivals: dict[str, StoredRun] = {}
     try:
-        rival = first_rival(uri, run_id, **origin)
-        if rival is None:
-            fill(run_id)
-            rival = first_rival(uri, run_id, **origin)
-        if rival is not None:
-            return str(rival.info.run_id), rival
-        client.set_terminated(run_id, status, period[1])
+        for run in runs:
+            tags = {**run.tags, IMPORTING: new_tag(uuid.uuid4().hex)}
+            created = client.create_run(experiment, start_time=run.period[0], tags=tags, run_name=run.name)
+            run_ids[str(created.info.run_id)] = run
+        unfinished = dict(run_ids)
+        for is_filled in (False, True):
+            rivals |= yield_to_rivals(uri, unfinished, identity, **origin)
+            unfinished = {run_id: run for run_id, run in unfinished.items() if run_id not in rivals}
+            for run_id, run in unfinished.items() if not is_filled else ():
+                run.fill(run_id)
+        for run_id, run in unfinished.items():
+            client.set_terminated(run_id, run.status, run.period[1])
+            client.delete_tag(run_id, IMPORTING)  # not before its end: a running one would look abandoned
     except BaseException:
-        with contextlib.suppress(Exception):  # the next import deletes it otherwise
-            client.delete_run(run_id)
+        with contextlib.suppress(Exception):  # the next import deletes them otherwise
+            for run_id in run_ids:
+                if client.get_run(run_id).info.status == "RUNNING":
+                    client.delete_run(run_id)
         raise
-    client.delete_tag(run_id, IMPORTING)  # not before its end: without a claim a running one would look abandoned
-    return run_id, None
+    made = []
+    for run_id in run_ids:
+        rival = rivals.get(run_id)
+        made.append(MadeRun(run_id if rival is None else rival.info.run_id, rival))
+    return made
 
 
-def first_rival(uri: str, run_id: str, **tags: str) -> StoredRun | None:
-    """Return the run with these tags to which our run yields, None if ours stays. Deletes ours if it yields.
+def yield_to_rivals(uri: str, run_ids: Iterable[str], identity: str, **tags: str) -> dict[str, StoredRun]:
+    """Delete those of our runs that yield, and return the runs to which they yield, keyed by the ids of ours.
 
-    Raises Failure if somebody has deleted our run.
+    Rivals have the same value of the tag `identity`; all have `tags`. Raises Failure if somebody has deleted one of
+    ours.
     """
-    runs = {run.info.run_id: run for run in find_runs(uri, **tags)}
-    our_run = runs.pop(run_id, None)
-    if our_run is None:
-        raise Failure(f"run {run_id} was deleted while it was made: the same command makes it again")
-    complete = [run for run in runs.values() if run.info.status != "RUNNING"]
-    claimed = [run for run in runs.values() if run.info.status == "RUNNING" and not _is_abandoned(run)]
+    present = {run.info.run_id: run for run in find_runs(uri, **tags)}
+    alike: dict[str | None, list[StoredRun]] = {}
+    for run in present.values():
+        alike.setdefault(run.data.tags.get(identity), []).append(run)
+    rivals = {}
+    for run_id in run_ids:
+        if run_id not in present:
+            raise Failure(f"run {run_id} was deleted while it was made: the same command makes it again")
+        rival = _first_rival(present[run_id], alike[present[run_id].data.tags.get(identity)])
+        if rival is not None:
+            with guarded(uri):
+                writer(uri).delete_run(run_id)
+            rivals[run_id] = rival
+    return rivals
+
+
+def _first_rival(our_run: StoredRun, runs: Iterable[StoredRun]) -> StoredRun | None:
+    """Return which of the runs comes before ours: one that has ended, else the first claim; None if ours does."""
+    others = [run for run in runs if run is not our_run]
+    complete = [run for run in others if run.info.status != "RUNNING"]
+    claimed = [run for run in others if run.info.status == "RUNNING" and not _is_abandoned(run)]
     earlier = [run for run in claimed if precedence(run, IMPORTING) < precedence(our_run, IMPORTING)]
-    if not complete and not earlier:
-        return None
-    with guarded(uri):
-        writer(uri).delete_run(run_id)
-    return (complete or earlier)[0]
+    return next(iter(complete or earlier), None)
 
 
 def _is_abandoned(run: StoredRun) -> bool:

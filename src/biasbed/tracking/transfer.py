@@ -18,7 +18,7 @@ from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.ownership import IMPORTING, ended, make_run, read_holder
+from biasbed.tracking.ownership import IMPORTING, MadeRun, NewRun, ended, make_runs, read_holder
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
@@ -159,22 +159,21 @@ def _find_origin(uri: str, run_id: str) -> str | None:
     return next((str(run.info.run_id) for run in ended(uri, origin_run=run_id)), None)
 
 
-def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> tuple[str, StoredRun | None]:
-    """Make a run (`ownership.make_run`). present: origin id -> id here, for the parent."""
+def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, str]) -> MadeRun:
+    """Make a run. present: origin id -> id here, for the parent."""
     tags = {**run.tags, record.ORIGIN_RUN: run.run_id, record.ORIGIN_SERVER: run.server}
     parent = present.get(run.parent) or (_find_origin(uri, run.parent) if run.parent else None)
     if parent:
         tags[notes.PARENT] = parent
-    return make_run(
-        uri,
-        experiment_id(writer(uri), uri, run.experiment),
+    new_run = NewRun(
         run.name,
         tags,
-        origin={"origin_run": run.run_id},
         fill=lambda run_id: _fill(uri, archive, run, run_id),
         status=run.status,
         period=(run.start_time, run.end_time),
     )
+    experiment = experiment_id(writer(uri), uri, run.experiment)
+    return make_runs(uri, experiment, [new_run], record.ORIGIN_RUN, {"origin_run": run.run_id})[0]
 
 
 def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:

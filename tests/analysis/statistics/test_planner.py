@@ -290,7 +290,6 @@ def test_runs_that_differ_make_false_positives_and_more_runs_unmake_them() -> No
     assert many.rate.value == pytest.approx(0.055, abs=0.005)
 
 
-@pytest.mark.parametrize("number", [simulation.FEW, simulation.FEW + 1])
-def test_few_and_many_numbers_are_ranked_alike(number: int) -> None:
-    values = np.random.default_rng(0).normal(size=(5, 3, number))
+def test_numbers_are_ranked_within_their_row() -> None:
+    values = np.random.default_rng(0).normal(size=(5, 3, 17))
     assert simulation.row_ranks(values).tolist() == stats.rankdata(values, axis=-1).tolist()
