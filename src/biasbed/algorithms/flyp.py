@@ -67,6 +67,10 @@ class FLYP(ZeroShot):
         self.register_buffer("tokens", torch.zeros(0, dtype=torch.int64))
         self.register_load_state_dict_pre_hook(_take_shape)
 
+    def facts(self) -> Mapping[str, Any]:
+        """Return where the texts come from. The classifier is as each checkpoint's weights have it."""
+        return {name: value for name, value in super().facts().items() if name != "sha256"}
+
     def optimizers(self) -> dict[str, Optimizer]:
         return {"main": self.setup.optimizer(self.parameters())}
 
