@@ -73,7 +73,9 @@ def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text((tmp_path / "a.txt").read_text())
     (tmp_path / "d.txt").write_text("a photo of a {}.")
     flags = {"suite": SUITE, "algorithm": "zero_shot", "backbone": "small_clip", "device": "cpu", "nproc": 1}
-    jobs = {name: plan(resolve({**flags, "hparams.prompts": str(tmp_path / name)})) for name in ("a.txt", "c.txt", "d.txt")}
+    jobs = {
+        name: plan(resolve({**flags, "hparams.prompts": str(tmp_path / name)})) for name in ("a.txt", "c.txt", "d.txt")
+    }
     assert jobs["a.txt"].config_hash == jobs["c.txt"].config_hash != jobs["d.txt"].config_hash
     recorded = jobs["a.txt"].config.hparams.prompts  # type: ignore[attr-defined]
     typed = "a photo of a {}. | a sketch of a {}."
@@ -84,7 +86,11 @@ def test_a_file_counts_by_its_content(tmp_path: Path) -> None:
 
 
 def test_names_are_made_readable() -> None:
-    assert prompts.read_class_names("suite", ["n01440764", "n02129604", "polar_bear"]) == ("tench", "tiger", "polar bear")
+    assert prompts.read_class_names("suite", ["n01440764", "n02129604", "polar_bear"]) == (
+        "tench",
+        "tiger",
+        "polar bear",
+    )
     assert prompts.read_class_names("dark night | grey", ["0", "1"]) == ("dark night", "grey")
 
 

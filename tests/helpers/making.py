@@ -52,7 +52,11 @@ NAMES = ("a cat", "a dog", "a bird", "a horse", "a ship")  # of the classes
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
-    **{"jtt": "helpers.toys:Staged", "dfr": "erm", **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft", "zero_shot"), "erm")},
+    **{
+        "jtt": "helpers.toys:Staged",
+        "dfr": "erm",
+        **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft", "zero_shot"), "erm"),
+    },
     **dict.fromkeys(("speckle", "random_erasing", "fast_adversarial"), "noise2net"),
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }
