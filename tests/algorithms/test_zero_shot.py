@@ -124,7 +124,7 @@ def test_texts_that_cannot_be_used_are_refused(case: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("classes", [("0", "1"), ("n99999999", "cat")])
 def test_classes_without_names_are_refused(classes: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="has no name that a text tower could read.*hparams.class_names"):
+    with pytest.raises(UsageError, match=r"has no name that a text tower could read.*hparams.class_names"):
         algorithms.load("zero_shot").check_classes(algorithms.load("zero_shot").HParams(), classes)
 
 

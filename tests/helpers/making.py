@@ -37,7 +37,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "helpers.variants:SagNetOnViT": {"dropout": 0.5},
     "helpers.variants:PAdaINOnViT": {"p": 1.0},
     "helpers.variants:InfoDropOnViT": {"layers": 1},
-    **dict.fromkeys(("zero_shot", "flyp"), {"prompts": "clip7"}),
+    **{key: {"prompts": "clip7"} for key in ("zero_shot", "flyp")},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
 # Networks of the conformance suite besides the usual ones, for images of one size.

@@ -279,7 +279,7 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(config).eval()
     model.save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="has no preprocessor_config.json"):
+    with pytest.raises(UsageError, match=r"has no preprocessor_config.json"):
         networks.build(f"transformers:{tmp_path}", 4)
     save_processor(tmp_path)
     from biasbed.networks import transformers_models
@@ -302,7 +302,7 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
 def test_towers_are_no_classifier_and_their_methods_are_named(clip_folder: Path) -> None:
     from biasbed.networks import library
 
-    with pytest.raises(UsageError, match="gives features and has no classifier.*--algorithm probe.*zero_shot"):
+    with pytest.raises(UsageError, match=r"gives features and has no classifier.*--algorithm probe.*zero_shot"):
         library.fetch(f"transformers:{clip_folder}", "default")
 
 

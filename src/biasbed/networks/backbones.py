@@ -1,9 +1,9 @@
 """Backbones by name: torchvision's, timm's, small ResNets of torchvision's classes, and small networks.
 
 `resnet18` and `torchvision:resnet18` are the same. timm's are `timm:resnet50` or, with the tag of a set of weights,
-`timm:resnet50.a1_in1k`; `timm:hf-hub:<org>/<name>` and `timm:local-dir:<folder>` are models of a hub and of a folder.
-Optional libraries (`towers`) have names such as `open_clip:ViT-B-32`. `resnet50+se` and `resnet50+cbam` have gates in their blocks (`attention`). The libraries take
-seconds to import and are imported only when a name needs them.
+`timm:resnet50.a1_in1k`. `timm:hf-hub:<org>/<name>` and `timm:local-dir:<folder>` are models of a hub and of a folder.
+Optional libraries (`towers`) have names such as `open_clip:ViT-B-32`. `resnet50+se` and `resnet50+cbam` have gates in
+their blocks (`attention`). The libraries take seconds to import and are imported only when a name needs them.
 """
 
 from __future__ import annotations

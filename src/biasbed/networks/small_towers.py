@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import cast
@@ -23,7 +24,7 @@ class SmallImageTower(ImageTower):
         super().__init__(scaled(WIDTH, width), outputs)
         sizes = [channels, *(scaled(number, width) for number in (16, 32, 64))]
         layers: list[nn.Module] = []
-        for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+        for a, b in itertools.pairwise(sizes):
             layers += [nn.Conv2d(a, b, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU()]
         self.visual = nn.Sequential(*layers)
         self.projection = nn.Linear(sizes[-1], scaled(WIDTH, width))
