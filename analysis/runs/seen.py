@@ -84,8 +84,10 @@ def _read_setting(said: str) -> Seen:
     for part in said.split(","):
         kind, _, name = part.strip().partition(" of ")
         if name:
-            words = re.split(r"[ ._:/-]", name.lower())
-            is_web = "web" in words or name in WEB_NAMES or any(member.is_web for member in _pretrainings(words))
+            name_parts = re.split(r"[ ._:/-]", name.lower())
+            is_web = (
+                "web" in name_parts or name in WEB_NAMES or any(member.is_web for member in _pretrainings(name_parts))
+            )
             data.append(Pretraining("", kind, name, is_web))
     return Seen(tuple(data), said.strip())
 

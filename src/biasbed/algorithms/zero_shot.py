@@ -40,13 +40,13 @@ class ZeroShot(Algorithm):
 
         def __post_init__(self) -> None:
             is_typed = prompts.SLOT in self.prompts
-            words = {
+            recorded = {
                 "prompts": prompts.normalise_setting(self.prompts, "hparams.prompts", list(prompts.SETS), is_typed),
                 "class_names": prompts.normalise_setting(
                     self.class_names, "hparams.class_names", [prompts.SUITE], prompts.SEPARATOR in self.class_names
                 ),
             }
-            for name, word in words.items():
+            for name, word in recorded.items():
                 object.__setattr__(self, name, word)
             if is_typed:
                 prompts.read_templates(self.prompts)

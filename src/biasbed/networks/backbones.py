@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from torch import nn
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import attention, layers, small, small_towers, towers
 from biasbed.networks.attention import GATES
+from biasbed.networks.form import Backbone, Form
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
@@ -27,26 +28,6 @@ SOURCES = ("hf-hub:", "local-dir:")  # of models that are no names of timm
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
-
-
-@dataclass(frozen=True)
-class Form:
-    """Outputs, channels, image size, width and stochastic depth of a backbone."""
-
-    outputs: int
-    channels: int = 3
-    image_size: int | None = None  # pixels per side; None: the library's default
-    width: float = 1.0  # factor of the hidden channels
-    drop_path: float | None = None  # odds of the last block to be skipped; None: the library's default
-
-
-class Backbone(NamedTuple):
-    """Backbone, mean and std of the images it expects, and their size if it takes no other."""
-
-    module: nn.Module
-    mean: Sequence[float]
-    std: Sequence[float]
-    image_size: int | None = None
 
 
 # Blocks of ResNets that torchvision does not name: one per stage, for small images and quick studies.
@@ -344,12 +325,12 @@ def timm_config(name: str) -> Any:
     from timm.models import PretrainedCfg, load_model_config_from_hf
     from timm.models._hub import load_model_config_from_path
 
-    source, _, place = name.partition(":")
+    source, _, model_id = name.partition(":")
     try:
         if source == "local-dir":
             values, _, _ = load_model_config_from_path(towers.folder_of(name))
         else:
-            values, _, _ = load_model_config_from_hf(place)
+            values, _, _ = load_model_config_from_hf(model_id)
     except UsageError:
         raise
     except Exception as error:  # each version raises its own for what is missing or out of reach

@@ -17,7 +17,7 @@ from biasbed.networks.towers import ImageTower, ModelLibrary, Preprocessing, Tex
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
-    from biasbed.networks.backbones import Backbone, Form
+    from biasbed.networks.form import Backbone, Form
 
 SOURCES = ("hf-hub:", "local-dir:")
 
@@ -64,7 +64,7 @@ class OpenCLIP(ModelLibrary):
             raise UsageError(f"unknown backbone 'open_clip:{name}'{nearest(name, open_clip.list_models())}")
 
     def create(self, name: str, tag: str, form: Form) -> Backbone:
-        from biasbed.networks.backbones import Backbone
+        from biasbed.networks.form import Backbone
 
         if form.channels != 3:
             raise UsageError(f"open_clip:{name} takes images of 3 channels, not {form.channels}")

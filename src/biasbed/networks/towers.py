@@ -24,7 +24,7 @@ from biasbed.errors import UsageError
 from biasbed.registry import Registry
 
 if TYPE_CHECKING:
-    from biasbed.networks.backbones import Backbone, Form
+    from biasbed.networks.form import Backbone, Form
 
 PART = 256  # texts whose features are computed together
 

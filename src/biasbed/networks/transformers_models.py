@@ -24,7 +24,7 @@ from biasbed.networks.towers import (
 )
 
 if TYPE_CHECKING:
-    from biasbed.networks.backbones import Backbone, Form
+    from biasbed.networks.form import Backbone, Form
 
 TOWERS = ("clip", "siglip")
 IMAGE_PARTS = ("vision_model", "visual_projection")
@@ -103,7 +103,7 @@ class Transformers(ModelLibrary):
     def create(self, name: str, tag: str, form: Form) -> Backbone:
         from transformers import AutoModelForImageClassification
 
-        from biasbed.networks.backbones import Backbone
+        from biasbed.networks.form import Backbone
 
         config, preprocessing = copy.deepcopy(_config(name)), self.preprocessing(name, tag)
         vision = getattr(config, "vision_config", config)
