@@ -11,7 +11,6 @@ from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
     Architecture,
-    Form,
     by_channel,
     check_name,
     create,
@@ -21,6 +20,7 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.file_normalisation import Inside, MeanStd
 from biasbed.networks.fitting import without_normalisation
+from biasbed.networks.form import Form
 from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose

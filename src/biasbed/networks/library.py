@@ -16,7 +16,6 @@ from biasbed.networks.backbones import (
     USUAL_OUTPUTS,
     USUAL_SIZE,
     Architecture,
-    Form,
     create,
     resolve,
     skeleton,
@@ -26,6 +25,7 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.file_normalisation import MeanStd
 from biasbed.networks.fitting import without_normalisation
+from biasbed.networks.form import Form
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import fit_file, load_weights
