@@ -101,9 +101,9 @@ class FLYP(ZeroShot):
         images = self.network.features(batch.x)
         texts = self.text(self.tokens[batch.y, self.draws(batch)])
         with torch.autocast(self.group.device.type, enabled=False):
-            pairs = [functional.normalize(at_least_fp32(features), dim=1) for features in (images, texts)]
-            gathered = [self.group.gather(features) for features in pairs]
-            return {"contrastive": contrastive_loss(*gathered, at_least_fp32(self.text.scale()))}
+            h, t = (functional.normalize(at_least_fp32(features), dim=1) for features in (images, texts))
+            scale = at_least_fp32(self.text.scale())
+            return {"contrastive": contrastive_loss(self.group.gather(h), self.group.gather(t), scale)}
 
 
 def _take_shape(method: FLYP, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
