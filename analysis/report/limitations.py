@@ -45,7 +45,9 @@ def seen_before(analysis: Analysis) -> list[str]:
     for run in analysis.collection.unpublished:
         seen = read_seen(run)
         rows_by_data.setdefault(seen.text, {})[run.algorithm] = None
-        if seen.is_web:
+        protocol = analysis.collection.protocols[run.protocol]
+        names = [*protocol.training_sets, *(tested.name for tested in protocol.sets)]
+        if seen.is_web or seen.find_sets(names):
             web[run.algorithm] = None
     lines = []
     if len(rows_by_data) > 1:

@@ -249,7 +249,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         values.setdefault("method", []).append(run.method)
         values.setdefault("backbone", []).append(run.init.get("architecture") or run.config.get("backbone"))
         values.setdefault("start", []).append(_start_of(run))
-        values.setdefault("weights", []).append((run.weights or str(run.init.get("sha256", "")))[:8])
+        values.setdefault("weights", []).append(_weights_of(run))
         values.setdefault("seen", []).append(read_seen(run).text if run.kind != TABLE else "")
         values.setdefault("training_data", []).append(_shares(run.training_data))
         values.setdefault("image_size", []).append(run.config.get("image_size"))
@@ -264,6 +264,13 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
         "num_runs": replicates(analysis).get(first.algorithm, 0) if first.summary else len(runs),
     }
+
+
+def _weights_of(run: Run) -> str:
+    """Return the first digits of the content hash of the weights and, if there is one, of the text classifier."""
+    weights = (run.weights or str(run.init.get("sha256", "")))[:8]
+    texts = str(run.method_facts.get("sha256", ""))[:8]
+    return ", ".join(part for part in (weights, f"texts {texts}" if texts else "") if part)
 
 
 def _shares(data: Mapping[str, float]) -> str:

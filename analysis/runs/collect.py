@@ -109,6 +109,7 @@ def read_run(run: Any) -> Run:
         overlaps=_split(tag(record.OVERLAPS, "")),
         weights=tag(record.WEIGHTS, ""),
         init=_mapping(run, record.INIT),
+        method_facts=_mapping(run, record.METHOD_FACTS),
         parameters=_number(run, record.PARAMETERS),
         images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         is_quick=bool(tag(record.QUICK, "")),

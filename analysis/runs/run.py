@@ -56,6 +56,7 @@ class Run:
     overlaps: frozenset[str] = frozenset()  # kinds of test conditions that resemble the training data
     weights: str = ""  # for a tested model: hash of its weights
     init: Mapping[str, str] = field(default_factory=dict)  # the weights that training started from
+    method_facts: Mapping[str, str] = field(default_factory=dict)  # of the trained method: hash of a text classifier
     parameters: int = 0  # number of the model's parameters; 0 if unknown
     images_per_second: float = 0.0  # in training; for a tested model in testing
     is_quick: bool = False  # True if its study is only a quick demonstration

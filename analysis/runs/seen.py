@@ -1,5 +1,7 @@
 """Data that the weights of a run have seen before its training, read from the published name of the weights.
 
+The setting `init_seen` comes first: what users say of their own weights.
+
 The report says it in `report/limitations.py` (`seen_before`) and in its table of rows.
 
 Answers: What have the weights of a row seen?
@@ -13,6 +15,7 @@ from typing import NamedTuple
 
 from biasbed.analysis.runs.comparable import TESTED
 from biasbed.analysis.runs.run import Run
+from biasbed.record import slug
 
 NOTHING, UNKNOWN = "nothing", "unknown"
 
@@ -30,13 +33,16 @@ class Pretraining(NamedTuple):
 WEB = (
     Pretraining(r"laion\w*", "texts", "LAION", True),
     Pretraining(r"openai", "texts", "OpenAI's WIT", True),
-    Pretraining(r"(datacomp|dfn|metaclip|webli|merged2b|commonpool|cc12m|yfcc15m)\w*", "texts", "web images", True),
-    Pretraining(r"lvd\d+m", "images", "LVD", True),
+    Pretraining(
+        r"(datacomp|dfn|metaclip|webli|siglip|merged2b|commonpool|cc3m|cc12m|yfcc15m)\w*", "texts", "web images", True
+    ),
+    Pretraining(r"lvd\d+m|dinov[23]\w*", "images", "LVD", True),
     Pretraining(r"seer|sat493m", "images", "web images", True),
     Pretraining(r"swsl|wsl|ssl|swag|ig1b|yfcc100m", "labels", "web hashtags", True),
     Pretraining(r"jft\w*", "labels", "JFT", True),
     Pretraining(r"(in21k|in22k|in12k)\w*", "labels", "ImageNet-21k", True),
 )
+WEB_NAMES = frozenset(member.name for member in WEB)
 WITHOUT_LABELS = Pretraining(r"dino|mae|fcmae|mim|ijepa|simclr|moco\w*|byol|swav", "images", "ImageNet-1k")
 WITH_LABELS = Pretraining(r"in1k|imagenet1k", "labels", "ImageNet-1k")
 FINE_TUNED = "ft"
@@ -53,21 +59,46 @@ class Seen(NamedTuple):
         """True if images of test sets are likely among them."""
         return any(pretraining.is_web for pretraining in self.data)
 
+    def find_sets(self, sets: Iterable[str]) -> list[str]:
+        """Return the test sets that were among them by name: `labels of PACS` and the set `pacs_sketch`."""
+        names = [slug(member.name) for member in self.data if not member.is_web]
+        return [name for name in sets if any(name == seen or name.startswith(f"{seen}_") for seen in names)]
+
 
 def read_seen(run: Run) -> Seen:
     """Return what the weights of a run have seen before its training; of a tested model, in its own training."""
+    said = run.config.get("init_seen", "auto")
+    if said != "auto":
+        return _read_setting(said)
     start = str(run.init.get("start", ""))
     if start == "scratch":
         return Seen((), NOTHING)
     name = _published_name(run, start)
-    data = tuple(_pretrainings(re.split(r"[._:-]", name.lower())))
+    data = tuple(_pretrainings(re.split(r"[._:/-]", name.lower())))
     return Seen(data, ", ".join(f"{member.kind} of {member.name}" for member in data) or UNKNOWN)
+
+
+def _read_setting(said: str) -> Seen:
+    """Return what `init_seen` says. Names of data of the web, as in names of weights, are known to be such."""
+    data = []
+    for part in said.split(","):
+        kind, _, name = part.strip().partition(" of ")
+        if name:
+            name_parts = re.split(r"[ ._:/-]", name.lower())
+            is_web = (
+                "web" in name_parts or name in WEB_NAMES or any(member.is_web for member in _pretrainings(name_parts))
+            )
+            data.append(Pretraining("", kind, name, is_web))
+    return Seen(tuple(data), said.strip())
 
 
 def _published_name(run: Run, start: str) -> str:
     """Return the published name of the weights; empty if they have none, as weights from a file."""
     if start:
-        return "" if start.startswith("file:") else start.rpartition(":")[2]
+        model, _, weights = start.rpartition(":")
+        if weights == "default":  # a hub's: the name is the model's
+            return model.rpartition(":")[2]
+        return "" if start.startswith("file:") else weights
     if run.kind not in TESTED:
         return ""
     weights = run.config.get("weights", "none")

@@ -311,6 +311,12 @@ class Config:
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")
     network: NetworkSettings = NetworkSettings()
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
+    init_seen: tuple[str, ...] | Auto = setting(
+        "auto",
+        "data that these weights have seen, as `labels of PACS,texts of LAION` or nothing (auto: by their name)",
+        identity=False,
+        optional=True,
+    )
     mean: tuple[float, ...] | Auto = setting(
         "auto",
         "of images in [0,1], by channel: the network's input (auto: as its weights expect)",
@@ -394,6 +400,8 @@ class Config:
             if getattr(self, name) != record.slug(getattr(self, name)):
                 raise ValueError(f"{name}={getattr(self, name)}: should be of a-z, 0-9, _ and -")
         _refuse_mean_std(self)
+        if self.init_seen != "auto":
+            _refuse_unclear(self.init_seen)
         if self.register != "none" and (not self.log_model or set(self.register) & set("/:")):
             reason = "log_model=false leaves no model to register" if not self.log_model else "no name has / or :"
             raise ValueError(f"register={self.register}: {reason}")
@@ -423,6 +431,19 @@ class Config:
     def variant(self) -> dict[str, Any]:
         """Return the settings that tell the runs of one configuration apart, by dotted name."""
         return flatten(self, lambda field: bool(field.metadata.get("cell")))
+
+
+def _refuse_unclear(seen: tuple[str, ...]) -> None:
+    """Raise ValueError for what weights have seen in other words than the report's."""
+    for part in seen:
+        kind, _, name = part.partition(" of ")
+        if part not in ("nothing", "unknown") and (kind not in ("labels", "images", "texts") or not name.strip()):
+            raise ValueError(
+                f"init_seen={word(seen)}: '{part}' should be `labels of <data>`, `images of <data>` (without labels), "
+                "`texts of <data>`, nothing or unknown"
+            )
+    if not seen or (len(seen) > 1 and {"nothing", "unknown"} & set(seen)):
+        raise ValueError(f"init_seen={word(seen)}: give data sets, or nothing, or unknown, or auto")
 
 
 def _refuse_mean_std(config: Config) -> None:

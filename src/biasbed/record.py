@@ -55,6 +55,7 @@ SUMMARY = "biasbed.summary"  # published means in place of runs: JSON object, th
 WEIGHTS = "biasbed.weights"  # evaluations: content hash of the tested model
 INIT = "biasbed.init"  # JSON object: what training started from (`networks.origin`)
 NORMALISATION = "biasbed.normalisation"  # JSON object: mean and std of the network's input, and where they come from
+METHOD_FACTS = "biasbed.method_facts"  # JSON object of the trained method: hash of a text classifier, its prompts
 LIMIT = "biasbed.limit"  # of a run on a part of the images: the most of each set
 QUICK = "biasbed.quick"  # of a study that only shows how things go, and of its runs
 SKIPPED_IMAGES = "biasbed.skipped_images"  # corrupt=skip: JSON object, images that could not be read by phase

@@ -24,6 +24,7 @@ from helpers.making import (
     BUSY,
     CLASSES,
     SHAPES,
+    TOWERS,
     USUAL_SIDE,
     batch_for,
     images,
@@ -67,6 +68,8 @@ def methods_on_kinds() -> list[Any]:
     pairs = []
     for backbone in KINDS:
         for method in algorithms.names():
+            if method in TOWERS:
+                continue  # they take a network with a text tower alone
             marks = () if method in QUICK.get(backbone, ()) else pytest.mark.slow
             pairs.append(pytest.param(method, backbone, marks=marks))
     return pairs

@@ -15,7 +15,7 @@ from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.networks import Network, build, frozen
+from biasbed.networks import Network, build, frozen, load_text_tower
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 from biasbed.training.reading import prepare
@@ -37,6 +37,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "helpers.variants:SagNetOnViT": {"dropout": 0.5},
     "helpers.variants:PAdaINOnViT": {"p": 1.0},
     "helpers.variants:InfoDropOnViT": {"layers": 1},
+    **{key: {"prompts": "clip7"} for key in ("zero_shot", "flyp")},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }
 # Networks of the conformance suite besides the usual ones, for images of one size.
@@ -45,11 +46,17 @@ BACKBONES: Mapping[str, str] = {
     for name in ("SagNetOnViT", "PAdaINOnViT", "DebiasedOnViT", "InfoDropOnViT", "LNLOnViT")
 }
 USUAL_SIDE = 32
+TOWERS = ("zero_shot", "flyp")  # methods that need a text tower beside the network
+NAMES = ("a cat", "a dog", "a bird", "a horse", "a ship")  # of the classes
 # Methods whose steps go the same ways as another's, by other formulas.
 LIKE: Mapping[str, str] = {
     **{"vrex": "irm", "group_dro": "irm", "mixup": "erm", "mmd": "coral", "cdann": "dann"},
     **{"end": "coral", "biascon": "coral", "softcon": "coral", "hex": "coral", "rebias": "coral", "lnl": "dann"},
-    **{"jtt": "helpers.toys:Staged", "dfr": "erm", **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft"), "erm")},
+    **{
+        "jtt": "helpers.toys:Staged",
+        "dfr": "erm",
+        **dict.fromkeys(("probe", "knn", "lp_ft", "wise_ft", "zero_shot"), "erm"),
+    },
     **dict.fromkeys(("speckle", "random_erasing", "fast_adversarial"), "noise2net"),
     **{"disent": "lff", "biasensemble": "lff", "helpers.variants:Picky": "lff"},
 }
@@ -85,7 +92,8 @@ def make(
     settings = build_settings(cls.HParams, dict(BUSY.get(name, {}) if hparams is None else hparams))
     is_usual = backbone is None and name not in BACKBONES
     narrow = {"width": 0.25} if cls.maps and is_usual else {}
-    backbone = backbone or BACKBONES.get(name) or ("resnet10" if cls.maps else "timm:test_resnet")
+    usual = "small_clip" if name in TOWERS else "resnet10" if cls.maps else "timm:test_resnet"
+    backbone = backbone or BACKBONES.get(name) or usual
     side = USUAL_SIDE if side is None and name in BACKBONES else side
     group = group or Group()
 
@@ -103,12 +111,16 @@ def make(
         precision=Precision(precision, group.device),
         accumulate=accumulate,
         prepared=lambda kind: group.send_module(_stand_in(kind)),
+        classes=NAMES,
+        text=lambda: group.send_module(load_text_tower(backbone, "scratch")),
     )
     algorithm = cls(settings, setup)
     algorithm.on_train_data(TrainData(EXAMPLES, num_classes, DOMAINS, BIASES))
     algorithm = group.send_module(algorithm)
     group.seed(seed)
     algorithm.start()
+    if name in TOWERS:
+        algorithm.read_texts()  # as its only stage begins
     algorithm.share_gradients()
     return algorithm.train()
 

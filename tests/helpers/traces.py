@@ -30,10 +30,11 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.optim import has_restart, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
-from biasbed.networks import build, frozen
+from biasbed.networks import build, frozen, load_text_tower
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
+from helpers.making import NAMES, TOWERS
 from replays import weights_by_formula
 
 BACKBONE, CLASSES, DOMAINS, BIASES, SIDE, EXAMPLES = "timm:test_resnet", 5, 4, 2, 33, 8
@@ -98,6 +99,8 @@ CASES: Mapping[str, Case] = {
     "knn": Case("knn", {"k": 5, "temperature": 0.5}),
     "lp_ft": Case("lp_ft", {"strengths": (3e-4,)}),
     "wise_ft": Case("wise_ft", {"strengths": (3e-4,), "alpha": 0.3}),
+    "zero_shot": Case("zero_shot", {"prompts": "clip7"}),
+    "flyp": Case("flyp", {"prompts": "clip7"}),
     "lnl": Case("lnl", {"entropy_weight": 0.5, "reversal": 0.7}),
     "lff_small": Case("lff", {"biased_backbone": "simple_conv_1x1"}),
     "disent": Case("disent", SWAPPING),
@@ -197,8 +200,14 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
     cls = algorithms.load(case.algorithm)
     group, numbers, made = Group(), itertools.count(), list[nn.Module]()
 
-    def network(name: str = BACKBONE, outputs: int = CLASSES, **how: Any) -> nn.Module:
+    backbone = "small_clip" if case.algorithm in TOWERS else BACKBONE
+
+    def network(name: str = backbone, outputs: int = CLASSES, **how: Any) -> nn.Module:
         made.append(_filled(build(name, outputs, **how), next(numbers), dtype, noise))
+        return made[-1]
+
+    def text() -> nn.Module:
+        made.append(_filled(load_text_tower(backbone, "scratch"), next(numbers), dtype, noise))
         return made[-1]
 
     setup = Setup(
@@ -212,6 +221,8 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         precision=Precision(),
         accumulate=case.accumulate,
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
+        classes=NAMES,
+        text=text,
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     children = list(algorithm.children())
@@ -224,6 +235,8 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
                 _filled(part, next(numbers), dtype, noise)
     group.seed(11)
     algorithm.start()
+    if case.algorithm in TOWERS:
+        algorithm.read_texts()  # type: ignore[operator]
     return algorithm.train()
 
 

@@ -273,6 +273,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "probe": PROBE,
     "knn": {"k": 20, "temperature": 0.07},
     "lp_ft": PROBE,
+    **{key: {"prompts": "photo", "class_names": "suite"} for key in ("zero_shot", "flyp")},
     "wise_ft": {**PROBE, "alpha": 0.5, "alphas": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)},
 }
 # The same of methods' own settings.

@@ -353,7 +353,7 @@ def test_every_search_space_names_settings_that_exist() -> None:
         known = specs(config.config_class(config.Config, algorithms.load(name).HParams))
         assert set(space) <= set(known)
         for key, entry in space.items():
-            for bound in (entry["low"], entry["high"]):
+            for bound in entry.get("choices") or (entry["low"], entry["high"]):
                 resolve({"algorithm": name, key: bound})
 
 

@@ -236,6 +236,10 @@ ELSEWHERE: Mapping[str, str] = {
     "Optim.clip": "tests/training/test_recipe.py",
     **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
     **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_frozen_features.py"),
+    **dict.fromkeys(
+        (f"{cls}.{name}" for cls in ("ZeroShot", "FLYP") for name in ("prompts", "class_names")),
+        "tests/algorithms/test_zero_shot.py",
+    ),
     "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
     **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
     "TrivialAugment.bins": VIEWS,

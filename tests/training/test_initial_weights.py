@@ -89,9 +89,10 @@ def test_any_type_of_tensor_has_a_hash(kind: torch.dtype) -> None:
     ],
 )
 def test_a_checkpoint_of_every_method_starts_every_other(name: str, tmp_path: Path) -> None:
-    algorithm = making.make(name, making.BUSY.get(name, {}), backbone="resnet10")
+    backbone = "small_clip" if name in making.TOWERS else "resnet10"
+    algorithm = making.make(name, making.BUSY.get(name, {}), backbone=backbone)
     torch.save({"algorithm": algorithm.state_dict(), "config": {"algorithm": name}}, tmp_path / "best.ckpt")
-    network = networks.build("resnet10", making.CLASSES, str(tmp_path / "best.ckpt"))
+    network = networks.build(backbone, making.CLASSES, str(tmp_path / "best.ckpt"))
     own = algorithm.get_submodule("pair.network" if hasattr(algorithm, "pair") else "network").backbone.state_dict()
     found = network.backbone.state_dict()
     assert len(own) in (len(found), len(found) - 2)  # an encoder has no classifier

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from biasbed.compute.distributed import Group
     from biasbed.compute.precision import Precision
     from biasbed.config import Optim
-    from biasbed.networks import Network
+    from biasbed.networks import Network, TextTower
     from biasbed.tasks import Task
 from dataclasses import field
 
@@ -105,6 +105,11 @@ def no_prepared_network(name: str) -> nn.Module:
     raise LookupError(f"no prepared network '{name}' was provided")
 
 
+def no_text_tower() -> TextTower:
+    """Raise LookupError: there is no text tower beside the network."""
+    raise LookupError("no text tower was provided")
+
+
 @dataclass(frozen=True)
 class Setup:
     """Arguments that the engine passes to an algorithm's constructor."""
@@ -122,6 +127,8 @@ class Setup:
     # (network, images) -> features [N,D] of a network that is not trained, which the engine may keep in files
     features: Callable[[Network, Tensor], Tensor] = compute_features
     clip: float | None = None  # largest norm of each optimizer's gradient (`optim.clip`)
+    classes: tuple[str, ...] = ()  # names of the classes that are learned
+    text: Callable[[], TextTower] = no_text_tower  # text tower of the configured backbone, with its initial weights
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,7 @@ class Algorithm(nn.Module):
     training_data: ClassVar[Mapping[str, float]] = {"train": 1.0}  # share of each batch by data set
     surgery: ClassVar[bool] = False  # inserts modules into a ResNet (`networks.surgery`) and needs such a backbone
     maps: ClassVar[bool] = False  # acts on maps between layers (`networks.stages`): a ResNet, ViT, ConvNeXt or Swin
+    usual_backbones: ClassVar[str] = "resnet18, timm:resnet50, ..."  # for the message that refuses one
     needs_head: ClassVar[bool] = False  # uses the input of the network's last linear layer
     tasks: ClassVar[frozenset[str]] = frozenset({"multi_class", "multi_label"})  # kinds of labels that it can learn
     requires: ClassVar[tuple[str, ...]] = ()  # networks that must be prepared first (`networks.frozen.REGISTRY`)
@@ -198,6 +206,15 @@ class Algorithm(nn.Module):
             stages.find(backbone)
         if cls.needs_head and heads.find(backbone) is None:
             raise heads.no_head_error(backbone)
+
+    @classmethod
+    def check_classes(cls, hparams: Any, classes: Sequence[str]) -> None:
+        """Raise UsageError if the method can't learn classes of these names. Called before anything starts."""
+
+    @classmethod
+    def files(cls, hparams: Any, classes: Sequence[str]) -> Mapping[str, str]:
+        """Return text files to keep with a run (`record.DATA_FOLDER`), by name: inputs that settings only point to."""
+        return {}
 
     # --- to implement -------------------------------------------------------------------------------------------------
 
@@ -252,6 +269,10 @@ class Algorithm(nn.Module):
 
         A larger value marks an image as more likely to conflict with a bias; how well it finds such images is logged.
         """
+        return {}
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return further facts about the trained method as JSON values, for the run's tag `biasbed.method_facts`."""
         return {}
 
     def predictors(self) -> Mapping[str, Callable[[Tensor], Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,11 +34,12 @@ def make_algorithm(
     prepared: Callable[[str], nn.Module] = no_prepared_network,
     network: Callable[..., networks.Network] | None = None,
     features: Callable[[networks.Network, Tensor], Tensor] = compute_features,
+    classes: Sequence[str] = (),
 ) -> Algorithm:
     """Return the configured algorithm with new networks on the group's device. Only training needs `prepared`.
 
     network: makes the networks in place of `networks_for`. features: computes the features of networks that are not
-    trained.
+    trained. classes: names of the classes.
     """
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -55,6 +56,8 @@ def make_algorithm(
         prepared=prepared,
         features=features,
         clip=config.optim.clip,
+        classes=tuple(classes),
+        text=lambda: group.send_module(networks.load_text_tower(config.backbone, config.init)),
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):
@@ -156,7 +159,7 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         config = build(cls, {**general, "algorithm": vouched, "init": "scratch"})
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
-        algorithm = make_algorithm(config, task, Group(), Precision(), data)
+        algorithm = make_algorithm(config, task, Group(), Precision(), data, classes=classes)
         algorithm.load_marks(state.get(checkpoint.MARKS, {}))
         algorithm.load_state_dict(state["algorithm"])
     except (UsageError, Failure) as error:

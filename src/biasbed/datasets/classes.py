@@ -66,3 +66,17 @@ def cue_classes(name: str) -> tuple[str, str] | None:
     """Parse (shape's class, texture's class) from `.../airplane1-bicycle2.png`, prefixed or not, or return None."""
     match = _CUES.fullmatch(image_name(name))
     return (match["shape"], match["texture"]) if match else None
+
+
+@functools.cache
+def wordnet_names() -> dict[str, str]:
+    """Return the first lemma of each synset of ImageNet by WordNet id. Reads the list in timm's package."""
+    spec = find_spec("timm")
+    assert spec is not None
+    assert spec.origin is not None
+    path = Path(spec.origin).with_name("data").joinpath("_info", "imagenet_synset_to_lemma.txt")
+    names: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        wordnet_id, _, lemmas = line.partition("\t")
+        names[wordnet_id] = lemmas.partition(",")[0].strip()
+    return names

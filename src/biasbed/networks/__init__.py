@@ -11,7 +11,6 @@ from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
     Architecture,
-    Form,
     by_channel,
     check_name,
     create,
@@ -21,22 +20,26 @@ from biasbed.networks.backbones import (
 )
 from biasbed.networks.file_normalisation import Inside, MeanStd
 from biasbed.networks.fitting import without_normalisation
+from biasbed.networks.form import Form
 from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
-from biasbed.networks.weights import check_init, load_weights, resolve_weights
+from biasbed.networks.towers import TextTower
+from biasbed.networks.weights import check_init, load_text_tower, load_weights, resolve_weights
 
 __all__ = [
     "MeanStd",
     "Network",
     "Normalisation",
     "Normalise",
+    "TextTower",
     "as_input",
     "build",
     "check_init",
     "check_name",
     "find_normalisation",
+    "load_text_tower",
     "normalisation_from_json",
     "origin",
     "resolve",

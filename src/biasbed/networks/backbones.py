@@ -1,8 +1,9 @@
 """Backbones by name: torchvision's, timm's, small ResNets of torchvision's classes, and small networks.
 
 `resnet18` and `torchvision:resnet18` are the same. timm's are `timm:resnet50` or, with the tag of a set of weights,
-`timm:resnet50.a1_in1k`. `resnet50+se` and `resnet50+cbam` have gates in their blocks (`attention`). The libraries take
-seconds to import and are imported only when a name needs them.
+`timm:resnet50.a1_in1k`. `timm:hf-hub:<org>/<name>` and `timm:local-dir:<folder>` are models of a hub and of a folder.
+Optional libraries (`towers`) have names such as `open_clip:ViT-B-32`. `resnet50+se` and `resnet50+cbam` have gates in
+their blocks (`attention`). The libraries take seconds to import and are imported only when a name needs them.
 """
 
 from __future__ import annotations
@@ -10,41 +11,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
 
-from biasbed.errors import UsageError, first_line
-from biasbed.networks import attention, layers, small
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.networks import attention, layers, small, small_towers, towers
 from biasbed.networks.attention import GATES
+from biasbed.networks.form import Backbone, Form
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
-Library = Literal["own", "torchvision", "timm"]
+Library = Literal["own", "torchvision", "timm", "open_clip", "transformers"]
+SOURCES = ("hf-hub:", "local-dir:")  # of models that are no names of timm
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
-
-
-@dataclass(frozen=True)
-class Form:
-    """Outputs, channels, image size, width and stochastic depth of a backbone."""
-
-    outputs: int
-    channels: int = 3
-    image_size: int | None = None  # pixels per side; None: the library's default
-    width: float = 1.0  # factor of the hidden channels
-    drop_path: float | None = None  # odds of the last block to be skipped; None: the library's default
-
-
-class Backbone(NamedTuple):
-    """Backbone, mean and std of the images it expects, and their size if it takes no other."""
-
-    module: nn.Module
-    mean: Sequence[float]
-    std: Sequence[float]
-    image_size: int | None = None
 
 
 # Blocks of ResNets that torchvision does not name: one per stage, for small images and quick studies.
@@ -70,6 +53,10 @@ def _bagnet18(form: Form) -> Backbone:
     return _usual(small.BagNet18(form.outputs, form.channels, form.width), form)
 
 
+def _small_clip(form: Form) -> Backbone:
+    return _usual(small_towers.SmallImageTower(form.outputs, form.channels, form.width), form)
+
+
 def _own_resnet(block: str, form: Form) -> Backbone:
     from torchvision.models import resnet
 
@@ -87,9 +74,11 @@ OWN: Mapping[str, Callable[[Form], Backbone]] = {
     "simple_conv_1x1": functools.partial(_simple_conv, 1),
     "mnist_convnet": _mnist_convnet,
     "bagnet18": _bagnet18,
+    "small_clip": _small_clip,
 }
 # Stand-ins for timm's names in a hint: listing all of them takes the import of timm.
 TIMM_EXAMPLES = ("timm:resnet18", "timm:resnet50", "timm:resnet50.a1_in1k")
+OPTIONAL_EXAMPLES = ("open_clip:ViT-B-32", "transformers:openai/clip-vit-base-patch32")
 # Arguments that tell torchvision the image size, by module, for networks that take images of one size only.
 SIZED: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "vision_transformer": lambda size: {"image_size": size},
@@ -118,6 +107,21 @@ class Architecture:
         """Name with the gates, if there are any."""
         return f"{self.name}+{self.gates}" if self.gates else self.name
 
+    @property
+    def is_optional(self) -> bool:
+        """True for a model of an optional library (`towers.LIBRARIES`)."""
+        return self.library in towers.LIBRARIES
+
+    @property
+    def has_own_config(self) -> bool:
+        """True for a model of a hub or a folder, which brings its configuration."""
+        return self.library == "transformers" or self.name.startswith(SOURCES)
+
+    @property
+    def is_local(self) -> bool:
+        """True for a model in a folder of this machine."""
+        return self.has_own_config and towers.is_folder(self.name)
+
 
 def check_name(name: str, resnet: bool = False) -> None:
     """Raise UsageError with the nearest valid name if a backbone is unknown. Builds and loads nothing.
@@ -134,6 +138,12 @@ def check_name(name: str, resnet: bool = False) -> None:
 
 def resolve(name: str) -> Architecture:
     """Return the architecture with this name. Raises UsageError as `check_name` does."""
+    source, _, model = name.partition(":")
+    if source in towers.LIBRARIES:
+        towers.library(source).check(model)
+        return Architecture(cast(Library, source), model)
+    if name.startswith(SOURCES) or model.startswith(SOURCES):
+        return _resolve_source(name if source != "timm" else model)
     plain, mark, gates = name.partition("+")
     if mark:
         return _with_gates(resolve(plain), gates, name)
@@ -144,7 +154,7 @@ def resolve(name: str) -> Architecture:
         return _resolve_timm(rest)
     names = _torchvision_names()
     if library not in ("", "torchvision") or rest not in names:
-        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES]
+        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *OPTIONAL_EXAMPLES]
         raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")
     return Architecture("torchvision", rest)
 
@@ -183,10 +193,12 @@ def _create(architecture: Architecture, form: Form) -> Backbone:
         return OWN[architecture.name](form)
     if form.width != 1:
         raise UsageError(f"{architecture.name} has one width: only {', '.join(OWN)} have others")
-    create_from_library = _from_timm if architecture.library == "timm" else _from_torchvision
+    create_from_library = {"timm": _from_timm, "torchvision": _from_torchvision}.get(
+        architecture.library, _from_optional
+    )
     try:
         return create_from_library(architecture, form)
-    except UsageError:
+    except (UsageError, Failure):
         raise
     except Exception as error:  # each architecture raises its own for a size or number of channels it can't have
         size = "" if form.image_size is None else f"{form.image_size} pixels and "
@@ -195,11 +207,24 @@ def _create(architecture: Architecture, form: Form) -> Backbone:
         ) from None
 
 
-def _from_timm(architecture: Architecture, form: Form) -> Backbone:
-    import timm
+def _from_optional(architecture: Architecture, form: Form) -> Backbone:
+    if form.drop_path:
+        raise layers.no_drop_path_error(architecture.name, form.drop_path)
+    return towers.library(architecture.library).create(architecture.name, architecture.tag, form)
 
+
+def create_text_tower(architecture: Architecture) -> towers.TextTower:
+    """Return a fresh text tower. Raises UsageError if the backbone has none."""
+    if architecture.name == "small_clip":
+        return small_towers.SmallTextTower()
+    if not architecture.is_optional:
+        raise towers.no_text_tower_error(architecture.name)
+    return towers.library(architecture.library).create_text(architecture.name, architecture.tag)
+
+
+def _from_timm(architecture: Architecture, form: Form) -> Backbone:
     how: dict[str, Any] = {} if form.channels == 3 else {"in_chans": form.channels}
-    usual: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+    usual: Any = timm_config(architecture.tagged)
     size = (form.image_size or usual.input_size[-1]) if usual is not None and usual.fixed_input_size else None
     if size is not None and size != usual.input_size[-1]:
         how["img_size"] = size
@@ -231,10 +256,11 @@ def _timm_model(name: str, form: Form, how: Mapping[str, Any]) -> nn.Module:
 
 def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and std of the images for the weights that the tag names, or else for the default weights."""
+    if architecture.is_optional:
+        preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+        return preprocessing.mean, preprocessing.std
     if architecture.library == "timm":
-        import timm
-
-        config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+        config: Any = timm_config(architecture.tagged)
         return (IMAGENET_MEAN, IMAGENET_STD) if config is None else (tuple(config.mean), tuple(config.std))
     if architecture.library == "torchvision" and architecture.tag:
         from torchvision import models
@@ -283,6 +309,44 @@ def _take_channels(model: nn.Module, channels: int) -> None:
         turns = [channel % first.in_channels for channel in range(channels)]
         first.weight = nn.Parameter(first.weight.detach()[:, turns].clone())
         first.in_channels = channels
+
+
+@functools.cache
+def timm_config(name: str) -> Any:
+    """Return timm's configuration of a model's weights (`PretrainedCfg`); None if it has none.
+
+    name: with the tag of weights, or a hub id or a folder with its source. Raises UsageError if a folder has no
+    configuration, Failure if a hub's can't be fetched and is not in the cache.
+    """
+    import timm
+
+    if not name.startswith(SOURCES):
+        return timm.models.get_pretrained_cfg(name)
+    from timm.models import PretrainedCfg, load_model_config_from_hf
+    from timm.models._hub import load_model_config_from_path
+
+    source, _, model_id = name.partition(":")
+    try:
+        if source == "local-dir":
+            values, _, _ = load_model_config_from_path(towers.folder_of(name))
+        else:
+            values, _, _ = load_model_config_from_hf(model_id)
+    except UsageError:
+        raise
+    except Exception as error:  # each version raises its own for what is missing or out of reach
+        reason = first_line(error)
+        if source == "local-dir":
+            raise UsageError(f"backbone=timm:{name}: timm finds no configuration there ({reason})") from None
+        raise Failure(
+            f"timm:{name} is not in this machine's cache and can't be fetched ({reason}); a local folder is "
+            "timm:local-dir:<folder>"
+        ) from None
+    return values if isinstance(values, PretrainedCfg) else PretrainedCfg(**values)
+
+
+def _resolve_source(name: str) -> Architecture:
+    timm_config(name)
+    return Architecture("timm", name)
 
 
 def timm_tags(name: str) -> list[str]:

@@ -11,20 +11,21 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import renaming
+from biasbed.networks import renaming, towers
 from biasbed.networks.backbones import (
     USUAL_OUTPUTS,
     USUAL_SIZE,
     Architecture,
-    Form,
     create,
     resolve,
     skeleton,
     tag_mean_std,
+    timm_config,
     timm_tags,
 )
 from biasbed.networks.file_normalisation import MeanStd
 from biasbed.networks.fitting import without_normalisation
+from biasbed.networks.form import Form
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import fit_file, load_weights
@@ -49,6 +50,10 @@ def published_weights(name: str) -> tuple[str, ...]:
     architecture = resolve(name)
     if architecture.gates:
         return ()
+    if architecture.is_optional:
+        return tuple(towers.library(architecture.library).weights(architecture.name))
+    if architecture.has_own_config:
+        return ("default",)
     if architecture.library == "timm":
         return tuple([architecture.tag] if architecture.tag else timm_tags(architecture.name))
     if architecture.library == "own":
@@ -67,9 +72,13 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
     names = published_weights(name)
     if weights not in names:
         raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, names)}")
-    architecture = replace(resolve(name), tag=weights)
+    architecture = resolve(name)
+    _refuse_without_classifier(architecture, name, weights)
+    if not architecture.has_own_config:
+        architecture = replace(architecture, tag=weights)
+    loaders = {"timm": _from_timm, "torchvision": _from_torchvision}
     try:
-        load = _from_timm if architecture.library == "timm" else _from_torchvision
+        load = loaders.get(architecture.library, _from_optional)
         backbone, outputs, classes, settings = load(architecture)
     except UsageError:
         raise
@@ -89,6 +98,7 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     if the file does not fit.
     """
     architecture = resolve(name)
+    _refuse_without_classifier(architecture, name, str(path))
     fitted = fit_file(path, part, architecture, "weights")
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
@@ -115,11 +125,23 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         mean_std=mean_std,
         source=f"weights={path}",
     )
-    if architecture.library == "timm" and architecture.tag:
+    if architecture.library == "timm" and (architecture.tag or architecture.has_own_config):
         settings = _timm_settings(architecture)
     else:
         settings = _settings(_input_size(architecture))
     return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
+
+
+def _refuse_without_classifier(architecture: Architecture, name: str, weights: str) -> None:
+    """Raise UsageError for a model of an optional library that gives features and decides nothing."""
+    if not architecture.is_optional or towers.library(architecture.library).classes(architecture.name) is not None:
+        return
+    is_file = Path(weights).is_file()
+    raise UsageError(
+        f"{name} can't be tested as it is: it gives features and has no classifier. Make one: biasbed train --backbone "
+        f"{name} --init {weights if is_file else f'named:{weights}'} --algorithm probe (or knn; zero_shot, if it has a "
+        "text tower)"
+    )
 
 
 class _Loaded(NamedTuple):
@@ -153,17 +175,29 @@ def _from_timm(architecture: Architecture) -> _Loaded:
     if not outputs:
         raise UsageError(
             f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
-            f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag}"
+            f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag or 'default'}"
         )
     subset = infer_imagenet_subset(backbone)
     return _Loaded(backbone, outputs, _wordnet_ids(subset, outputs) if subset else None, settings)
 
 
+def _from_optional(architecture: Architecture) -> _Loaded:
+    """Return a classifier of an optional library with all its classes."""
+    library = towers.library(architecture.library)
+    names = library.classes(architecture.name) or []
+    preprocessing = library.preprocessing(architecture.name, architecture.tag)
+    backbone, *_ = create(architecture, Form(len(names), image_size=preprocessing.size))
+    tensors = library.fetch(architecture.name, architecture.tag)
+    load_weights(backbone, towers.kept(tensors, backbone), architecture.name, architecture.name)
+    settings = _settings(preprocessing.size, interpolation=preprocessing.interpolation)
+    is_imagenet = len(names) == USUAL_OUTPUTS and names[0].startswith("tench") and names[-1].startswith("toilet tissue")
+    classes = _wordnet_ids("imagenet-1k", len(names)) if is_imagenet else None
+    return _Loaded(backbone, len(names), classes, settings)
+
+
 def _timm_settings(architecture: Architecture) -> dict[str, Any]:
     """Return timm's preprocessing for the weights that the tag names."""
-    import timm
-
-    config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+    config: Any = timm_config(architecture.tagged)
     return timm_settings(config.to_dict(), f"timm:{architecture.tagged}")
 
 
@@ -210,9 +244,9 @@ def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
 
 def _input_size(architecture: Architecture) -> int:
     """Return 224, or the size of the only images that the network takes."""
+    if architecture.is_optional:
+        return towers.library(architecture.library).preprocessing(architecture.name, architecture.tag).size
     if architecture.library == "timm":
-        import timm
-
-        config: Any = timm.models.get_pretrained_cfg(architecture.tagged)
+        config: Any = timm_config(architecture.tagged)
         return int(config.input_size[-1]) if config is not None and config.fixed_input_size else USUAL_SIZE
     return USUAL_SIZE

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from biasbed.networks.backbones import Architecture, resolve
+from biasbed.networks import towers
+from biasbed.networks.backbones import Architecture, resolve, timm_config
 from biasbed.networks.file_normalisation import Inside
 from biasbed.networks.fitting import Fitted
 from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
@@ -57,9 +58,9 @@ def start(name: str, init: str) -> str:
     if init == "scratch":
         return init
     architecture = resolve(name)
-    if init.startswith("named:"):
+    if init.startswith("named:") and not architecture.is_local:
         named = resolve_weights(architecture, init)
-        return f"{named.library}:{named.name}:{named.tag}"
+        return f"{named.library}:{named.name}:{named.tag or 'default'}"
     return f"file:{_hash(architecture, init)[:16]}"
 
 
@@ -72,6 +73,8 @@ def origin(name: str, init: str) -> dict[str, Any]:
     """
     architecture = resolve(name)
     package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
+    if architecture.is_optional:
+        package = towers.library(architecture.library).package
     facts = {
         "start": start(name, init),
         "library": architecture.library,
@@ -82,7 +85,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
         return facts
     if init.startswith("named:"):
         named = resolve_weights(architecture, init)
-        facts |= {"weights": named.tag, "url": _url(named)}
+        facts |= {"weights": named.tag or "default", **_url(named)}
     elif is_run_id(init) and not files.split(init).path.is_file():
         facts["run"] = init
     else:
@@ -95,17 +98,17 @@ def normalisation_inside(architecture: Architecture, init: str) -> Inside | None
     return None if init == "scratch" or init.startswith("named:") else _record(architecture, init).inside
 
 
-def _url(named: Architecture) -> str:
-    """Return the address from which the library downloads the weights."""
+def _url(named: Architecture) -> dict[str, str]:
+    """Return the address from which the library downloads the weights, as `url`; nothing if it is not known."""
+    if named.has_own_config or named.is_optional:
+        return {}
     if named.library == "timm":
-        import timm
-
-        source = timm.models.get_pretrained_cfg(named.tagged)
+        source = timm_config(named.tagged)
         assert source is not None
-        return f"https://huggingface.co/{source.hf_hub_id}" if source.hf_hub_id else str(source.url)
+        return {"url": f"https://huggingface.co/{source.hf_hub_id}" if source.hf_hub_id else str(source.url)}
     from torchvision import models
 
-    return str(models.get_model_weights(named.name)[named.tag].url)
+    return {"url": str(models.get_model_weights(named.name)[named.tag].url)}
 
 
 def _hash(architecture: Architecture, init: str) -> str:

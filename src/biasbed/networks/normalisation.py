@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from biasbed.errors import UsageError
+from biasbed.networks import towers
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
 from biasbed.networks.file_normalisation import Inside, MeanStd
 
@@ -69,6 +70,11 @@ def choose(
         why = f"inside the checkpoint ({', '.join(inside.keys)}), in place of the architecture's"
         return Normalisation(*_by_channel(inside.values, channels), "checkpoint", why)
     mean, std = tuple(usual[0]), tuple(usual[1])
+    if architecture.is_optional:
+        preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+        return Normalisation(mean, std, "tag", f"of the model's own configuration, which expects {preprocessing.text}")
+    if architecture.has_own_config:
+        return Normalisation(mean, std, "tag", "of the model's own configuration")
     if architecture.tag:
         source_of_tag = "of the tag in the network's name" if from_file else "of the weights' tag"
         return Normalisation(mean, std, "tag", f"{source_of_tag}, {architecture.tag}")

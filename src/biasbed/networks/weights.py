@@ -14,8 +14,16 @@ from typing import cast
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, heads, renaming, weight_files
-from biasbed.networks.backbones import AUXILIARY, Architecture, resolve, skeleton, timm_tags
+from biasbed.networks import attention, heads, renaming, towers, weight_files
+from biasbed.networks.backbones import (
+    AUXILIARY,
+    Architecture,
+    create_text_tower,
+    resolve,
+    skeleton,
+    timm_config,
+    timm_tags,
+)
 from biasbed.networks.fitting import Fitted, fit, without_wrappers
 from biasbed.settings import nearest
 from biasbed.system import files, places
@@ -80,12 +88,14 @@ def resolve_weights(architecture: Architecture, init: str) -> Architecture:
     Resolves aliases (torchvision's DEFAULT, timm's `default`) in the installed library.
     """
     word = init.removeprefix("named:")
+    if architecture.has_own_config:
+        return architecture
+    if architecture.is_optional:
+        return replace(architecture, tag=word)
     if architecture.library == "timm":
-        import timm
-
         if word != "default":
             return replace(architecture, tag=word)
-        usual = timm.models.get_pretrained_cfg(architecture.tagged)
+        usual = timm_config(architecture.tagged)
         return replace(architecture, tag=usual.tag or "" if usual else "")
     from torchvision import models
 
@@ -96,8 +106,43 @@ def read_weights(architecture: Architecture, init: str) -> Fitted:
     """Return the tensors with the backbone's own keys. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split(init).part, architecture, "init")
+    tensors = _fetch_or_fail(resolve_weights(architecture, init), init)
+    return Fitted("", towers.kept(tensors, skeleton(architecture)) if architecture.is_optional else tensors)
+
+
+def load_text_tower(name: str, init: str) -> towers.TextTower:
+    """Return the text tower of a backbone with initial weights, on the CPU.
+
+    init: as for the backbone; a file must hold the text tower too. Raises UsageError if the backbone has no text tower
+    or the file lacks one, Failure if named weights can't be fetched.
+    """
+    architecture = resolve(name)
+    if init == "scratch":
+        return create_text_tower(architecture)
+    if init.startswith("named:"):
+        named = resolve_weights(architecture, init)
+        tower, tensors = create_text_tower(named), _fetch_or_fail(named, init)
+        source = init
+    else:
+        tower, path = create_text_tower(architecture), weights_file(init)
+        state = tower.model.state_dict()
+        source = f"init={path}"
+        fitted = fit(weight_files.read(path, "init"), state, (), files.split(init).part, source)
+        tensors = fitted.tensors
+    missing = sorted(tower.model.state_dict().keys() - tensors.keys())
+    if missing:
+        raise UsageError(f"{source}: holds no text tower of {name}: {_some(missing)} missing")
     try:
-        return Fitted("", _fetch(resolve_weights(architecture, init)))
+        tower.model.load_state_dict(towers.kept(tensors, tower.model))
+    except RuntimeError as error:
+        raise UsageError(f"{source}: not the text tower of {name}: {first_line(error)}") from None
+    return tower
+
+
+def _fetch_or_fail(architecture: Architecture, init: str) -> dict[str, Tensor]:
+    """Return named weights. Raises Failure if they can't be fetched."""
+    try:
+        return _fetch(architecture)
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
         raise Failure(f"init={init}: the weights could not be fetched ({reason}); use init=<file>") from error
@@ -111,7 +156,10 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     backbone = skeleton(architecture)
     state, head = backbone.state_dict(), heads.find(backbone) or ""
     file = weight_files.read(path, option)
-    return fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
+    fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
+    if isinstance(backbone, towers.ImageTower):  # the text tower in the same file is loaded by itself
+        fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside="")
+    return fitted
 
 
 def optional_keys(backbone: nn.Module) -> set[str]:
@@ -171,6 +219,10 @@ def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:
 def _named_weights(architecture: Architecture) -> list[str]:
     if architecture.library == "own":
         return []
+    if architecture.is_optional:
+        return towers.library(architecture.library).weights(architecture.name)
+    if architecture.has_own_config:
+        return ["default"]
     if architecture.library == "timm":
         tags = timm_tags(architecture.name)
         return [*tags, "default"] if tags else []
@@ -181,6 +233,8 @@ def _named_weights(architecture: Architecture) -> list[str]:
 
 def _fetch(architecture: Architecture) -> dict[str, Tensor]:
     """Return the named weights by the library's own download and cache."""
+    if architecture.is_optional:
+        return towers.library(architecture.library).fetch(architecture.name, architecture.tag)
     if architecture.library == "timm":
         import timm
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.config import Config, as_json
+from biasbed.system import files
 
 if TYPE_CHECKING:
     from biasbed.networks import Normalisation
@@ -27,6 +28,9 @@ def config_hash(
     computed["suite"] = suites.identifier(config.suite)  # independent of the path of a user's file
     computed["algorithm"] = algorithms.identifier(config.algorithm)
     computed["init"] = protocol.start  # the weights' content counts, not their path
+    for name, value in computed.items():
+        if name.startswith("hparams.") and isinstance(value, str) and files.CHECKSUM in value:
+            computed[name] = value.partition(files.CHECKSUM)[2]  # a file's content counts, not its path
     usual = networks.usual_mean_std(config.backbone)
     if normalisation is not None and normalisation.kind in ("tag", "checkpoint") and normalisation.values != usual:
         computed["normalisation"] = [list(values) for values in normalisation.values]

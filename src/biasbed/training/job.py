@@ -42,6 +42,7 @@ class Job(TrackedJob):
     needs: frozenset[str]  # properties of its training data that the method needs
     provides: frozenset[str]  # properties that the training data have
     normalisation: networks.Normalisation
+    method_files: Mapping[str, str]  # kept with the run (`Algorithm.files`)
 
     @property
     def name(self) -> str:
@@ -129,6 +130,7 @@ def plan(config: Config) -> Job:
         raise NotApplicable(
             f"{config.algorithm} can't learn {suite.task.description}, as '{suite.train_name}' has them"
         )
+    algorithm.check_classes(getattr(config, "hparams", None), suite.classes)
     requests = algorithm.streams(getattr(config, "hparams", None))
     if config.nproc != "auto":  # else each process checks it, where their number is known
         refuse_parts(config, suite, requests, int(config.nproc))
@@ -161,6 +163,7 @@ def plan(config: Config) -> Job:
         read=dict(zip(training_data, read.values(), strict=True)),
         needs=needs,
         provides=provides,
+        method_files=algorithm.files(getattr(config, "hparams", None), suite.classes),
     )
 
 
@@ -181,7 +184,7 @@ def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     except UsageError as error:
         raise UsageError(
             f"backbone={config.backbone} is nothing that {config.algorithm} can be trained on with these settings "
-            f"({error}): take resnet18, timm:resnet50, ..., or another method"
+            f"({error}): take {algorithm.usual_backbones} or another method"
         ) from None
 
 

@@ -100,6 +100,9 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         final_evaluation.evaluate_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
+        facts = engine.algorithm.facts()
+        if tracker is not None and facts:
+            tracker.set_tags({record.METHOD_FACTS: record.canonical_json(dict(facts))})
         if tracker is not None:
             _finish(job, engine, folder, tracker)
 
@@ -174,7 +177,8 @@ def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, sta
     """Write the files that describe the run, and open it on the server."""
     job.write_description(folder)
     write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
-    for name, text in job.suite.kept.items():
+    kept = {f"{record.DATA_FOLDER}/{name}": text for name, text in job.method_files.items()}
+    for name, text in {**job.suite.kept, **kept}.items():
         (folder.path / name).parent.mkdir(exist_ok=True)
         write_whole(folder.path / name, text)
     if not (folder.path / record.PICTURES_FOLDER).exists():
@@ -265,6 +269,7 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
         data,
         prepared=lambda kind: group.send_module(frozen.load(job.suite.network(kind), kind)),
         features=_feature_store(job, group, precision),
+        classes=job.suite.classes,
     )
     return start_algorithm(job.config, group, make)
 

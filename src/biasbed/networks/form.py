@@ -1,0 +1,29 @@
+"""Form of a backbone that is made (outputs, channels, size), and what its library returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Form:
+    """Outputs, channels, image size, width and stochastic depth of a backbone."""
+
+    outputs: int
+    channels: int = 3
+    image_size: int | None = None  # pixels per side; None: the library's default
+    width: float = 1.0  # factor of the hidden channels
+    drop_path: float | None = None  # odds of the last block to be skipped; None: the library's default
+
+
+class Backbone(NamedTuple):
+    """Backbone, mean and std of the images it expects, and their size if it takes no other."""
+
+    module: nn.Module
+    mean: Sequence[float]
+    std: Sequence[float]
+    image_size: int | None = None

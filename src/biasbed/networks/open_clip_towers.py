@@ -1,0 +1,187 @@
+"""Image and text towers of open_clip: its models by name, hub ids (`hf-hub:<org>/<name>`) and local folders."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import Tensor, nn
+
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.networks.towers import ImageTower, ModelLibrary, Preprocessing, TextTower, folder_of
+from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    from biasbed.networks.form import Backbone, Form
+
+SOURCES = ("hf-hub:", "local-dir:")
+
+
+class OpenCLIPImage(ImageTower):
+    """Image tower `visual` of an open_clip model, with its projection, and a head."""
+
+    def __init__(self, model: Any, num_features: int, outputs: int) -> None:
+        super().__init__(num_features, outputs)
+        self.visual: nn.Module = model.visual
+
+    def embed(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.visual(x))
+
+
+class OpenCLIPText(TextTower):
+    """Open_clip model without its image tower."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        model.visual = None
+        super().__init__(model)
+        self._tokenizer = tokenizer
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        return cast(Tensor, self._tokenizer(list(texts)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        model: Any = self.model
+        return cast(Tensor, model.encode_text(tokens))
+
+
+class OpenCLIP(ModelLibrary):
+    """Models of open_clip, each with an image and a text tower."""
+
+    package: ClassVar[str] = "open_clip_torch"
+    module: ClassVar[str] = "open_clip"
+
+    def check(self, name: str) -> None:
+        import open_clip
+
+        if name.startswith(SOURCES):
+            _read_config(name)
+        elif name not in open_clip.list_models():
+            raise UsageError(f"unknown backbone 'open_clip:{name}'{nearest(name, open_clip.list_models())}")
+
+    def create(self, name: str, tag: str, form: Form) -> Backbone:
+        from biasbed.networks.form import Backbone
+
+        if form.channels != 3:
+            raise UsageError(f"open_clip:{name} takes images of 3 channels, not {form.channels}")
+        model = self._model(name, tag, form.image_size)
+        preprocessing = self.preprocessing(name, tag)
+        size = getattr(model.visual, "image_size", None)
+        side = size if isinstance(size, int) or size is None else int(size[0])
+        module = OpenCLIPImage(model, int(self._model_config(name)["embed_dim"]), form.outputs)
+        return Backbone(module, preprocessing.mean, preprocessing.std, side)
+
+    def create_text(self, name: str, tag: str) -> TextTower:
+        import open_clip
+
+        with _quiet():
+            try:
+                tokenizer = open_clip.get_tokenizer(name)
+            except Exception as error:  # a missing package, or a hub that can't be reached
+                raise Failure(f"the tokenizer of open_clip:{name} can't be opened: {first_line(error)}") from None
+        return OpenCLIPText(self._model(name, tag), tokenizer)
+
+    def weights(self, name: str) -> list[str]:
+        import open_clip
+
+        return ["default"] if name.startswith(SOURCES) else list(open_clip.list_pretrained_tags_by_model(name))
+
+    def fetch(self, name: str, tag: str) -> dict[str, Tensor]:
+        import open_clip
+
+        with _quiet():
+            model = open_clip.create_model(name, pretrained=tag or None, require_pretrained=True)
+        return dict(model.state_dict())
+
+    def preprocessing(self, name: str, tag: str) -> Preprocessing:
+        import open_clip
+        from open_clip.transform import PreprocessCfg
+
+        if name.startswith(SOURCES):
+            values = _read_config(name).get("preprocess_cfg", {})
+        else:
+            values = open_clip.get_pretrained_cfg(name, tag) if tag else {}
+        usual = PreprocessCfg()
+        size = values.get("size", self._model_config(name)["vision_cfg"].get("image_size", usual.size))
+        return Preprocessing(
+            mean=tuple(values.get("mean", usual.mean)),
+            std=tuple(values.get("std", usual.std)),
+            size=size if isinstance(size, int) else int(size[0]),
+            interpolation=values.get("interpolation", usual.interpolation),
+        )
+
+    def classes(self, name: str) -> list[str] | None:
+        return None
+
+    def resize(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        from open_clip.model import resize_pos_embed
+
+        resized = dict(tensors)
+        resize_pos_embed(resized, backbone)
+        return resized
+
+    def _model(self, name: str, tag: str, image_size: int | None = None) -> Any:
+        """Return a fresh model. The weights `tag` decide its activation (OpenAI's: QuickGELU)."""
+        import open_clip
+
+        config = open_clip.get_pretrained_cfg(name, tag) if tag else {}
+        with _quiet():
+            return open_clip.create_model(
+                name,
+                load_weights=False,
+                pretrained_text=False,
+                force_quick_gelu=bool(config.get("quick_gelu", False)),
+                force_image_size=image_size,
+            )
+
+    def _model_config(self, name: str) -> dict[str, Any]:
+        """Return the sizes of a model's towers."""
+        import open_clip
+
+        config: dict[str, Any] = (
+            _read_config(name)["model_cfg"] if name.startswith(SOURCES) else open_clip.get_model_config(name)
+        )
+        return config
+
+
+@functools.cache
+def _read_config(name: str) -> dict[str, Any]:
+    """Return the configuration of a model in a folder or on a hub. Raises UsageError or Failure if there is none."""
+    if name.startswith("local-dir:"):
+        path = folder_of(name) / "open_clip_config.json"
+    else:
+        from open_clip.pretrained import download_pretrained_from_hf
+
+        try:
+            path = download_pretrained_from_hf(name.partition(":")[2], filename="open_clip_config.json")
+        except Exception as error:
+            raise Failure(
+                f"open_clip:{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local "
+                "folder is open_clip:local-dir:<folder>"
+            ) from None
+    try:
+        with open(path, encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"backbone=open_clip:{name}: {first_line(error)}") from None
+    if not isinstance(config, dict) or "model_cfg" not in config:
+        raise UsageError(f"backbone=open_clip:{name}: open_clip_config.json has no model_cfg")
+    return config
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence open_clip's warning that a model has random weights, which are loaded later."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)

@@ -1,0 +1,210 @@
+"""Models of transformers by hub id or local folder: CLIP's and SigLIP's towers, and image classifiers.
+
+A repository's own code is never run (`trust_remote_code` stays off).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import Tensor, nn
+
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.networks.towers import (
+    ImageTower,
+    ModelLibrary,
+    Preprocessing,
+    TextTower,
+    is_folder,
+    no_text_tower_error,
+)
+
+if TYPE_CHECKING:
+    from biasbed.networks.form import Backbone, Form
+
+TOWERS = ("clip", "siglip")
+IMAGE_PARTS = ("vision_model", "visual_projection")
+RESAMPLINGS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+BYTE = 1 / 255
+
+
+class CLIPImage(ImageTower):
+    """Image tower of a CLIPModel or SiglipModel, with its projection if it has one, and a head."""
+
+    def __init__(self, model: Any, num_features: int, outputs: int, is_resized: bool) -> None:
+        super().__init__(num_features, outputs)
+        self.vision_model: nn.Module = model.vision_model
+        if hasattr(model, "visual_projection"):
+            self.visual_projection: nn.Module = model.visual_projection
+        self._is_resized = is_resized
+
+    def embed(self, x: Tensor) -> Tensor:
+        pooled = self.vision_model(pixel_values=x, interpolate_pos_encoding=self._is_resized).pooler_output
+        projection = getattr(self, "visual_projection", None)
+        return cast(Tensor, pooled if projection is None else projection(pooled))
+
+
+class CLIPText(TextTower):
+    """CLIPModel or SiglipModel without its image tower."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        for part in IMAGE_PARTS:
+            if hasattr(model, part):
+                setattr(model, part, None)
+        super().__init__(model)
+        self._tokenizer = tokenizer
+        self._length = int(model.config.text_config.max_position_embeddings)
+
+    def tokenize(self, texts: Sequence[str]) -> Tensor:
+        tokens = self._tokenizer(
+            list(texts), padding="max_length", truncation=True, max_length=self._length, return_tensors="pt"
+        )
+        return cast(Tensor, tokens["input_ids"])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        model: Any = self.model
+        pooled = model.text_model(input_ids=tokens).pooler_output
+        projection = getattr(model, "text_projection", None)
+        return cast(Tensor, pooled if projection is None else projection(pooled))
+
+
+class LogitsForward:
+    """Replacement for the `forward` of a classifier of transformers: images [N,C,H,W] -> logits [N,K]."""
+
+    def __init__(self, model: nn.Module, is_resized: bool) -> None:
+        self.model = model
+        self.options = {"interpolate_pos_encoding": True} if is_resized else {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        output: Any = type(self.model).forward(self.model, pixel_values=x, **self.options)
+        return cast(Tensor, output.logits)
+
+
+class Transformers(ModelLibrary):
+    """CLIP and SigLIP towers and image classifiers of transformers."""
+
+    package: ClassVar[str] = "transformers"
+    module: ClassVar[str] = "transformers"
+
+    def check(self, name: str) -> None:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES
+
+        kind = _config(name).model_type
+        if kind not in TOWERS and kind not in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES:
+            raise UsageError(
+                f"transformers:{name} is a model of type '{kind}', neither an image classifier nor towers of "
+                f"{' or '.join(TOWERS)}"
+            )
+
+    def create(self, name: str, tag: str, form: Form) -> Backbone:
+        from transformers import AutoModelForImageClassification
+
+        from biasbed.networks.form import Backbone
+
+        config, preprocessing = copy.deepcopy(_config(name)), self.preprocessing(name, tag)
+        vision = getattr(config, "vision_config", config)
+        side = getattr(vision, "image_size", None)
+        is_resized = isinstance(side, int) and form.image_size not in (None, side)
+        channels = getattr(vision, "num_channels", 3)
+        if form.channels != channels:
+            raise UsageError(f"transformers:{name} takes images of {channels} channels, not {form.channels}")
+        module: nn.Module
+        if config.model_type in TOWERS:
+            num_features = getattr(config, "projection_dim", None) or config.vision_config.hidden_size
+            num_features = config.vision_config.hidden_size if config.model_type == "siglip" else num_features
+            module = CLIPImage(_towers(config), int(num_features), form.outputs, is_resized)
+        else:
+            config.num_labels = form.outputs
+            module = AutoModelForImageClassification.from_config(config, trust_remote_code=False)
+            module.forward = LogitsForward(module, is_resized)
+        return Backbone(module, preprocessing.mean, preprocessing.std)
+
+    def create_text(self, name: str, tag: str) -> TextTower:
+        from transformers import AutoTokenizer
+
+        config = _config(name)
+        if config.model_type not in TOWERS:
+            raise no_text_tower_error(f"transformers:{name}")
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
+        except Exception as error:  # files that are missing or damaged, a hub that can't be reached
+            raise Failure(f"the tokenizer of transformers:{name} can't be opened: {first_line(error)}") from None
+        return CLIPText(_towers(copy.deepcopy(config)), tokenizer)
+
+    def weights(self, name: str) -> list[str]:
+        return ["default"]
+
+    def fetch(self, name: str, tag: str) -> dict[str, Tensor]:
+        from transformers import AutoModel, AutoModelForImageClassification
+
+        cls: Any = AutoModel if _config(name).model_type in TOWERS else AutoModelForImageClassification
+        model, report = cls.from_pretrained(_source(name), trust_remote_code=False, output_loading_info=True)
+        fresh = set(report["missing_keys"])  # a classifier that the repository does not have
+        return {key: value for key, value in model.state_dict().items() if key not in fresh}
+
+    def preprocessing(self, name: str, tag: str) -> Preprocessing:
+        return _preprocessing(name)
+
+    def classes(self, name: str) -> list[str] | None:
+        config = _config(name)
+        if not any(word.endswith("ForImageClassification") for word in config.architectures or ()):
+            return None
+        return [str(config.id2label[number]) for number in range(config.num_labels)]
+
+
+def _source(name: str) -> str:
+    return str(Path(name).expanduser()) if is_folder(name) else name
+
+
+@functools.cache
+def _config(name: str) -> Any:
+    """Return a model's configuration. Raises UsageError for a folder without one, Failure for a hub out of reach."""
+    from transformers import AutoConfig
+
+    if is_folder(name) and not (Path(_source(name)) / "config.json").is_file():
+        raise UsageError(f"backbone=transformers:{name}: the folder has no config.json")
+    try:
+        return AutoConfig.from_pretrained(_source(name), trust_remote_code=False)
+    except ValueError as error:  # an unknown type of model, or one with code of its own
+        raise UsageError(f"backbone=transformers:{name}: {first_line(error)}") from None
+    except Exception as error:  # each version raises its own for a hub that can't be reached
+        raise Failure(
+            f"transformers:{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local "
+            "folder is transformers:<folder>"
+        ) from None
+
+
+def _towers(config: Any) -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_config(config, trust_remote_code=False)
+
+
+@functools.cache
+def _preprocessing(name: str) -> Preprocessing:
+    """Return the preprocessing in a model's preprocessor_config.json. Raises UsageError if it can't be used."""
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    try:
+        values, _ = ImageProcessingMixin.get_image_processor_dict(_source(name))
+    except Exception as error:  # no such file, or a hub that can't be reached
+        raise UsageError(
+            f"backbone=transformers:{name} has no preprocessor_config.json, which says how its images are normalised "
+            f"({first_line(error)}): save its image processor beside the weights"
+        ) from None
+    if abs(values.get("rescale_factor", BYTE) - BYTE) > 1e-6:
+        raise UsageError(f"backbone=transformers:{name}: its images are rescaled otherwise than to [0,1]")
+    is_normalised = values.get("do_normalize", True)
+    is_cropped = values.get("do_center_crop", False)
+    size = values.get("crop_size" if is_cropped and values.get("crop_size") else "size", 224)
+    side = size if isinstance(size, int) else size.get("height", size.get("shortest_edge", 224))
+    return Preprocessing(
+        mean=tuple(values["image_mean"]) if is_normalised else (0.0,),
+        std=tuple(values["image_std"]) if is_normalised else (1.0,),
+        size=int(side),
+        interpolation=RESAMPLINGS.get(values.get("resample", 2), "bilinear"),
+    )
