@@ -93,17 +93,19 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
-    if not keys:
+    if not keys and tensors.keys() & plan.state_dict().keys():
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
         raise UsageError(
             f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
             f"biasbed train --backbone {name} --init {path}"
         )
-    shape = tensors[keys[0]].shape
-    if not shape or not shape[0]:
-        raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
-    is_classifier = shape[1:] == plan.state_dict()[keys[0]].shape[1:]
-    outputs = shape[0] if is_classifier else USUAL_OUTPUTS  # another shape is refused in loading
+    outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
+    if keys:
+        shape = tensors[keys[0]].shape
+        if not shape or not shape[0]:
+            raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
+        if shape[1:] == plan.state_dict()[keys[0]].shape[1:]:
+            outputs = shape[0]
     backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
     if fitted.beside:
