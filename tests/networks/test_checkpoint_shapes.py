@@ -1,4 +1,4 @@
-"""Checkpoints in the shapes in which people's programs save them: each loads with its values, or is refused in a line."""
+"""Checkpoints in the shapes that people's programs save: each loads with its values, or is refused in a line."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from biasbed import networks
+from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError
 from biasbed.networks import library, small
 
@@ -205,7 +207,7 @@ def write_half(path: Path) -> None:
         (saved("arrays", {"model": {key: value.numpy() for key, value in STATE.items()}}), "numpy"),
         (
             saved("pickle protocol 4", {"net": STATE, **LITTER[3]}, pickle_protocol=4),
-            r"torch reads pickle protocol 4 only by running code.*objects of \S*numpy\.\w+\.multiarray\.scalar, numpy\.dtype,",
+            r"torch reads pickle protocol 4 only by running code.*of \S*numpy\.\w+\.multiarray\.scalar, numpy\.dtype,",
         ),
         (saved("nothing", {}), "no state dict"),
         (saved("another network", nn.Linear(3, 2).state_dict()), "missing.*'weight' unknown"),
@@ -227,3 +229,63 @@ def test_a_refusal_is_one_line_that_says_what_is_in_the_file(shape: Shape, messa
     with pytest.raises(UsageError, match=message) as caught:
         load(tmp_path / "w.pth")
     assert "\n" not in str(caught.value)
+
+
+# --- DomainBed --------------------------------------------------------------------------------------------------------
+
+
+def domainbed(featurizer: dict[str, Tensor], head: nn.Linear, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return a checkpoint as DomainBed's train.py saves it: ERM's parts by name, and again in a Sequential of both."""
+    parts: dict[str, Tensor] = {}
+    for features, classifier in (("featurizer.", "classifier."), ("network.0.", "network.1.")):
+        parts |= {f"{features}{key}": value for key, value in featurizer.items()}
+        parts |= {f"{classifier}{key}": value for key, value in head.state_dict().items()}
+    hparams = {"data_augmentation": True, "resnet18": False, "lr": 1e-3, "nonlinear_classifier": False}
+    sizes = {"model_input_shape": shape, "model_num_classes": head.out_features, "model_num_domains": 2}
+    return {"args": {"algorithm": "ERM"}, **sizes, "model_hparams": hparams, "model_dict": parts}
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_domainbed_s_network_of_mnist_gives_its_own_logits(channels: int, tmp_path: Path) -> None:
+    """The reference computes with the checkpoint's tensors, in the order that DomainBed's MNIST_CNN has."""
+    torch.manual_seed(0)
+    layers: dict[str, Any] = {}
+    for number, (inputs, outputs) in enumerate([(channels, 64), (64, 128), (128, 128), (128, 128)]):
+        layers[f"conv{number + 1}"] = nn.Conv2d(inputs, outputs, 3, stride=2 if number == 1 else 1, padding=1)
+        layers[f"bn{number}"] = nn.GroupNorm(8, outputs)
+    for norm in (layers[f"bn{number}"] for number in range(4)):
+        nn.init.uniform_(norm.weight, 0.5, 2)
+        nn.init.uniform_(norm.bias, -1, 1)
+    head = nn.Linear(128, 2)
+    x = images = torch.rand(3, channels, 28, 28)
+    for number in range(4):
+        x = layers[f"bn{number}"](layers[f"conv{number + 1}"](x).relu())
+    expected = head(x.mean((2, 3)))
+
+    content = domainbed(dict(nn.ModuleDict(layers).state_dict()), head, (channels, 28, 28))
+    torch.save(content, tmp_path / "model.pkl")
+    network = networks.build(
+        "mnist_convnet", 2, str(tmp_path / "model.pkl"), NetworkSettings(channels=channels), image_size=28
+    )
+    torch.testing.assert_close(network.eval()(images), expected)
+    content["model_dict"] = wrapped(content["model_dict"], "module")
+    torch.save(content, tmp_path / "parallel.pkl")
+    parallel = networks.build("mnist_convnet", 2, str(tmp_path / "parallel.pkl"), NetworkSettings(channels=channels))
+    assert torch.equal(parallel.eval()(images), network(images))
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (28, "DomainBed's, for images of 28 pixels: of mnist_convnet"),
+        (32, "a WideResNet-16-2, which biasbed does not have"),
+        (224, "of resnet18 or resnet50"),
+    ],
+)
+def test_domainbed_s_checkpoint_says_which_network_it_is_of(size: int, message: str, tmp_path: Path) -> None:
+    featurizer = {"conv1.weight": torch.ones(16, 3, 3, 3), "layer1.0.bn1.weight": torch.ones(16)}
+    torch.save(domainbed(featurizer, nn.Linear(128, 2), (3, size, size)), tmp_path / "model.pkl")
+    for name in ("resnet10", NAME):
+        with pytest.raises(UsageError, match=message) as caught:
+            networks.build(name, 2, str(tmp_path / "model.pkl"))
+        assert "\n" not in str(caught.value)

@@ -111,7 +111,8 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     backbone = skeleton(architecture)
     state, head = backbone.state_dict(), heads.find(backbone) or ""
     file = weight_files.read(path, option)
-    return fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
+    names: Mapping[str, str] = getattr(backbone, "other_names", {})
+    return fit(file, state, optional_keys(backbone), part, f"{option}={path}", head, names)
 
 
 def optional_keys(backbone: nn.Module) -> set[str]:
