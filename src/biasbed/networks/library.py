@@ -32,6 +32,8 @@ from biasbed.settings import nearest
 
 log = logging.getLogger(__name__)
 
+CROPS = {"center": "centre", "squash": "squash", "border": "border"}  # timm's names -> `preprocess.crop`
+
 
 @dataclass(frozen=True)
 class Published:
@@ -170,14 +172,20 @@ def _timm_settings(architecture: Architecture) -> dict[str, Any]:
 
 
 def timm_settings(pretrained_cfg: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the preprocessing of timm's `pretrained_cfg` as settings. Raises UsageError for another crop than ours."""
+    """Return the preprocessing of timm's `pretrained_cfg` as settings.
+
+    Raises UsageError for images that are not square, and for a border that is not grey.
+    """
     from timm.data.config import resolve_data_config
 
     how = resolve_data_config(pretrained_cfg=dict(pretrained_cfg))
-    if how["crop_mode"] != "center":
-        raise UsageError(f"{name} can't be tested as it is: crop {how['crop_mode']}")
-    size = how["input_size"][-1]
-    return _settings(size, int(size / how["crop_pct"]), how["interpolation"])
+    height, size = how["input_size"][-2:]
+    if height != size:
+        raise UsageError(f"{name} can't be tested as it is: its images are {height} x {size} pixels, and not square")
+    mode = how["crop_mode"]
+    if mode not in CROPS or (mode == "border" and set(how["mean"]) != {0.5}):
+        raise UsageError(f"{name} can't be tested as it is: crop {mode}, filled up with its mean")
+    return _settings(size, int(size / how["crop_pct"]), how["interpolation"]) | {"preprocess.crop": CROPS[mode]}
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:
