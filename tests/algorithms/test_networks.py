@@ -85,6 +85,20 @@ def test_methods_of_maps_train_torchvision_s_networks(
     assert algorithm.eval().predict(batch.x).isfinite().all()
 
 
+def test_lnl_cannot_raise_its_predictor_s_loss_by_the_size_of_the_features() -> None:
+    """Reversed gradients would make the sum of a ConvNeXt's blocks ever larger: a loss of 1,000 after two steps."""
+    algorithm = make("lnl", backbone="timm:test_convnext", side=64)
+    batch = batch_for(algorithm, "larger")
+    assert max(float(algorithm.update(batch)["predictor"]) for _ in range(5)) < 3
+    x = torch.rand(4, algorithm.channels, 3, 3)
+    predictor = algorithm.predictor
+    torch.testing.assert_close(predictor(100 * x), predictor(x), rtol=1e-3, atol=1e-4)
+    resnet = make("lnl", backbone="resnet10")
+    x = torch.rand(4, resnet.channels, 3, 3)
+    bias = resnet.predictor.layers[-1].bias
+    torch.testing.assert_close(resnet.predictor(10 * x) - bias, 10 * (resnet.predictor(x) - bias), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["vit_b_32", "timm:convnext_atto", "googlenet", "timm:resnetv2_50x1_bit"])
 def test_erm_trains_any_classifier_of_full_size(backbone: str) -> None:
