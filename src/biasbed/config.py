@@ -229,6 +229,7 @@ class CacheSettings:
 
 
 Interpolation = Literal["bilinear", "bicubic"]
+Crop = Literal["centre", "squash", "border"]
 Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
 
 
@@ -240,9 +241,18 @@ class Preprocess:
     resize: int | Auto = setting("auto", "of natural images: short side before the centre crop (auto: size * 256/224)")
     interpolation: Interpolation = setting("bilinear", "of resizing natural images, with antialiasing")
     crop_first: bool = setting(False, "crop the centre and then resize, in place of the other order")
+    # The description of a set's preprocessing, which is in the protocol, contains it.
+    crop: Crop = setting(
+        "centre",
+        "centre: resize the short side, then crop; squash: resize both sides, without keeping the aspect ratio, then "
+        "crop; border: resize the long side and fill up with grey",
+        identity=False,
+    )
 
     def __post_init__(self) -> None:
         _refuse_sides(self, "preprocess", "size", "resize")
+        if self.crop_first and self.crop != "centre":
+            raise ValueError(f"preprocess.crop={self.crop}: preprocess.crop_first crops the centre; choose one of them")
 
 
 @dataclass(frozen=True)

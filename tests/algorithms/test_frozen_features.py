@@ -28,7 +28,7 @@ from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
 from helpers import children
 from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, trainer, words
-from helpers.making import images, make
+from helpers.making import batch_for, images, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import CLASSES, shades
 
@@ -194,6 +194,24 @@ def test_weights_at_the_ends_are_the_ends_bit_for_bit() -> None:
     interpolate(module, *ends, 0.25)
     assert module[0].weight[0, 2].item() == pytest.approx(0.15)
     assert module[1].running_mean.tolist() == pytest.approx([1.25, 1.25])
+
+
+def test_weights_are_mixed_before_a_trial_and_stay_while_it_looks() -> None:
+    method: Any = make("wise_ft", {"alpha": "validation", "alphas": (0.0, 0.3, 1.0)})
+    method.keep_initial()
+    with torch.no_grad():
+        for parameter in method.network.parameters():
+            parameter += 1
+    method.tuned.take(method.network)
+    method.eval()
+    for alpha, trial in zip(method.hparams.alphas, method.trials(), strict=True):
+        trial.begin()
+        mixed = {name: value.clone() for name, value in method.network.state_dict().items()}
+        for name, value in method.network.named_parameters():
+            torch.testing.assert_close(value, method.initial.tensors[name] + alpha)
+        for part in batch_for(method).split(2):
+            trial.look(part)
+        assert_equal(method.network.state_dict(), mixed)
 
 
 # --- kept features ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from PIL import Image
 from biasbed import networks, record
 from biasbed.config import Config
 from biasbed.data.source import Decoded
-from biasbed.data.transforms import CentreCrop, CropThenResize, SquareResize
+from biasbed.data.transforms import Border, CentreCrop, CropThenResize, SquareResize, Squash
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
@@ -111,6 +111,9 @@ def test_a_server_reads_no_files_of_its_machine(monkeypatch: pytest.MonkeyPatch,
         ({"size": "auto", "resize": "auto"}, lambda: CentreCrop(32)),
         ({"size": 24, "resize": 40, "interpolation": "bicubic"}, lambda: CentreCrop(24, 40, "bicubic")),
         ({"size": "auto", "resize": "auto", "crop_first": True}, lambda: CropThenResize(32, 7 / 8)),
+        ({"size": 24, "resize": 40, "crop": "squash"}, lambda: Squash(24, 40)),
+        ({"size": 24, "resize": 40, "crop": "border"}, lambda: Border(24, 40)),
+        ({"size": "auto", "resize": "auto", "crop": "border"}, lambda: Border(32, 37)),
         (None, lambda: SquareResize(32)),
     ],
 )

@@ -6,14 +6,19 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from timm.data.config import resolve_data_config
+from timm.data.transforms_factory import create_transform
 from torchvision import models as torchvision_models
 
 from biasbed import networks
-from biasbed.config import Config, NetworkSettings
+from biasbed.config import Config, NetworkSettings, Preprocess
+from biasbed.data import transforms
+from biasbed.data.source import Decoded
 from biasbed.errors import UsageError
 from biasbed.networks import library
 from biasbed.networks.backbones import Architecture, tag_mean_std
@@ -49,22 +54,63 @@ def test_every_tag_of_timm_has_its_own_mean_and_std() -> None:
 
 
 def test_every_tag_of_timm_has_its_own_preprocessing_or_is_refused() -> None:
-    """Other crops than the centre are refused; every other set is tested as timm says."""
+    """Images that are not square are refused; every other set is tested as timm says."""
     refused = 0
+    crops: dict[str, int] = {}
     for name, tag in weight_sets():
         how, architecture = timms_own(f"{name}.{tag}"), Architecture("timm", name, tag)
-        if how["crop_mode"] != "center":
+        height, size = how["input_size"][-2:]
+        if height != size:
             refused += 1
-            with pytest.raises(UsageError, match=f"crop {how['crop_mode']}"):
+            with pytest.raises(UsageError, match=f"its images are {height} x {size} pixels"):
                 library._timm_settings(architecture)
             continue
         found = library._timm_settings(architecture)
-        size = how["input_size"][-1]
         assert found["preprocess.size"] == found["image_size"] == size
         assert found["preprocess.resize"] == int(size / how["crop_pct"])
         assert found["preprocess.interpolation"] == how["interpolation"]
         assert found["stimuli.interpolation"] == how["interpolation"]
-    assert refused < len(weight_sets()) / 10
+        assert found["preprocess.crop"] == {"center": "centre"}.get(how["crop_mode"], how["crop_mode"])
+        crops[how["crop_mode"]] = crops.get(how["crop_mode"], 0) + 1
+    assert refused < 10
+    assert min(crops[mode] for mode in ("center", "squash", "border")) >= 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "share", "interpolation"),
+    [
+        ("center", 0.9, "bicubic"),
+        ("center", 0.875, "bilinear"),
+        ("squash", 1.0, "bicubic"),
+        ("squash", 0.9, "bicubic"),
+        ("squash", 1.0, "bilinear"),
+        ("border", 1.0, "bicubic"),
+        ("border", 0.8, "bilinear"),
+    ],
+)
+def test_images_are_prepared_as_timm_s_own_transform_does(mode: str, share: float, interpolation: str) -> None:
+    """Pixels are equal within the rounding of torch and Pillow, which round after each of two passes."""
+    cfg = {"input_size": (3, 64, 64), "crop_pct": share, "crop_mode": mode, "interpolation": interpolation}
+    cfg |= {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+    settings = library.timm_settings(cfg, "timm:any")
+    how = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("preprocess.")}
+    ours, _ = transforms.make_photo_transform(settings["image_size"], Preprocess(**how))
+    theirs = create_transform(**resolve_data_config(pretrained_cfg=cfg), normalize=False)
+    generator = np.random.default_rng(0)
+    for height, width in ((100, 151), (333, 200), (64, 64), (40, 90), (300, 20)):
+        coarse = generator.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        difference = (ours(Decoded(pixels)).int() - theirs(image).int()).abs()
+        assert difference.shape == (3, 64, 64)
+        assert difference.max() <= 3, (height, width)
+        assert (difference > 1).float().mean() < 0.002
+        assert difference.float().mean() < 0.2
+
+
+def test_only_the_centre_can_be_cropped_first() -> None:
+    with pytest.raises(UsageError, match=r"preprocess.crop=squash.*choose one"):
+        build(Preprocess, {"crop": "squash", "crop_first": "yes"})
 
 
 @pytest.mark.parametrize(

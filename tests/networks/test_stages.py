@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+from torchvision.models.swin_transformer import (
+    PatchMergingV2,
+    SwinTransformer,
+    SwinTransformerBlockV2,
+)
+from torchvision.models.vision_transformer import VisionTransformer
 
 from biasbed.algorithms.padain import Swap, swap_statistics
 from biasbed.algorithms.sagnet import Maps, Randomisation, StyleDraw, randomise_content, randomise_style
@@ -22,9 +29,29 @@ def images(count: int = 3) -> Tensor:
     return torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
+SHAPE = {"patch_size": [4, 4], "embed_dim": 8, "depths": [1, 2, 1, 1], "num_heads": [1, 1, 2, 2], "window_size": [4, 4]}
+# torchvision's networks of each kind, small.
+TORCHVISION = {
+    "torchvision vit": lambda: VisionTransformer(SIDE, 16, 6, 2, 16, 32, num_classes=5),
+    "torchvision convnext": lambda: ConvNeXt(
+        [CNBlockConfig(8, 12, 1), CNBlockConfig(12, 16, 2), CNBlockConfig(16, 20, 1), CNBlockConfig(20, None, 1)],
+        num_classes=5,
+    ),
+    "torchvision swin": lambda: SwinTransformer(**SHAPE, num_classes=5),
+    "torchvision swin v2": lambda: SwinTransformer(
+        **SHAPE, num_classes=5, block=SwinTransformerBlockV2, downsample_layer=PatchMergingV2
+    ),
+}
+
+
 def small(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return build(name, 5, image_size=SIDE).backbone.eval()
+    if name not in TORCHVISION:
+        return build(name, 5, image_size=SIDE).backbone.eval()
+    backbone = TORCHVISION[name]().eval()
+    for parameter in backbone.parameters():  # its ViT's head is zero at first, and its ConvNeXt's blocks nearly are
+        nn.init.normal_(parameter, std=0.2)
+    return backbone
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -92,7 +119,15 @@ def test_sagnet_keeps_a_class_token_with_its_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "lengths"), [("timm:test_vit", [1, 2, 1, 2]), ("timm:test_convnext", [1] * 4), ("resnet18", [1] * 4)]
+    ("name", "lengths"),
+    [
+        ("timm:test_vit", [1, 2, 1, 2]),
+        ("timm:test_convnext", [1] * 4),
+        ("resnet18", [1] * 4),
+        ("torchvision vit", [1, 2, 1, 2]),
+        ("torchvision convnext", [1, 2, 2, 2]),
+        ("torchvision swin", [1, 2, 2, 2]),
+    ],
 )
 def test_four_stages_are_the_whole_sequence(name: str, lengths: list[int]) -> None:
     backbone = small(name)
@@ -111,6 +146,10 @@ PLACES = {
     "timm:test_vit4": 1 + 2 * 9,
     "timm:test_convnext": 1 + 3 + 2 * 9,
     SWIN: 1 + 3 + 2 * 12,
+    "torchvision vit": 1 + 2 * 6,
+    "torchvision convnext": 1 + 3 + 2 * 5,
+    "torchvision swin": 1 + 3 + 2 * 5,
+    "torchvision swin v2": 1 + 3 + 2 * 5,
 }
 
 
@@ -134,7 +173,9 @@ def test_places_of_the_main_path_come_in_the_order_of_the_forward(name: str) -> 
     assert all(shape[0] == 2 and shape[2] == shape[3] > 1 for _, shape in called)
 
 
-@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext"])
+@pytest.mark.parametrize(
+    "name", ["timm:test_vit", "timm:test_vit2", "timm:test_vit3", "timm:test_convnext", *TORCHVISION]
+)
 def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     backbone, seen = small(name), list[Tensor]()
     parts = stages.find(backbone)
@@ -148,23 +189,53 @@ def test_the_tail_of_a_network_is_its_end(name: str) -> None:
     assert len(kept) + len({id(p) for p in [*early, *parts.tokens]}) == len(list(backbone.parameters()))
 
 
-@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext"])
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", *TORCHVISION])
 def test_masked_patches_are_those_of_the_image(name: str) -> None:
     """The stem's map has a position for each patch, which its window sees."""
     backbone = small(name)
     stem, block = surgery.mask_sites(backbone, 1)
-    side = {"timm:test_vit": 16, "timm:test_convnext": 4}[name]
+    side = 16 if "vit" in name else 4
     assert stem.window == Window(side, side, 0)
     shapes: list[torch.Size] = []
     for site in (stem, block):
         site.older.observe(lambda maps: shapes.append(maps.shape))
+        if site.before:
+            site.computed.observe(lambda maps: shapes.append(maps.shape))
+            continue
         site.computed.module.register_forward_hook(
             lambda module, inputs, output, site=site: shapes.append(site.target_layout.read(output).shape)
         )
     backbone(images(2))
     rows = SIDE // side
     assert [shape[2:] for shape in shapes] == [(SIDE, SIDE), (rows, rows), (rows, rows), (rows, rows)]
-    assert block.window == (Window() if name == "timm:test_vit" else Window(7, 1, 3))
+    assert block.window == (Window(7, 1, 3) if "convnext" in name else Window())
+
+
+@pytest.mark.parametrize("name", ["timm:test_vit", "timm:test_convnext", *TORCHVISION])
+def test_the_middle_of_a_network_has_the_channels_that_it_says(name: str) -> None:
+    backbone, seen = small(name), list[Tensor]()
+    middle = surgery.middle(backbone)
+    middle.after.observe(seen.append)
+    backbone(images(2)).sum().backward()
+    (maps,) = seen
+    side = {"vit": 4, "convnext": 8, "swin": 8}[next(kind for kind in ("vit", "convnext", "swin") if kind in name)]
+    assert maps.shape == (2, middle.channels, side, side)
+    early = {*nn.ModuleList(middle.before).parameters(), *middle.tokens}
+    (gradients,) = [torch.autograd.grad(backbone_maps(backbone, middle), list(early), allow_unused=True)]
+    assert all(gradient is not None for gradient in gradients)
+    late = [parameter for parameter in backbone.parameters() if parameter not in early]
+    assert not any(
+        gradient is not None
+        for gradient in torch.autograd.grad(backbone_maps(backbone, middle), late, allow_unused=True)
+    )
+
+
+def backbone_maps(backbone: nn.Module, middle: surgery.Middle) -> Tensor:
+    """Sum of squares of the map in the middle of a network."""
+    seen: list[Tensor] = []
+    middle.after.observe(seen.append)
+    backbone(images(2))
+    return seen[0].square().sum()
 
 
 def test_auxiliary_norms_of_a_transformer() -> None:

@@ -261,17 +261,19 @@ class Looking(ERM):
         first = Stage("first", self.update, epochs=1)
         return (
             first,
-            Pass("look", lambda batch: {"outputs": self.network(batch.x)}, self.keep),
+            Pass("look", lambda batch: {"outputs": self.network(batch.x)}, self.keep, begin=self.begin),
             Stage(MAIN, self.update),
         )
 
+    def begin(self) -> None:
+        self.expected = copy.deepcopy(self.network)
+
     def keep(self, values: Mapping[str, Tensor]) -> None:
         self.outputs.copy_(values["outputs"])
-        self.expected = copy.deepcopy(self.network)
 
 
 def test_a_pass_sees_every_image_as_a_test_would(plan: Any, tmp_path: Path) -> None:
-    """In evaluation mode, without crops and flips; training goes on in training mode."""
+    """In evaluation mode, without crops and flips, after the pass's `begin`; training goes on in training mode."""
     flags = dict(augment__crop="true", augment__flip="true", network__dropout=0.5, eval_batch_size=10)
     engine = open_engine(plan(Looking, epochs=1, **flags), tmp_path / "run")
     engine.run()

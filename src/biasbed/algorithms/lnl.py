@@ -48,16 +48,18 @@ class MapRecorder:
 class Predictor(nn.Module):
     """Classifier of the bias from the mean over positions of maps [N,C,H,W], or from features [N,C]: logits [N,K].
 
-    hidden: add a hidden layer as wide as the input.
+    hidden: add a hidden layer as wide as the input. normalised: normalise the input of each image first. The sum of
+    residual blocks that passes between a transformer's stages is of any size, and the reversed gradient enlarges it.
     """
 
-    def __init__(self, channels: int, biases: int, hidden: bool) -> None:
+    def __init__(self, channels: int, biases: int, hidden: bool, normalised: bool = False) -> None:
         super().__init__()
+        self.norm = nn.LayerNorm(channels, elementwise_affine=False) if normalised else nn.Identity()
         first = (nn.Linear(channels, channels), nn.ReLU()) if hidden else ()
         self.layers = nn.Sequential(*first, nn.Linear(channels, biases))
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.layers(x.flatten(2).mean(2) if x.ndim == 4 else x)
+        logits: Tensor = self.layers(self.norm(x.flatten(2).mean(2) if x.ndim == 4 else x))
         return logits
 
 
@@ -111,12 +113,13 @@ class LNL(ERM):
         self.channels = middle.channels
         early = {*nn.ModuleList(middle.before).parameters(), *middle.tokens}
         self.is_early = [parameter in early for parameter in self.network.parameters()]
-        self.is_small = isinstance(getattr(backbone, "layers", None), nn.Sequential) and family_of(backbone) is None
+        self.is_stream = family_of(backbone) is not None
+        self.is_small = isinstance(getattr(backbone, "layers", None), nn.Sequential) and not self.is_stream
         self.recorder = MapRecorder()
         middle.after.observe(self.recorder)
 
     def on_train_data(self, data: TrainData) -> None:
-        self.predictor = Predictor(self.channels, data.num_biases, hidden=self.is_small)
+        self.predictor = Predictor(self.channels, data.num_biases, self.is_small, self.is_stream)
 
     def optimizers(self) -> dict[str, Optimizer]:
         return {

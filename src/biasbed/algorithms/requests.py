@@ -143,13 +143,14 @@ class Pass:
     [num_examples,...], rows by `index`, on every process. They are on the CPU; move them to the device before combining
     them with the method's own tensors. data: names of the data sets to read, one after the other (none: those of the
     main stream). `VALIDATION` among them stands for the validation images behind the monitor, whose rows come last, in
-    the order of the sets.
+    the order of the sets. begin: called before the first image, on every process.
     """
 
     name: str
     look: Callable[[Batch], Mapping[str, Tensor]]
     keep: Callable[[Mapping[str, Tensor]], None]
     data: tuple[str, ...] = ()
+    begin: Callable[[], None] = _nothing
 
 
 Phase = Stage | Pass

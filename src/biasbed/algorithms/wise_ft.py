@@ -99,13 +99,15 @@ class AlphaTrial:
 
     def as_pass(self) -> Pass:
         """Return the pass over the validation images."""
-        return Pass(f"alpha_{self.number}", self.look, self.keep, (VALIDATION,))
+        return Pass(f"alpha_{self.number}", self.look, self.keep, (VALIDATION,), self.mix)
+
+    def mix(self) -> None:
+        method = self.method
+        interpolate(method.network, method.initial, method.tuned, method.hparams.alphas[self.number])
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
         """Return for each image whether the mixed weights decide it as labelled."""
-        method = self.method
-        interpolate(method.network, method.initial, method.tuned, method.hparams.alphas[self.number])
-        return {"correct": method.task.right(method.predict(batch.x), batch.y)}
+        return {"correct": self.method.task.right(self.method.predict(batch.x), batch.y)}
 
     def keep(self, values: Mapping[str, Tensor]) -> None:
         self.method.keep_accuracy(self.number, float(values["correct"].double().mean()))

@@ -30,6 +30,7 @@ USUAL = 224 / 256  # share of the short side that a centre crop keeps
 # Test images are decoded at no less than twice their final size, so that pixels differ by at most one level from those
 # of a full decoding. Training crops, which are random anyway, are decoded at no less than their final size.
 MARGIN = 2
+GREY = 128  # level beside an image, timm's for a mean of 0.5
 REACH = 3  # coarse pixels beyond the last one that a resize may read, and one for rounding
 
 
@@ -158,6 +159,39 @@ class CentreCrop:
         return _resized(image, target, self.interpolation, full)[..., top : top + size, left : left + size]
 
 
+class Squash:
+    """Resize of both sides to `resize`, whatever the aspect ratio, then a centre crop. timm's crop mode `squash`."""
+
+    def __init__(self, size: int, resize: int, interpolation: Interpolation = "bilinear") -> None:
+        self.size, self.resize, self.interpolation = size, resize, interpolation
+
+    def __call__(self, picture: Picture) -> Tensor:
+        image = picture.pixels(_shrink(min(picture.height, picture.width), MARGIN * self.resize))
+        start, size = round((self.resize - self.size) / 2), self.size
+        image = _resized(image, [self.resize, self.resize], self.interpolation)
+        return image[..., start : start + size, start : start + size]
+
+
+class Border:
+    """Resize of the long side to `resize`, then a centre crop filled up with grey. timm's crop mode `border`."""
+
+    def __init__(self, size: int, resize: int, interpolation: Interpolation = "bilinear") -> None:
+        self.size, self.resize, self.interpolation = size, resize, interpolation
+
+    def __call__(self, picture: Picture) -> Tensor:
+        ratio = max(picture.height, picture.width) / self.resize
+        target = [max(1, round(side / ratio)) for side in (picture.height, picture.width)]
+        image = picture.pixels(_shrink(max(picture.height, picture.width), MARGIN * self.resize))
+        image = _resized(image, target, self.interpolation)
+        for axis, side in zip((-2, -1), target, strict=True):
+            start = round((side - self.size) / 2)
+            image = image.narrow(axis, max(start, 0), min(side, self.size))
+        top, left = (max((self.size - side) // 2, 0) for side in target)
+        result = image.new_full((len(image), self.size, self.size), GREY)
+        result[:, top : top + image.shape[-2], left : left + image.shape[-1]] = image
+        return result
+
+
 class CropThenResize:
     """Centre square of `share` of the short side, resized to `size`: the order of FFCV, which BiasBed uses."""
 
@@ -179,6 +213,11 @@ def make_photo_transform(image_size: int, how: Preprocess) -> tuple[Transform, s
         share = USUAL if how.resize == "auto" else size / resize
         description = f"centre {share:.4g} of the short side, resized to {size}, {how.interpolation}"
         return CropThenResize(size, share, how.interpolation), description
+    if how.crop == "squash":
+        return Squash(size, resize, how.interpolation), f"both sides {resize}, centre {size}, {how.interpolation}"
+    if how.crop == "border":
+        description = f"long side {resize}, centre {size} on grey, {how.interpolation}"
+        return Border(size, resize, how.interpolation), description
     return CentreCrop(size, resize, how.interpolation), f"short side {resize}, centre {size}, {how.interpolation}"
 
 

@@ -128,6 +128,7 @@ def _image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[
         "size": size,
         "short": short,
         "share": share,
+        "crop": values.get("preprocess.crop", "centre") if group == "preprocess" else "centre",
         "interpolation": values.get(f"{group}.interpolation", "bilinear"),
         "channels": channels,
         "classes": list(classes),

@@ -24,6 +24,7 @@ from torch.nn import functional
 SETTINGS_FILE = "images.json"
 COLUMN = "image"
 TOP = 5
+GREY = 128  # level beside an image that is smaller than the crop
 SERVER = "__pyfunc_model_path__"  # environment variable of the processes of `mlflow models serve`
 
 
@@ -31,8 +32,9 @@ class ImageClassifier:
     """Exported network with its preprocessing and the names of its classes.
 
     settings: `size` of the network's images; `short`, the short side before the centre crop, None for a resize without
-    a crop; `share` of the short side that is cropped first, if the crop comes first; `interpolation`; `channels`;
-    `classes`; `several`, True if an image may have several labels.
+    a crop; `share` of the short side that is cropped first, if the crop comes first; `crop`, `squash` if `short` is
+    for both sides and `border` if it is for the long side; `interpolation`; `channels`; `classes`; `several`, True if
+    an image may have several labels.
     """
 
     def __init__(self, network: nn.Module, settings: dict[str, Any]) -> None:
@@ -113,10 +115,28 @@ class ImageClassifier:
         elif self.settings["short"] is None:
             resized = self._resize(image, [size, size])
         else:
-            target = [int(self.settings["short"] * length / least) for length in (height, width)]
-            top, left = (round((length - size) / 2) for length in target)
-            resized = self._resize(image, target)[:, top : top + size, left : left + size]
+            resized = self._crop(self._resize(image, self._target(height, width)))
         return resized.float() / 255
+
+    def _target(self, height: int, width: int) -> list[int]:
+        """Return height and width of an image before the centre crop."""
+        short, crop = self.settings["short"], self.settings.get("crop", "centre")
+        if crop == "squash":
+            return [short, short]
+        if crop == "border":
+            ratio = max(height, width) / short
+            return [max(1, round(length / ratio)) for length in (height, width)]
+        return [int(short * length / min(height, width)) for length in (height, width)]
+
+    def _crop(self, image: Tensor) -> Tensor:
+        """Return the centre of an image, with grey where the image is smaller."""
+        size = self.settings["size"]
+        top, left = (max(round((length - size) / 2), 0) for length in image.shape[1:])
+        image = image[:, top:, left:][:, :size, :size]
+        result = image.new_full((len(image), size, size), GREY)
+        top, left = ((size - length) // 2 for length in image.shape[1:])
+        result[:, top : top + image.shape[1], left : left + image.shape[2]] = image
+        return result
 
     def _resize(self, image: Tensor, target: list[int]) -> Tensor:
         if list(image.shape[1:]) == target:

@@ -23,6 +23,12 @@ from biasbed.settings import nearest
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
 # Names of a classifier that is saved beside its features.
 CLASSIFIERS = ("classifier", "fc", "head", "heads", "last_linear", "linear")
+# Networks of DomainBed's checkpoints (its `Featurizer`), by the images' size.
+DOMAINBED_NETWORKS = {
+    28: "mnist_convnet, with network.channels of its images",
+    32: "a WideResNet-16-2, which biasbed does not have",
+    224: "resnet18 or resnet50 (its hparams say which), or a ViT",
+}
 MANY = 20  # sets of weights that fit; more are refused before their values are compared
 
 
@@ -59,20 +65,30 @@ class _Match(NamedTuple):
 
 
 def fit(
-    file: WeightsFile, state: Mapping[str, Tensor], optional: Iterable[str], part: str, source: str, head: str = ""
+    file: WeightsFile,
+    state: Mapping[str, Tensor],
+    optional: Iterable[str],
+    part: str,
+    source: str,
+    head: str = "",
+    other_names: Mapping[str, str] | None = None,
 ) -> Fitted:
     """Return the tensors of a file that belong to a network.
 
     state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
     of the container to take; empty if there is one. source: name of the file in messages. head: name of the network's
-    classifier, which the file may hold beside the network under a usual name, as DomainBed's do. Raises UsageError if
-    the file holds no tensors, if several containers fit equally well and differ in values, or if values can't be
-    loaded.
+    classifier, which the file may hold beside the network under a usual name, as DomainBed's do. other_names: the
+    network's layers by the names that another program gives them. Raises UsageError if the file holds no tensors, if
+    several containers fit equally well and differ in values, if values can't be loaded, or if it is a checkpoint of
+    DomainBed for another network.
     """
     needed = state.keys() - set(optional)
     matches: list[_Match] = []
     for group in file.groups:
-        matches += [match for match in _matches(group, state, needed) if not part or match.is_part(part)]
+        group_matches = _matches(group, state, needed, other_names or {})
+        matches += [match for match in group_matches if not part or match.is_part(part)]
+    if not any(match.score[0] for match in matches):
+        _refuse_other_network(file, source)
     if not matches:
         if part and file.groups:
             names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
@@ -193,15 +209,38 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _matches(group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str]) -> list[_Match]:
+def _matches(
+    group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str], other_names: Mapping[str, str]
+) -> list[_Match]:
     """Return a match for each prefix behind which the group has keys of the network."""
     matches = _by_prefix(group, group.tensors, state, needed)
-    if any(match.score[0] for match in matches):
-        return matches
     unwrapped = {bare(key): value for key, value in group.tensors.items()}
-    if len(unwrapped) < len(group.tensors) or unwrapped.keys() == group.tensors.keys():
+    if len(unwrapped) < len(group.tensors):
         return matches
-    return [*matches, *_by_prefix(group, unwrapped, state, needed)]
+    renamed = {_with_own_name(key, other_names): value for key, value in unwrapped.items()}
+    earlier = group.tensors.keys()
+    for tensors in (unwrapped, renamed):
+        is_fitted = any(match.score[0] for match in matches)
+        if not is_fitted and len(tensors) == len(unwrapped) and tensors.keys() != earlier:
+            matches += _by_prefix(group, tensors, state, needed)
+            earlier = tensors.keys()
+    return matches
+
+
+def _with_own_name(key: str, other_names: Mapping[str, str]) -> str:
+    """Return a key with the network's own name of its layer, if the key has the name of another program."""
+    layer, _, leaf = key.rpartition(".")
+    outer, _, name = layer.rpartition(".")
+    return join(outer, other_names[name], leaf) if name in other_names else key
+
+
+def _refuse_other_network(file: WeightsFile, source: str) -> None:
+    """Raise UsageError if a file that does not fit is a checkpoint of DomainBed, which has a network by image size."""
+    for numbers in file.numbers:
+        if (numbers.container, numbers.key) == ("", "model_input_shape") and numbers.values:
+            size = int(numbers.values[-1])
+            network = DOMAINBED_NETWORKS.get(size, "a network that biasbed does not have")
+            raise UsageError(f"{source}: does not fit: it is DomainBed's, for images of {size} pixels: of {network}")
 
 
 def _by_prefix(

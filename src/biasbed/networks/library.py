@@ -33,6 +33,8 @@ from biasbed.settings import nearest
 
 log = logging.getLogger(__name__)
 
+CROPS = {"center": "centre", "squash": "squash", "border": "border"}  # timm's names -> `preprocess.crop`
+
 
 @dataclass(frozen=True)
 class Published:
@@ -103,17 +105,19 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     plan = skeleton(architecture)
     tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
-    if not keys:
+    if not keys and tensors.keys() & plan.state_dict().keys():
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
         raise UsageError(
             f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
             f"biasbed train --backbone {name} --init {path}"
         )
-    shape = tensors[keys[0]].shape
-    if not shape or not shape[0]:
-        raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
-    is_classifier = shape[1:] == plan.state_dict()[keys[0]].shape[1:]
-    outputs = shape[0] if is_classifier else USUAL_OUTPUTS  # another shape is refused in loading
+    outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
+    if keys:
+        shape = tensors[keys[0]].shape
+        if not shape or not shape[0]:
+            raise UsageError(f"weights={path}: the classifier {keys[0]} has no outputs")
+        if shape[1:] == plan.state_dict()[keys[0]].shape[1:]:
+            outputs = shape[0]
     backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
     if fitted.beside:
@@ -202,14 +206,20 @@ def _timm_settings(architecture: Architecture) -> dict[str, Any]:
 
 
 def timm_settings(pretrained_cfg: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the preprocessing of timm's `pretrained_cfg` as settings. Raises UsageError for another crop than ours."""
+    """Return the preprocessing of timm's `pretrained_cfg` as settings.
+
+    Raises UsageError for images that are not square, and for a border that is not grey.
+    """
     from timm.data.config import resolve_data_config
 
     how = resolve_data_config(pretrained_cfg=dict(pretrained_cfg))
-    if how["crop_mode"] != "center":
-        raise UsageError(f"{name} can't be tested as it is: crop {how['crop_mode']}")
-    size = how["input_size"][-1]
-    return _settings(size, int(size / how["crop_pct"]), how["interpolation"])
+    height, size = how["input_size"][-2:]
+    if height != size:
+        raise UsageError(f"{name} can't be tested as it is: its images are {height} x {size} pixels, and not square")
+    mode = how["crop_mode"]
+    if mode not in CROPS or (mode == "border" and set(how["mean"]) != {0.5}):
+        raise UsageError(f"{name} can't be tested as it is: crop {mode}, filled up with its mean")
+    return _settings(size, int(size / how["crop_pct"]), how["interpolation"]) | {"preprocess.crop": CROPS[mode]}
 
 
 def _wordnet_ids(subset: str, outputs: int) -> tuple[str, ...] | None:

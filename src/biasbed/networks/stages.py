@@ -1,4 +1,4 @@
-"""Stages of a network and the feature maps between its layers, for ResNets and for timm's ViTs, ConvNeXts and Swins.
+"""Stages of a network and the feature maps between its layers: ResNets, ViTs, ConvNeXts and Swins of both libraries.
 
 A ResNet, a ConvNeXt and a Swin have four stages of their own. The blocks of a ViT are shared out to four stages of
 nearly the same length.
@@ -119,37 +119,50 @@ class Place:
 
 @dataclass(frozen=True)
 class NetworkFamily:
-    """Names of the parts of timm's networks of one kind."""
+    """Names of the parts of a library's networks of one kind."""
 
     kind: Literal["vit", "convnext", "swin", "swin_v2"]
     stem: tuple[str, ...]  # modules before the first stage
     sequence: str  # the stages, or in a ViT the blocks
-    norm: str  # module between the last stage and the pooling
+    end: tuple[str, ...]  # modules after the last stage; the classifier comes last in torchvision's
+    library: Literal["timm", "torchvision"] = "timm"
 
     @property
     def has_one_size(self) -> bool:
         """True if a network takes images of the size only that it was made for."""
-        return self.kind != "convnext"
+        return self.kind == "vit" or (self.kind.startswith("swin") and self.library == "timm")
 
 
-_VIT = NetworkFamily("vit", ("patch_embed", "pos_drop", "patch_drop", "norm_pre"), "blocks", "norm")
-# By the name of timm's class, which a network's class or one of its bases has.
-FAMILIES: Mapping[str, NetworkFamily] = {
-    "VisionTransformer": _VIT,
-    "VisionTransformerRelPos": _VIT,
-    "Beit": _VIT,
-    "Eva": _VIT,
-    "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", "norm_pre"),
-    "SwinTransformer": NetworkFamily("swin", ("patch_embed",), "layers", "norm"),
-    "SwinTransformerV2": NetworkFamily("swin_v2", ("patch_embed",), "layers", "norm"),
+_VIT = NetworkFamily("vit", ("patch_embed", "pos_drop", "patch_drop", "norm_pre"), "blocks", ("norm",))
+_SWIN_END = ("norm", "permute", "avgpool", "flatten", "head")
+# By library and by the name of its class, which a network's class or one of its bases has.
+FAMILIES: Mapping[str, Mapping[str, NetworkFamily]] = {
+    "timm": {
+        "VisionTransformer": _VIT,
+        "VisionTransformerRelPos": _VIT,
+        "Beit": _VIT,
+        "Eva": _VIT,
+        "ConvNeXt": NetworkFamily("convnext", ("stem",), "stages", ("norm_pre",)),
+        "SwinTransformer": NetworkFamily("swin", ("patch_embed",), "layers", ("norm",)),
+        "SwinTransformerV2": NetworkFamily("swin_v2", ("patch_embed",), "layers", ("norm",)),
+    },
+    "torchvision": {
+        "VisionTransformer": NetworkFamily(
+            "vit", ("conv_proj", "encoder.dropout"), "encoder.layers", ("encoder.ln", "heads"), "torchvision"
+        ),
+        "ConvNeXt": NetworkFamily("convnext", ("features.0",), "features", ("avgpool", "classifier"), "torchvision"),
+        "SwinTransformer": NetworkFamily("swin", ("features.0",), "features", _SWIN_END, "torchvision"),
+    },
 }
 
 
 def family_of(backbone: nn.Module) -> NetworkFamily | None:
-    """Return the family of a ViT, ConvNeXt or Swin of timm. None for any other network."""
+    """Return the family of a ViT, ConvNeXt or Swin of timm or torchvision. None for any other network."""
     for base in type(backbone).__mro__:
-        if base.__module__.startswith("timm.models.") and base.__name__ in FAMILIES:
-            return FAMILIES[base.__name__]
+        library, _, module = base.__module__.partition(".")
+        families = FAMILIES.get(library, {})
+        if module.startswith("models.") and base.__name__ in families:
+            return families[base.__name__]
     return None
 
 
@@ -172,7 +185,7 @@ class Stages:
 
 
 def find(backbone: nn.Module) -> Stages:
-    """Return a network's stages. Raises UsageError if it is neither a ResNet nor a ViT, ConvNeXt or Swin of timm."""
+    """Return a network's stages. Raises UsageError if it is neither a ResNet nor a ViT, ConvNeXt or Swin."""
     family = family_of(backbone)
     if family is None:
         try:
@@ -180,19 +193,33 @@ def find(backbone: nn.Module) -> Stages:
         except UsageError:
             raise UsageError(
                 f"{type(backbone).__name__} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or Swin "
-                "of timm: this method needs one"
+                "of torchvision or timm: this method needs one"
             ) from None
         return Stages([backbone.get_submodule(name) for name in resnet_parts.STEM], [], [[layer] for layer in layers])
-    stem = [backbone.get_submodule(name) for name in family.stem if has_module(backbone, name)]
+    names = {name for name, _ in backbone.named_modules()}
+    stem = [backbone.get_submodule(name) for name in family.stem if name in names]
     modules = list(backbone.get_submodule(family.sequence).children())
+    if family.library == "torchvision" and family.kind != "vit":
+        return Stages(stem, [], _torchvision_stages(modules[1:]), _layout(backbone, family))
     if len(modules) < COUNT:
         raise UsageError(f"{type(backbone).__name__} has {len(modules)} blocks, too few for {COUNT} stages")
     starts = [number * len(modules) // COUNT for number in range(COUNT + 1)]
     stages = [modules[start:end] for start, end in itertools.pairwise(starts)]
-    return Stages(stem, list(backbone.parameters(recurse=False)), stages, _layout(backbone, family))
+    tokens = list(backbone.parameters(recurse=False))
+    if family.library == "torchvision":
+        tokens += backbone.get_submodule("encoder").parameters(recurse=False)
+    return Stages(stem, tokens, stages, _layout(backbone, family))
+
+
+def _torchvision_stages(modules: list[nn.Module]) -> list[list[nn.Module]]:
+    """Return each stage with the downsampling before it: torchvision has both in one row."""
+    return [modules[max(0, 2 * number - 1) : 2 * number + 1] for number in range(COUNT)]
 
 
 def _layout(backbone: Any, family: NetworkFamily) -> MapLayout:
+    if family.kind == "vit" and family.library == "torchvision":
+        side = backbone.image_size // backbone.patch_size
+        return MapLayout("tokens", 1, (side, side))
     if family.kind == "vit":
         return MapLayout("tokens", int(backbone.num_prefix_tokens), tuple(backbone.patch_embed.grid_size))
     return MAPS if family.kind == "convnext" else CHANNELS_LAST

@@ -18,7 +18,17 @@ from torch import Tensor, nn
 from biasbed.errors import UsageError
 from biasbed.networks import heads
 from biasbed.networks.resnet_parts import block_convs, residual_blocks, stages
-from biasbed.networks.stages import CHANNELS_LAST, MAPS, MapLayout, Place, Stages, family_of, find, has_module
+from biasbed.networks.stages import (
+    CHANNELS_LAST,
+    MAPS,
+    MapLayout,
+    NetworkFamily,
+    Place,
+    Stages,
+    family_of,
+    find,
+    has_module,
+)
 
 BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 NORMS = (BATCH_NORMS, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
@@ -54,6 +64,8 @@ def main_path(backbone: nn.Module) -> list[Place]:
         find(backbone)
         return [Place(conv) for conv in main_path_convs(backbone)]
     parts = find(backbone)
+    if family.library == "torchvision":
+        return _torchvision_path(parts)
     if family.kind == "convnext":
         return _convnext_path(parts)
     places = [Place(backbone.get_submodule("patch_embed.proj"))]
@@ -96,6 +108,43 @@ def _swin_attention(block: nn.Module) -> Place:
     """
     is_version_2 = type(block).__name__ == "SwinTransformerV2Block"
     return Place(_child(block, "norm1" if is_version_2 else "drop_path1"), CHANNELS_LAST, is_input=True)
+
+
+def _torchvision_path(parts: Stages) -> list[Place]:
+    places = [Place(conv) for conv in nn.ModuleList(parts.stem).modules() if isinstance(conv, nn.Conv2d)]
+    for modules in parts.stages:
+        for module in modules:
+            blocks = _torchvision_blocks(module)
+            for block in blocks:
+                places += _torchvision_block_path(block, parts)
+            if not blocks:  # the downsampling before a stage: patch merging in a Swin
+                reduction = getattr(module, "reduction", None)
+                convs = [layer for layer in module.children() if isinstance(layer, nn.Conv2d)]
+                places += [Place(conv) for conv in convs] if reduction is None else [Place(reduction, CHANNELS_LAST)]
+    return places
+
+
+def _torchvision_blocks(module: nn.Module) -> list[nn.Module]:
+    """Return the blocks of a stage, or a ViT's block itself. Empty for the downsampling between stages."""
+    if has_module(module, "self_attention"):
+        return [module]
+    return [block for block in module.children() if has_module(block, "stochastic_depth")]
+
+
+def _torchvision_block_path(block: nn.Module, parts: Stages) -> list[Place]:
+    if has_module(block, "block"):  # ConvNeXt, whose MLP is the end of `block`
+        return [Place(block.get_submodule("block.0")), Place(block.get_submodule("block"))]
+    return [_torchvision_attention(block, parts), Place(_child(block, "mlp"), parts.layout)]
+
+
+def _torchvision_attention(block: nn.Module, parts: Stages) -> Place:
+    """Return the place of the map that an attention computes. A ViT's returns a pair, whose first part is dropped out.
+
+    A Swin's attention cuts the map into windows and puts them together again itself.
+    """
+    if has_module(block, "self_attention"):
+        return Place(_child(block, "dropout"), parts.layout, is_input=True)
+    return Place(_child(block, "attn"), parts.layout)
 
 
 def _child(block: nn.Module, name: str) -> nn.Module:
@@ -164,6 +213,8 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
             sites += first_block_sites(backbone, stage)
         return sites
     parts = find(backbone)
+    if family.library == "torchvision":
+        return _torchvision_sites(parts, num_stages)
     if family.kind == "convnext":
         (stem,) = parts.stem
         first = next(module for module in stem.modules() if isinstance(module, nn.Conv2d))
@@ -175,6 +226,23 @@ def mask_sites(backbone: nn.Module, num_stages: int) -> list[Site]:
         layout = CHANNELS_LAST if is_dynamic else replace(parts.layout, prefix=0)
         sites = [Site(projection, embedding, window_of(projection), target_layout=layout)]
     return sites + [_block_site(modules[0], parts) for modules in parts.stages[:num_stages]]
+
+
+def _torchvision_sites(parts: Stages, num_stages: int) -> list[Site]:
+    stem = parts.stem[0]
+    first = next(module for module in stem.modules() if isinstance(module, nn.Conv2d))
+    stem_layout = parts.layout if parts.layout == CHANNELS_LAST else MAPS
+    sites = [Site(first, stem, window_of(stem), target_layout=stem_layout)]
+    for modules in parts.stages[:num_stages]:
+        block = _torchvision_blocks(modules[-1] if len(modules) == 2 else modules[0])[0]
+        if has_module(block, "block"):
+            window, norm = window_of(block.get_submodule("block.0")), block.get_submodule("block.2")
+            sites.append(Site(block, norm, window, target_layout=CHANNELS_LAST))
+            continue
+        attention = _torchvision_attention(block, parts)
+        site = Site(block, attention.module, Window(), source_layout=parts.layout, target_layout=attention.layout)
+        sites.append(replace(site, before=attention.is_input))
+    return sites
 
 
 def _block_site(stage: nn.Module, parts: Stages) -> Site:
@@ -249,7 +317,7 @@ class TimmTail(nn.Module):
                 f"the last stages of {type(backbone).__name__} can't run alone, because all of its blocks share a "
                 f"position embedding ({shared[0]})"
             )
-        self._sequence, self._norm = family.sequence, family.norm
+        self._sequence, (self._norm,) = family.sequence, family.end
         kept: list[nn.Module] = []
         for modules in find(backbone).stages[stage - 1 :]:
             kept += modules
@@ -273,13 +341,32 @@ class TimmTail(nn.Module):
         return cast(Tensor, backbone.forward_head(x))
 
 
-def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail:
+class ClassToken(nn.Module):
+    """Selection of the first token: [N,P,C] -> [N,C]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
+def _torchvision_tail(backbone: nn.Module, family: NetworkFamily, stage: int) -> nn.Sequential:
+    """Return the last stages of torchvision's network and the modules behind them, the classifier last."""
+    kept: list[nn.Module] = []
+    for modules in find(backbone).stages[stage - 1 :]:
+        kept += modules
+    *norms, last = (backbone.get_submodule(name) for name in family.end)
+    between = [ClassToken()] if family.kind == "vit" else []
+    return nn.Sequential(*kept, *norms, *between, last)
+
+
+def tail(backbone: nn.Module, stage: int) -> Tail | TimmTail | nn.Sequential:
     """Return stage `stage` (1 to 4) to the end as one module, which shares the network's modules.
 
     Raises UsageError for a network of another kind, or one whose last stages need more than the map before them.
     """
-    if family_of(backbone) is not None:
-        return TimmTail(backbone, stage)
+    family = family_of(backbone)
+    if family is not None:
+        is_timm = family.library == "timm"
+        return TimmTail(backbone, stage) if is_timm else _torchvision_tail(backbone, family, stage)
     layers = [layer for (layer,) in find(backbone).stages[stage - 1 :]]
     pool = "avgpool" if hasattr(backbone, "avgpool") else "global_pool"  # torchvision's name, timm's name
     fc = backbone.get_submodule("fc")
@@ -422,8 +509,9 @@ def middle(backbone: nn.Module) -> Middle:
     first, second = parts.stages[:2]
     before = [*parts.stem, *first, *second]
     feature_info: Any = getattr(backbone, "feature_info", None)
-    is_resnet = family_of(backbone) is None
-    channels = _last_channels(before) if is_resnet else int(feature_info[1]["num_chs"])
+    family = family_of(backbone)
+    is_timm = family is not None and family.library == "timm"
+    channels = int(feature_info[1]["num_chs"]) if is_timm else _last_channels(before)
     return Middle(before, parts.input_of(3), channels, parts.tokens)
 
 

@@ -25,6 +25,7 @@ DEEPEST = 32  # nested containers that are searched
 MOST = 100_000  # containers that are searched; optimizers hold one per parameter
 FEW = 64  # longest list of numbers that may be a mean or a standard deviation
 SHARING = 4  # times that tensors may repeat the stored bytes; shared layers and averages repeat them once or twice
+NEWEST_PROTOCOL = 2  # of pickles that torch's restricted unpickler reads whole
 ADVICE = "save net.state_dict() instead, with torch.save(net.state_dict(), 'weights.pth')"
 
 
@@ -94,13 +95,23 @@ def read(path: Path, option: str) -> WeightsFile:
         content = _load(path, foreign)
     except Exception as error:  # the unpickler raises nearly anything on bytes that are no weights
         advises_to_run = any(word in str(error) for word in ("weights_only", "safe_globals", "magic number"))
-        reason = "it is no file of torch.save" if advises_to_run else first_line(error)
+        reason = _format_problem(path) if advises_to_run else first_line(error)
         file = WeightsFile((), foreign, (), is_ours=False)
         raise UsageError(f"{option}={path}: not a weights file ({reason}){file.contents()}") from None
     is_ours = isinstance(content, Mapping) and isinstance(content.get("algorithm"), Mapping)
     search = _Search(f"{option}={path}")
     search.run(content)
     return WeightsFile(search.groups(), foreign, tuple(search.modules), is_ours, tuple(search.numbers))
+
+
+def _format_problem(path: Path) -> str:
+    """Return why torch's restricted unpickler can't read a file: its pickle protocol, or that it is not torch's."""
+    if zipfile.is_zipfile(path):
+        with contextlib.suppress(Exception), _pickle_stream(path) as stream:
+            _, protocol, _ = next(pickletools.genops(stream))
+            if isinstance(protocol, int) and protocol > NEWEST_PROTOCOL:
+                return f"torch reads pickle protocol {protocol} only by running code: leave pickle_protocol at 2"
+    return "it is no file of torch.save"
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -172,14 +183,21 @@ def _pickle_stream(path: Path) -> Iterator[BinaryIO]:
 def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
     """Yield `module.name` of everything that the next pickle of a stream refers to."""
     strings = ["", ""]  # the last two on the stack
+    memo: list[str] = []  # strings that protocol 4 numbers in order; empty for other objects
+    top = ""
     for operation, argument, _ in pickletools.genops(stream):
         if operation.name in ("GLOBAL", "INST"):
             module, _, name = str(argument).partition(" ")
             yield f"{IMPORT_MAPPING.get(module, module)}.{name}"  # as torch does for names of Python 2
         elif operation.name == "STACK_GLOBAL":
             yield ".".join(strings)
-        elif isinstance(argument, str):
-            strings = [strings[1], argument]
+        elif operation.name == "MEMOIZE":
+            memo.append(top)
+            continue
+        is_recalled = operation.name in ("BINGET", "LONG_BINGET") and int(argument or 0) < len(memo)
+        top = memo[int(argument or 0)] if is_recalled else argument if isinstance(argument, str) else ""
+        if top and operation.name not in ("GLOBAL", "INST"):
+            strings = [strings[1], top]
 
 
 class _Search:

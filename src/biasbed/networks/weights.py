@@ -156,7 +156,8 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     backbone = skeleton(architecture)
     state, head = backbone.state_dict(), heads.find(backbone) or ""
     file = weight_files.read(path, option)
-    fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head)
+    names: Mapping[str, str] = getattr(backbone, "other_names", {})
+    fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head, names)
     if isinstance(backbone, towers.ImageTower):  # the text tower in the same file is loaded by itself
         fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside="")
     return fitted

@@ -120,6 +120,7 @@ class Engine:
     def _run_pass(self, request: Pass) -> None:
         """Look at every training image once. A pass that is cut off begins anew."""
         began = time.perf_counter()
+        request.begin()
         self.group.share_buffers(self.algorithm)
         self.algorithm.eval()
         request.keep(run_pass(request, self.reader, self.algorithm, self.precision, self._note_skipped))
