@@ -402,8 +402,8 @@ def _read_long(grid: Grid, roles: Roles, numbers: ScoreColumns, notes: Iterable[
     read = {*roles.named, head}
 
     def tell_apart(first: str, second: str) -> list[str]:
-        columns = zip(grid.heads, cells[first], cells[second], strict=True)
-        return [name for name, one, other in columns if name not in read and str(one) != str(other)]
+        pairs = zip(grid.heads, cells[first], cells[second], strict=True)
+        return [column for column, *values in pairs if column not in read and len({*map(str, values)}) > 1]
 
     return _with_axes(make_scores(rows, grid.source, [said, *left_out, *notes], head, tell_apart))
 

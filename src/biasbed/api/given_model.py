@@ -96,9 +96,9 @@ def prepare_images(model: Model, transform: TransformImage | None, mean_std: Mea
     return Preparation({}, mean_std, None, "given")
 
 
-def _advise_enum(given: object) -> str:
+def _advise_enum(transform: object) -> str:
     """Say how to get the transform of one of torchvision's enums of weights; empty for anything else."""
-    return ": give its .transforms()" if hasattr(type(given), "transforms") else ""
+    return ": give its .transforms()" if hasattr(type(transform), "transforms") else ""
 
 
 def _is_torchvision_preset(transform: Any) -> bool:
