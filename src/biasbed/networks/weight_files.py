@@ -194,8 +194,9 @@ def _named_in_pickle(stream: BinaryIO) -> Iterator[str]:
         elif operation.name == "MEMOIZE":
             memo.append(top)
             continue
-        is_recalled = operation.name in ("BINGET", "LONG_BINGET") and int(argument or 0) < len(memo)
-        top = memo[int(argument or 0)] if is_recalled else argument if isinstance(argument, str) else ""
+        top = argument if isinstance(argument, str) else ""
+        if operation.name in ("BINGET", "LONG_BINGET") and int(argument or 0) < len(memo):
+            top = memo[int(argument or 0)]
         if top and operation.name not in ("GLOBAL", "INST"):
             strings = [strings[1], top]
 
