@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from biasbed import algorithms, cli, networks, record
+from biasbed import algorithms, cli, record
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.analysis.selection.rules import LastN
 from biasbed.analysis.selection.select import make_rule
@@ -97,11 +97,18 @@ def test_only_checkpoints_have_a_method(evil: Path, tracking: str, capsys: pytes
 
 def test_a_checkpoint_names_a_network_of_the_libraries_or_none(checkpoint: Path) -> None:
     state = torch.load(checkpoint, weights_only=True)
-    for name in ("timm:hf-hub:somebody/net", "hf-hub:somebody/net", "timm:local-dir:/tmp/net", "a.b:c"):
-        with pytest.raises(UsageError, match="unknown backbone"):
-            networks.check_name(name)
+    not_fetched = "is not in this machine's cache, and what a file names is not fetched"
+    for name, message in (
+        ("timm:hf-hub:somebody/net", not_fetched),
+        ("hf-hub:somebody/net", not_fetched),
+        ("transformers:somebody/net", not_fetched),
+        ("open_clip:hf-hub:somebody/net", not_fetched),
+        ("timm:hf-hub:one/two/three", not_fetched),
+        ("timm:local-dir:/nowhere/net", "there is no such folder"),
+        ("a.b:c", "unknown backbone"),
+    ):
         torch.save({**state, "config": {**state["config"], "backbone": name}}, checkpoint)
-        with pytest.raises(UsageError, match="unknown backbone"):
+        with pytest.raises(UsageError, match=message):
             from_checkpoint(checkpoint)
 
 

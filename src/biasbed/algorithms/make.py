@@ -157,6 +157,7 @@ def from_checkpoint(path: Path, method: str = "auto", where: str = "") -> Traine
         kept = networks.normalisation_from_json(state.get(checkpoint.NORMALISATION))
         general |= {} if kept is None else {"mean": kept.mean, "std": kept.std}
         config = build(cls, {**general, "algorithm": vouched, "init": "scratch"})
+        networks.require_cached(config.backbone)
         data = _train_data(state["train_data"], len(classes))
         task = TASKS[state.get(checkpoint.TASK, MULTI_CLASS.name)]
         algorithm = make_algorithm(config, task, Group(), Precision(), data, classes=classes)

@@ -8,6 +8,7 @@ their blocks (`attention`). The libraries take seconds to import and are importe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -342,6 +343,32 @@ def timm_config(name: str) -> Any:
             "timm:local-dir:<folder>"
         ) from None
     return values if isinstance(values, PretrainedCfg) else PretrainedCfg(**values)
+
+
+CONFIG_FILES = ("config.json", "open_clip_config.json")  # of a model on a hub, by which its network is built
+
+
+def require_cached(name: str) -> None:
+    """Raise UsageError for a model of a hub that is not in this machine's cache. name: a backbone's, from a file.
+
+    What a file names is not fetched: whoever wrote it would choose where this machine connects to.
+    """
+    source = next((source for source in ("hf-hub:", "transformers:") if source in name), None)
+    if source is None:
+        return
+    model_id = name.partition(source)[2]
+    if towers.is_folder(model_id):
+        return
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    with contextlib.suppress(HFValidationError):
+        if any(isinstance(try_to_load_from_cache(model_id, file), str) for file in CONFIG_FILES):
+            return
+    raise UsageError(
+        f"its network {name} is not in this machine's cache, and what a file names is not fetched: fetch it first, by "
+        f"a command of yours with backbone={name}"
+    )
 
 
 def _resolve_source(name: str) -> Architecture:
