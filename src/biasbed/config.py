@@ -247,6 +247,7 @@ class Preprocess:
         "centre: resize the short side, then crop; squash: resize both sides, without keeping the aspect ratio, then "
         "crop; border: resize the long side and fill up with grey",
         identity=False,
+        optional=True,
     )
 
     def __post_init__(self) -> None:

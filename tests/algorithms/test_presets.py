@@ -17,7 +17,7 @@ from biasbed.settings import Spec, check, specs
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from preset_sources import METHODS, RECIPES, SUITES, document, expected, word
-from preset_sources.lines import CHOSEN, EVERY_METHOD, OPTIONAL, Recipe
+from preset_sources.lines import CHOSEN, EVERY_METHOD, OPTIONAL, OPTIONAL_TESTING, Recipe
 
 
 def resolved(**flags: Any) -> dict[str, Any]:
@@ -77,7 +77,9 @@ def test_nothing_is_fixed_or_open_without_a_line(owner: str) -> None:
     tables = {recipe.preset: recipe for recipe in RECIPES if owner in recipe.owners}
     assert set(presets) == set(tables)
     for name, preset in presets.items():
-        assert fixed_settings(preset, known, name) == {**tables[name].omitted, **tables[name].fixed}, name
+        is_of_testing = any(is_within(setting, TESTING) for setting in preset)
+        omitted = {**tables[name].omitted, **(OPTIONAL_TESTING if is_of_testing else {})}
+        assert fixed_settings(preset, known, name) == {**omitted, **tables[name].fixed}, name
         parts = [part for part in (TRAINING, TESTING) if any(is_within(n, part) for n in preset)]
         said = {n for n in known if any(is_within(n, part) for part in parts)} | (set(preset) & set(known))
         assert said - set(fixed_settings(preset, known, name)) == tables[name].left_open, name

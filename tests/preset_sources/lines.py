@@ -282,6 +282,8 @@ OPTIONAL_OWN: Mapping[str, Mapping[str, Any]] = {
     "style_transfer": {"balance": "none"},
     "group_dro": {"groups": "domain", "adjustment": 0.0},
 }
+# The same of testing. In the identity it is a part of the sets' descriptions.
+OPTIONAL_TESTING: Mapping[str, Any] = {"preprocess.crop": "centre"}
 # Settings that a method chooses otherwise than the suites, or a suite for a method.
 CHOSEN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"optim.beta1": 0.5, "optim.beta2": 0.9} for name in ("dann", "cdann")},
