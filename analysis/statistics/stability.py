@@ -172,6 +172,8 @@ def variants(
     names = tuple(map(str, scores))
     for name, frame in runs.items():
         without = reduced(_means_without_each(frame))[list(scores.index)].dropna()  # an algorithm's only run stays
+        if without.empty:
+            continue
         column = names.index(name)
         tables = np.tile(scores.to_numpy(dtype="float64"), (len(without), 1, 1))
         tables[:, :, column] = without.to_numpy(dtype="float64")
