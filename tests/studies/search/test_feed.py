@@ -206,6 +206,7 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
     def asleep() -> bool:
         is_time = bool(feed.items) and feed.items[0].trial.number == 1 and feed.items[0].has_ended
         if is_time:
+            feed.items[0].report()  # its evaluations came before it was taken over
             trials.give_up(study, study.trials[1], 2)
             heir = study.ask()
             heir.set_user_attr(trials.COMMAND, OTHER)
