@@ -142,6 +142,14 @@ def test_a_network_without_text_tower_is_refused(
 # --- flyp -------------------------------------------------------------------------------------------------------------
 
 
+def test_a_tokenizer_that_knows_no_words_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a folder without its files: every word is the same unknown one, and all classes would be one."""
+    method: Any = make("flyp", {"prompts": "photo"})
+    monkeypatch.setattr(method.text, "tokenize", lambda texts: torch.ones(len(texts), 4, dtype=torch.int64))
+    with pytest.raises(UsageError, match=r"the same tokens of the texts of '.*' and '.*': are the tokenizer's files"):
+        method.make_tokens()
+
+
 def test_the_contrastive_loss_is_its_formula() -> None:
     h, t = functional.normalize(torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(1)).double(), dim=-1)
     s = [[3.0 * float(h[i] @ t[j]) for j in range(5)] for i in range(5)]

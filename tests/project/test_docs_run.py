@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from biasbed.studies.study_table import read_table
 from helpers.children import Command
 from helpers.commands import ROOT, command_environment
 from helpers.domain_tree import make_domains
@@ -78,6 +79,18 @@ EXECUTED = {page: of for page in PAGES if (of := commands_of(page))}
 def test_most_pages_have_something_to_execute() -> None:
     assert sum(map(len, EXECUTED.values())) > 25
     assert ROOT / "README.md" in EXECUTED
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "benchmark --table" in page.read_text()], ids=lambda p: p.stem
+)
+def test_the_studies_of_a_page_can_be_read(page: Path, tmp_path: Path) -> None:
+    """Whatever data they need: a table that lacks an entry is refused before anything is looked for."""
+    text = page.read_text()
+    for name, content in TABLE.findall(text):
+        if f"--table {name}" in text:
+            (tmp_path / name).write_text(content)
+            assert read_table(str(tmp_path / name)).rows
 
 
 @pytest.mark.slow

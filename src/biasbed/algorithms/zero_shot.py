@@ -118,8 +118,9 @@ class ZeroShot(Algorithm):
         assert self.text is not None
         names = prompts.read_class_names(self.hparams.class_names, self.setup.classes)
         templates = prompts.read_templates(self.hparams.prompts)
-        tokens = self.text.tokenize(prompts.fill(templates, names))
-        return self.group.send(tokens.unflatten(0, (len(names), len(templates))))
+        tokens = self.text.tokenize(prompts.fill(templates, names)).unflatten(0, (len(names), len(templates)))
+        _refuse_equal(tokens, names)
+        return self.group.send(tokens)
 
     def compute_classifier(self, tokens: Tensor) -> None:
         """Set classifier, scale and bias from the text tower's current weights."""
@@ -147,3 +148,15 @@ class ZeroShot(Algorithm):
         features = self.setup.features(self.network, x)
         with torch.autocast(features.device.type, enabled=False):
             return self.scale * (functional.normalize(features, dim=1) @ self.classifier.T) + self.bias
+
+
+def _refuse_equal(tokens: Tensor, names: Sequence[str]) -> None:
+    """Raise UsageError if the texts of two classes have the same tokens [K,T,L]: no image could tell them apart."""
+    first_of: dict[tuple[int, ...], str] = {}
+    for name, row in zip(names, tokens.flatten(1).tolist(), strict=True):
+        first = first_of.setdefault(tuple(row), name)
+        if first != name:
+            raise UsageError(
+                f"the tokenizer makes the same tokens of the texts of '{first}' and '{name}': are the tokenizer's "
+                "files in the model's folder?"
+            )
