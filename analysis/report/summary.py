@@ -45,6 +45,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
+    parts += _section(say("summary_seen"), limitations.seen_before(analysis))
     parts += _section(say("summary_texture"), further_findings.texture_sentences(analysis.texture))
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     parts += _section(

@@ -302,6 +302,7 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
         "method.",
         "Images of the test sets are likely among the images that these weights have seen: clip.",
     ]
+    assert " ".join(limitations.seen_before(analysis)) in " ".join(summary.render(analysis).split())
     html.write(analysis, tmp_path)
     page = (tmp_path / "report.html").read_text()
     for entry in ("only tested", "resnet152", "crop 224", "86.0", "fedcba98", "0.02"):
