@@ -42,20 +42,21 @@ class Variants:
 
 
 @dataclass(frozen=True)
+class PairTests:
+    """Wilcoxon's tests of pairs of algorithms, variants x pairs."""
+
+    balance: exact.Array  # positive if the first is better
+    p: exact.Array
+
+
+@dataclass(frozen=True)
 class Conclusions:
     """Verdicts on all claims that variants can make."""
 
     claims: tuple[PairClaim, ...]
     signs: simulation.Verdicts  # testable variants x claims; 1 also where the omnibus test shows a difference
     is_testable: simulation.BoolArray  # per variant
-
-
-@dataclass(frozen=True)
-class PairTests:
-    """Wilcoxon's tests of pairs of algorithms, variants x pairs."""
-
-    balance: exact.Array  # positive if the first is better
-    p: exact.Array
+    wilcoxon: PairTests | None = None  # of the testable variants; None without claims by it
 
 
 def conclusions(scores: pd.DataFrame, alpha: float, control: str | None = None) -> dict[PairClaim, str]:
@@ -83,6 +84,7 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
         return Conclusions((), np.empty((0, 0), dtype=np.int64), is_testable)
     claims: list[PairClaim] = []
     signs: list[simulation.Verdicts] = []
+    tests = None
     differ = np.ones((len(tables), 1), dtype=np.bool_)
     if num_algorithms > 2:
         ranks = friedman.ranks_of(tables)
@@ -96,7 +98,7 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
         tests = _wilcoxon(dataclasses.replace(variants, tables=tables), family, unchanged)
         is_significant = differ & (exact.holm(tests.p) < variants.alpha)
         signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
-    return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable)
+    return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable, tests)
 
 
 def _omnibus_p(ranks: exact.Array) -> exact.Array:
@@ -206,17 +208,14 @@ def flips(
 
     Only claims that the variant can still make are compared: without an algorithm there are none about it.
     """
-    original = _one_variant("", "", scores, alpha)
-    before, unchanged = judge(original, control), None
-    if before.is_testable.all():
-        unchanged = _wilcoxon(original, pairs(original.algorithms, control))
+    before = judge(_one_variant("", "", scores, alpha), control)
     columns_before = {claim: column for column, claim in enumerate(before.claims)}
     rows: list[tuple[str, ...]] = []
     variant_counts: Counter[str] = Counter()
     untestable: Counter[str] = Counter()
     checked: Counter[tuple[str, str]] = Counter()
     for block in changed:
-        after = judge(block, control, unchanged)
+        after = judge(block, control, before.wilcoxon)
         variant_counts[block.change] += len(block.subjects)
         untestable[block.change] += int((~after.is_testable).sum())
         subjects = [block.subjects[i] for i in np.flatnonzero(after.is_testable)]

@@ -22,10 +22,22 @@ from biasbed.compute.distributed import Group
 from biasbed.errors import Failure, UsageError
 from biasbed.networks.network import as_input
 from biasbed.settings import build
-from helpers import children
-from helpers.grouped import DFR, JTT, SEED, TRAIN, groups, journal, killed_and_resumed, reader, rows, trainer, words
+from helpers.grouped import (
+    DFR,
+    JTT,
+    SEED,
+    TRAIN,
+    groups,
+    journal,
+    killed_and_resumed,
+    reader,
+    rows,
+    trained_by_two,
+    trainer,
+    words,
+)
 from helpers.making import batch_for, make
-from helpers.runs import assert_equal, history, run_folders, weights
+from helpers.runs import assert_equal, history, weights
 from helpers.toy_suite import lent
 
 
@@ -318,9 +330,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 def test_two_processes_train_the_network_of_one(
     given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    done = children.run(words(*given), env={"BIASBED_HOME": str(tmp_path)}, processes=2)
-    assert done.returncode == 0, done.stderr
-    (folder,) = run_folders(tmp_path)
+    folder = trained_by_two(words(*given), tmp_path)
     found, expected = weights(folder), weights(trained(*given))
     assert found.keys() == expected.keys()
     for name, value in found.items():

@@ -26,8 +26,7 @@ from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
-from helpers import children
-from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, trainer, words
+from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, trained_by_two, trainer, words
 from helpers.making import batch_for, images, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import CLASSES, shades
@@ -392,9 +391,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 def test_two_processes_train_the_network_of_one(
     given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    done = children.run(words(*given), env={"BIASBED_HOME": str(tmp_path)}, processes=2)
-    assert done.returncode == 0, done.stderr
-    (folder,) = run_folders(tmp_path)
+    folder = trained_by_two(words(*given), tmp_path)
     single = weights(trained(*given))
     for name, tensor in weights(folder).items():
         torch.testing.assert_close(tensor, single[name], rtol=2e-3, atol=2e-4, msg=name)

@@ -157,9 +157,11 @@ def test_a_batch_that_lacks_something_is_refused_in_a_line() -> None:
         (lff, {"y": y}, r"lff needs the column index: update\(x, y, index=...\)"),
         (lff, {"y": y, "index": torch.arange(8) + 1}, "index: is to be below num_examples=8"),
         (lff, {}, "lff needs the class of each of the 8 images"),
-        (lff, {"y": y + 4}, "y: the class 4 is none of 0 to 3"),
-        (lff, {"y": y - 1}, "y: the class -1 is none of 0 to 3"),
+        (lff, {"y": y + 4, "index": y}, "y: the class 4 is none of 0 to 3"),
+        (lff, {"y": y - 1, "index": y}, "y: the class -1 is none of 0 to 3"),
         (augmix, {"y": y}, r"augmix takes images \[N,3,C,H,W\], 3 views of each image, not \[8, 3, 12, 12\]"),
     ):
         with pytest.raises(biasbed.UsageError, match=message):
             trainer.update(x, **arguments)
+    with pytest.raises(biasbed.UsageError, match="lff takes 2 images or more in a step, not 0"):
+        lff.update(x[:0], y[:0], index=y[:0])

@@ -45,6 +45,14 @@ def killed_and_resumed(command: list[str], kill: tuple[str, int, str], home: Pat
     return folder
 
 
+def trained_by_two(command: list[str], home: Path) -> Path:
+    """The folder of a training in two processes."""
+    done = children.run(command, env={"BIASBED_HOME": str(home)}, processes=2)
+    assert done.returncode == 0, done.stderr
+    (folder,) = run_folders(home)
+    return folder
+
+
 def reader(algorithm: str, **settings: Any) -> Reader:
     data = {"data.conflicting": CONFLICTING, "data.labels": True, "data.seed": SEED, "batch_size": 18}
     flags = {"suite": SUITE, "algorithm": algorithm, "device": "cpu", "nproc": 1, **data, **settings}

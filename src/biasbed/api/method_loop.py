@@ -98,10 +98,6 @@ class LoopTrainer(nn.Module):
             raise UsageError(f"{name} takes images {shape}, not {list(batch.x.shape)}")
         if batch.y is None or len(batch.y) != len(batch.x):
             raise UsageError(f"{name} needs the class of each of the {len(batch.x)} images: update(x, y)")
-        least, most = int(batch.y.min()), int(batch.y.max())
-        if least < 0 or most >= self._data.num_classes:
-            wrong = least if least < 0 else most
-            raise UsageError(f"y: the class {wrong} is none of 0 to {self._data.num_classes - 1} (classes=)")
         lacking = [column for column in sorted(self._columns) if getattr(batch, column) is None]
         if lacking:
             raise UsageError(f"{name} needs the column {lacking[0]}: update(x, y, {lacking[0]}=...)")
@@ -110,6 +106,10 @@ class LoopTrainer(nn.Module):
             raise UsageError(f"{name} needs the stream {absent[0]}: update(x, y, extra={{'{absent[0]}': Batch(...)}})")
         if len(batch) < algorithm.at_least * self._config.accumulate:
             raise UsageError(f"{name} takes {algorithm.at_least} images or more in a step, not {len(batch)}")
+        least, most = int(batch.y.min()), int(batch.y.max())
+        if least < 0 or most >= self._data.num_classes:
+            wrong = least if least < 0 else most
+            raise UsageError(f"y: the class {wrong} is none of 0 to {self._data.num_classes - 1} (classes=)")
         if "index" in self._columns and int(batch.index.max()) >= self._data.num_examples:  # type: ignore[union-attr]
             raise UsageError(f"index: is to be below num_examples={self._data.num_examples}")
 

@@ -9,9 +9,11 @@ Answers: How is a data set read from Parquet or WebDataset files?
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,11 +23,9 @@ import numpy as np
 
 from biasbed import record
 from biasbed.data import listing_cache, parquet_shards
-from biasbed.data.decoding import open_content
 from biasbed.data.names import Names, relative_prefix
 from biasbed.data.shard_columns import BIAS, LABEL, SPLIT, StatedColumns, class_files
 from biasbed.data.shard_index import AUTO, FOLDER, Shards, as_names, build_index, count_word, find_shards
-from biasbed.data.source import Picture
 from biasbed.errors import UnfitImage, UsageError
 
 NO_COLUMNS = StatedColumns()
@@ -106,13 +106,13 @@ class Tree:
     def scan(self, folder: str) -> Listing | None:
         """Return what a folder has; None if there is no such folder. folder: relative to the root, empty for it."""
         prefix = f"{folder}/" if folder else ""
-        at = self._first(prefix)
+        at = bisect_left(self.paths, prefix)
         folders, images = [], []
         while at < len(self.paths) and self.paths[at].startswith(prefix):
             name, slash, _ = self.paths[at][len(prefix) :].partition("/")
             if slash:
                 folders.append(name)
-                at = self._first(f"{prefix}{name}0")  # the character after the slash
+                at = bisect_left(self.paths, f"{prefix}{name}0")  # the character after the slash
             else:
                 images.append(name)
                 at += 1
@@ -121,14 +121,15 @@ class Tree:
 
     def below(self, folder: str) -> list[str]:
         """Return the paths of all images below a folder, sorted."""
-        start = self._first(f"{folder}/") if folder else 0
-        return self.paths[start : self._first(f"{folder}0") if folder else len(self.paths)]
+        if not folder:
+            return self.paths[:]
+        return self.paths[bisect_left(self.paths, f"{folder}/") : bisect_left(self.paths, f"{folder}0")]
 
     def find(self, path: str, guess: int = -1) -> int | None:
         """Return an image's row; None if there is none. guess: row that it may have."""
         if 0 <= guess < len(self.paths) and self.paths[guess] == path:
             return guess
-        at = self._first(path)
+        at = bisect_left(self.paths, path)
         if at < len(self.paths) and self.paths[at] == path:
             return at
         return self._stored_rows.get(path) if self.has_bias else None
@@ -169,23 +170,10 @@ class Tree:
             raise UnfitImage(f"{path} has changed since it was opened (noticed at {self.paths[row]})")
         return content
 
-    def _first(self, path: str) -> int:
-        """Return the first row whose path is not before this one."""
-        low, high = 0, len(self.paths)
-        while low < high:
-            middle = (low + high) // 2
-            if self.paths[middle] < path:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    @property
+    @functools.cached_property
     def _stored_rows(self) -> dict[str, int]:
         """Row of each image by the name that its shard gives it."""
-        if not hasattr(self, "_stored"):
-            self._stored = {name: row for row, name in enumerate(as_names(self._arrays, "stored"))}
-        return self._stored
+        return {name: row for row, name in enumerate(as_names(self._arrays, "stored"))}
 
     def _file(self, shard: int) -> int:
         if shard not in self._files:
@@ -340,11 +328,6 @@ class Trees:
                 around.append((*relation, tree))
         return around
 
-    def open(self, root: Path, name: str) -> Picture | None:
-        """Open an image of a tree without decoding it; None if it is a file of its own."""
-        content = self.content(root, name)
-        return None if content is None else open_content(root / name, content)
-
     def content(self, root: Path, name: str) -> bytes | None:
         """Return the bytes of an image of a tree; None if it is a file of its own."""
         position = self.find(root, name)
@@ -353,26 +336,29 @@ class Trees:
     def rows(self, root: Path, names: Names) -> tuple[Tree, np.ndarray] | None:
         """Return the tree that has all of these images, and their rows [N]; None if no tree has."""
         rows = np.empty(len(names), dtype=np.int64)
-        tree, row = None, -1
-        for at, name in enumerate(names):
-            position = self.find(root, name, row + 1)
+        tree = None
+        for at, position in enumerate(self._find_each(root, names)):
             if position is None or (tree is not None and position[0] is not tree):
                 return None
-            tree, row = position
-            rows[at] = row
+            tree, rows[at] = position
         return None if tree is None else (tree, rows)
 
     def sizes(self, root: Path, names: Names) -> np.ndarray | None:
         """Return the sizes of images [N] int64; None if one is a file of its own."""
         sizes = np.empty(len(names), dtype=np.int64)
-        row = -1
-        for at, name in enumerate(names):
-            position = self.find(root, name, row + 1)
+        for at, position in enumerate(self._find_each(root, names)):
             if position is None:
                 return None
-            row = position[1]
-            sizes[at] = position[0].length(row)
+            sizes[at] = position[0].length(position[1])
         return sizes
+
+    def _find_each(self, root: Path, names: Names) -> Iterator[tuple[Tree, int] | None]:
+        """Yield what `find` returns for each name. Images mostly follow each other in a tree."""
+        row = -1
+        for name in names:
+            position = self.find(root, name, row + 1)
+            yield position
+            row = -1 if position is None else position[1]
 
     def note_reading(self, root: Path) -> None:
         """Warn once if images of a folder can be read by row groups only."""

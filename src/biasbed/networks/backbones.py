@@ -25,7 +25,6 @@ from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
 Library = Literal["own", "torchvision", "timm", "open_clip", "transformers"]
-SOURCES = ("hf-hub:", "local-dir:")  # of models that are no names of timm
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
@@ -116,7 +115,7 @@ class Architecture:
     @property
     def has_own_config(self) -> bool:
         """True for a model of a hub or a folder, which brings its configuration."""
-        return self.library == "transformers" or self.name.startswith(SOURCES)
+        return self.library == "transformers" or self.name.startswith(towers.SOURCES)
 
     @property
     def is_local(self) -> bool:
@@ -143,7 +142,7 @@ def resolve(name: str) -> Architecture:
     if source in towers.LIBRARIES:
         towers.library(source).check(model)
         return Architecture(cast(Library, source), model)
-    if name.startswith(SOURCES) or model.startswith(SOURCES):
+    if name.startswith(towers.SOURCES) or model.startswith(towers.SOURCES):
         return _resolve_source(name if source != "timm" else model)
     plain, mark, gates = name.partition("+")
     if mark:
@@ -321,7 +320,7 @@ def timm_config(name: str) -> Any:
     """
     import timm
 
-    if not name.startswith(SOURCES):
+    if not name.startswith(towers.SOURCES):
         return timm.models.get_pretrained_cfg(name)
     from timm.models import PretrainedCfg, load_model_config_from_hf
     from timm.models._hub import load_model_config_from_path
@@ -335,13 +334,10 @@ def timm_config(name: str) -> Any:
     except UsageError:
         raise
     except Exception as error:  # each version raises its own for what is missing or out of reach
-        reason = first_line(error)
         if source == "local-dir":
-            raise UsageError(f"backbone=timm:{name}: timm finds no configuration there ({reason})") from None
-        raise Failure(
-            f"timm:{name} is not in this machine's cache and can't be fetched ({reason}); a local folder is "
-            "timm:local-dir:<folder>"
-        ) from None
+            problem = f"timm finds no configuration there ({first_line(error)})"
+            raise UsageError(f"backbone=timm:{name}: {problem}") from None
+        raise towers.out_of_reach_error(f"timm:{name}", error, "timm:local-dir:<folder>") from None
     return values if isinstance(values, PretrainedCfg) else PretrainedCfg(**values)
 
 

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.towers import ImageTower, ModelLibrary, Preprocessing, TextTower, folder_of
+from biasbed.networks.towers import (
+    SOURCES,
+    ImageTower,
+    ModelLibrary,
+    Preprocessing,
+    TextTower,
+    folder_of,
+    out_of_reach_error,
+)
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
-
-SOURCES = ("hf-hub:", "local-dir:")
 
 
 class OpenCLIPImage(ImageTower):
@@ -159,10 +165,7 @@ def _read_config(name: str) -> dict[str, Any]:
         try:
             path = download_pretrained_from_hf(name.partition(":")[2], filename="open_clip_config.json")
         except Exception as error:
-            raise Failure(
-                f"open_clip:{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local "
-                "folder is open_clip:local-dir:<folder>"
-            ) from None
+            raise out_of_reach_error(f"open_clip:{name}", error, "open_clip:local-dir:<folder>") from None
     try:
         with open(path, encoding="utf-8") as file:
             config = json.load(file)

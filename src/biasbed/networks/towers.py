@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError, first_line
 from biasbed.registry import Registry
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
 
 PART = 256  # texts whose features are computed together
+SOURCES = ("hf-hub:", "local-dir:")  # before the names of models that a library does not list
 
 
 class ImageTower(nn.Module):
@@ -177,6 +178,13 @@ def folder_of(name: str) -> Path:
     if not folder.is_dir():
         raise UsageError(f"backbone={name}: there is no such folder")
     return folder
+
+
+def out_of_reach_error(name: str, error: Exception, folder: str) -> Failure:
+    """Return the error for a hub's model that is neither cached nor reached. folder: how a local one is named."""
+    return Failure(
+        f"{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local folder is {folder}"
+    )
 
 
 def no_text_tower_error(name: str) -> UsageError:

@@ -21,6 +21,7 @@ from biasbed.networks.towers import (
     TextTower,
     is_folder,
     no_text_tower_error,
+    out_of_reach_error,
 )
 
 if TYPE_CHECKING:
@@ -172,10 +173,7 @@ def _config(name: str) -> Any:
     except ValueError as error:  # an unknown type of model, or one with code of its own
         raise UsageError(f"backbone=transformers:{name}: {first_line(error)}") from None
     except Exception as error:  # each version raises its own for a hub that can't be reached
-        raise Failure(
-            f"transformers:{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local "
-            "folder is transformers:<folder>"
-        ) from None
+        raise out_of_reach_error(f"transformers:{name}", error, "transformers:<folder>") from None
 
 
 def _towers(config: Any) -> Any:
