@@ -73,7 +73,7 @@ def verdict(analysis: Analysis) -> str:
         return say("differ_pairs", differ=_differ(comparison), pairs=_list_pairs(analysis, comparison, claimed))
     differ = _differ(comparison) if pool else say("differ")
     if control != "none":
-        return say("differ_not_from_control", differ=differ, control=control)
+        return say("differ_not_from_control", differ=differ, control=analysis.label(control))
     return say("differ_no_pair", differ=differ)
 
 
@@ -163,13 +163,18 @@ def _pairs_of(claimed: Iterable[Claim]) -> list[RankedPair]:
     return list(dict.fromkeys(RankedPair(claim.better, claim.worse) for claim in claimed))
 
 
+def _shown(analysis: Analysis, pair: RankedPair) -> dict[str, str]:
+    """Return the display names of a pair by the slots of phrases."""
+    return {"better": analysis.label(pair.better), "worse": analysis.label(pair.worse)}
+
+
 def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
     """Return `: a over b; a over c`, best ranks first; nothing if there are none, or too many to read."""
     if not 0 < len(kept) <= MOST:
         return ""
     order = list(main(analysis).mean_ranks)
     pairs = sorted(kept, key=lambda pair: (order.index(pair.better), order.index(pair.worse)))
-    return say("survive_names", pairs="; ".join(say("over", **pair._asdict()) for pair in pairs))
+    return say("survive_names", pairs="; ".join(say("over", **_shown(analysis, pair)) for pair in pairs))
 
 
 def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
@@ -177,7 +182,7 @@ def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
     if comparison.skipped:
         return [say("concluded_no_tests", reason=comparison.skipped)]
     if comparison.pair is not None:
-        return [*wording.of_two(comparison), *contradictions(analysis, comparison)]
+        return [*wording.of_two(comparison, analysis.label), *contradictions(analysis, comparison)]
     lines = [wording.omnibus(comparison)]
     if comparison.significant:
         lines += [_nemenyi_sentence(analysis, comparison), *wilcoxon_sentences(analysis, comparison)]
@@ -196,7 +201,7 @@ def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
 def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
     lead = mean_lead(analysis, comparison, *pair)
     phrase = "ranks_before" if lead < 0 else "ranks_before_same"
-    return say(phrase, **pair._asdict(), points=points(analysis, -lead))
+    return say(phrase, **_shown(analysis, pair), points=points(analysis, -lead))
 
 
 def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
@@ -208,15 +213,15 @@ def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
         "nemenyi",
         number=len(claimed),
         pairs=count(number, "pair"),
-        control=_with_control(control),
+        control=_with_control(analysis, control),
         named=_named_pairs(analysis, comparison, claimed),
     )
 
 
-def _with_control(control: str) -> str:
+def _with_control(analysis: Analysis, control: str) -> str:
     if control == "none":
         return ""
-    return say("with_control", control=control)
+    return say("with_control", control=analysis.label(control))
 
 
 def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
@@ -234,7 +239,7 @@ def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
         "wilcoxon",
         number=len(claimed),
         pairs=count(tests, "pair"),
-        control=_with_control(control_of(analysis, comparison)),
+        control=_with_control(analysis, control_of(analysis, comparison)),
         blind=blind,
         named=_named_pairs(analysis, comparison, claimed),
     )
@@ -257,7 +262,7 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         contradicted = [pair for pair in pairs if mean_lead(analysis, comparison, *pair) <= 0]
         clear = [pair.worse for pair in pairs if pair not in contradicted]
         if clear:
-            parts.append(say("better", better=better, worse=listing(clear)))
+            parts.append(say("better", better=analysis.label(better), worse=listing(map(analysis.label, clear))))
         parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
     return "; ".join(parts)
 
@@ -275,7 +280,7 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     if not significant:
         return [say("single_not_shown", sets=count(len(tested), "set"))]
     is_every = 1 < len(significant) == len(tested)
-    names = say("single_all") if is_every else listing(significant)
+    names = say("single_all") if is_every else listing(map(analysis.label, significant))
     sets = {"number": len(significant), "sets": count(len(tested), "tested set"), "names": names}
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
@@ -311,7 +316,7 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
     if math.isfinite(low):
         phrase = "effect_interval" if difference > 0 else "effect_difference_interval"
         interval = say(phrase, level=wording.percent(1 - comparison.alpha), low=low, high=high)
-    slots = {**pair._asdict(), "where": where, "interval": interval}
+    slots = {**_shown(analysis, pair), "where": where, "interval": interval}
     if difference <= 0:
         phrase = "effect_worse" if difference < 0 else "effect_same"
         return say("effect_by_ranks", **slots, means=say(phrase, points=points(analysis, -difference)))
@@ -327,7 +332,7 @@ def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
     if not rope or not pairs or math.isnan(pairs[0].alike):
         return []
     different = [pair for pair in pairs if pair.practical in ("better", "worse")]
-    alike = [f"{pair.a} and {pair.b}" for pair in pairs if pair.practical == "alike"]
+    alike = [f"{analysis.label(pair.a)} and {analysis.label(pair.b)}" for pair in pairs if pair.practical == "alike"]
     named = ""
     if 0 < len(alike) <= MOST:
         named = say("practical_names", pairs="; ".join(alike))

@@ -61,7 +61,7 @@ def make_environment(*folders: Path) -> Environment:
 def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture)
+    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in (verdict, *texture))
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {
@@ -80,8 +80,8 @@ def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[st
         "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
-        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),
-        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha),
+        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha, analysis.label),
+        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha, analysis.label),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": limitations.weaknesses(analysis),
         "unseen": fold(unseen, WORDS["unseen"]),
@@ -116,7 +116,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
     flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
     names = ("critical_difference", "p_values", "ranks", "effects")
     return {
-        "title": wording.setting_title(comparison),
+        "title": wording.setting_title(comparison, analysis.label),
         "about": wording.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
         "concluded": fold(findings.concluded(analysis, comparison), WORDS["concluded"]),

@@ -106,8 +106,8 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
         cells = [rank_cell(ranks, algorithm) for ranks in by_test.values()]
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
-            if column.full_head in links.sets:
-                cell = dataclasses.replace(cell, href=links.to_cell(algorithm, column.full_head))
+            if column.name in links.sets:
+                cell = dataclasses.replace(cell, href=links.to_cell(algorithm, column.name))
             cells.append(cell)
         rows.append((row[0], *cells))
     columns = (table.columns[0], *rank_columns, *table.columns[1:])
@@ -128,7 +128,7 @@ def method_table(
         cell = analysis.cells[algorithm, column.name]
         runs = f"#{links.algorithms[algorithm]}"
         record = {
-            "set": TableCell(column.name, href=sets[column.name], left=True),
+            "set": TableCell(analysis.label(column.name), href=sets[column.name], left=True, name=column.name),
             "score": score_cell(cell, runs),
             "of": TableCell(measured(column), left=True),
             "runs": count_cell(cell.num_runs),
@@ -183,7 +183,7 @@ def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
     if table is None:
         return None
     position = [column.head for column in table.columns].index("algorithm")
-    kept = [number for number, row in enumerate(table.rows) if row[position].text == algorithm]
+    kept = [number for number, row in enumerate(table.rows) if row[position].name == algorithm]
     if not kept:
         return None
     ids = tuple(table.ids[number] for number in kept) if table.ids else ()

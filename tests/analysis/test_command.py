@@ -253,9 +253,9 @@ def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analy
     lines = terminal_table.render(analysis).splitlines()
     assert max(map(len, lines)) <= 100
     assert len(lines) + LINES_ON_FILES <= 25
-    shown = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in analysis.algorithms]
+    names = {re.split(r"  +", line.strip())[0] for line in lines if line.startswith("  ")}
+    shown = [name for name in analysis.algorithms if analysis.label(name) in names]
     assert len(shown) >= min(3, len(analysis.algorithms))
-    assert shown == [name for name in analysis.algorithms if name in shown]
     left_out = len(analysis.algorithms) - len(shown)
     assert (f"{left_out} row" in "\n".join(lines)) == (left_out > 0)
     answer = " ".join(terminal_table.answer_sentences(analysis))

@@ -132,7 +132,7 @@ class ScoreComparison:
         over_images = self.analysis.over_images
         if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies:
             sentences += findings.on_single_sets(self.analysis)
-        sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha))
+        sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha, self.analysis.label))
         return " ".join(filter(None, sentences))
 
     @property
