@@ -51,7 +51,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         analysis = compute(store, options)
     paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
-    last = last_analysis.read_state(target)
+    last = last_analysis.read_last(target)
     if last is not None:
         analysis = dataclasses.replace(analysis, since=last_analysis.describe_changes(analysis, last))
     text = summary.render(analysis)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import wording
@@ -33,7 +34,6 @@ class ShownPair(Format):
 class AnalysisState(Format):
     """Content of an analysis that the next one in the same folder is compared with."""
 
-    made: str  # UTC, to the minute
     version: str  # of biasbed
     rule: str
     alpha: float
@@ -43,8 +43,15 @@ class AnalysisState(Format):
     less_texture: Listed[ShownPair]  # rows, each with the reference
 
 
+class LastAnalysis(NamedTuple):
+    """The last analysis in a folder, and when it was made, in UTC to the minute."""
+
+    state: AnalysisState
+    made: str
+
+
 def make_state(analysis: Analysis) -> AnalysisState:
-    """Return the state of an analysis that was made now."""
+    """Return the state of an analysis."""
     means: dict[str, dict[str, float]] = {name: {} for name in analysis.algorithms}
     for (algorithm, dataset), cell in analysis.cells.items():
         if not math.isnan(cell.mean):
@@ -53,7 +60,6 @@ def make_state(analysis: Analysis) -> AnalysisState:
     less = texture[texture["significant"].astype(bool) & (texture["difference"] > 0)]
     told_apart = dict.fromkeys((claim.better, claim.worse) for claim in claims(analysis, main(analysis)))
     return AnalysisState(
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=analysis.versions["biasbed"],
         rule=analysis.rule.name,
         alpha=analysis.alpha,
@@ -71,17 +77,20 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     return {FILE: say(f"files.{FILE}")}
 
 
-def read_state(folder: Path) -> AnalysisState | None:
-    """Read the state that the last analysis left; None if there is none, or another version's."""
+def read_last(folder: Path) -> LastAnalysis | None:
+    """Read what the last analysis left; None if there was none, or one of another version."""
+    path = folder / FILE
     try:
-        return formats.check(AnalysisState, json.loads((folder / FILE).read_text(encoding="utf-8")))
+        state = formats.check(AnalysisState, json.loads(path.read_text(encoding="utf-8")))
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except (OSError, ValueError):
         return None
+    return LastAnalysis(state, written.strftime("%Y-%m-%d %H:%M UTC"))
 
 
-def describe_changes(analysis: Analysis, last: AnalysisState) -> str:
+def describe_changes(analysis: Analysis, last_analysis: LastAnalysis) -> str:
     """Say in a sentence what is different from the last analysis."""
-    now, label = make_state(analysis), analysis.label
+    now, last, label = make_state(analysis), last_analysis.state, analysis.label
     parts = [
         *_changes_of_runs(now, last),
         *_changes_of_names(now, last, label),
@@ -91,7 +100,7 @@ def describe_changes(analysis: Analysis, last: AnalysisState) -> str:
         *_changes_of_pairs("since.texture", now.less_texture, last.less_texture, label),
     ]
     changes = "; ".join(parts) or say("since.nothing")
-    return say("since.sentence", made=last.made, version=last.version, changes=changes)
+    return say("since.sentence", made=last_analysis.made, version=last.version, changes=changes)
 
 
 def _changes_of_runs(now: AnalysisState, last: AnalysisState) -> list[str]:

@@ -59,7 +59,7 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
         "state.json",
         "references.bib",
     }
-    expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")}
+    expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
     expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv", "shape_bias.csv"}
     latex = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict", "selection_gap")
     expected |= {f"tables/{name}.tex" for name in latex}

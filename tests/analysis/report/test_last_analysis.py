@@ -40,19 +40,20 @@ def test_new_and_gone_rows_sets_and_conclusions_are_named(recorder: Recorder) ->
     pair = last_analysis.ShownPair(a="erm", b="infodrop")
     means = {name: {"edge": 1.0, "attic": 2.0} for name in ("erm", "mixup")}
     other = state.model_copy(update={"means": means, "better": (pair,), "less_texture": (), "alpha": 0.1})
-    said = last_analysis.describe_changes(analysis, other)
+    said = last_analysis.describe_changes(analysis, last_analysis.LastAnalysis(other, "today"))
     assert "new algorithms: " in said
     assert "algorithm gone: Mixup" in said
     assert "set gone: attic" in said
     assert "significance level 0.05, was 0.1" in said
     assert "1 mean changed, most ERM on Edge from 1 to " in said
     assert "no longer shown: ERM better than InfoDrop" in said
-    back = last_analysis.describe_changes(analysis, state.model_copy(update={"better": ()}))
+    without = last_analysis.LastAnalysis(state.model_copy(update={"better": ()}), "today")
+    back = last_analysis.describe_changes(analysis, without)
     assert ("now shown: " in back) == bool(state.better)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"made": 3}', json.dumps({"made": "x", "runs": ["a"]})])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"rule": 3}', json.dumps({"rule": "x", "runs": ["a"]})])
 def test_a_state_that_is_none_is_no_last_analysis(content: str, tmp_path: Path) -> None:
     (tmp_path / last_analysis.FILE).write_text(content)
-    assert last_analysis.read_state(tmp_path) is None
-    assert last_analysis.read_state(tmp_path / "elsewhere") is None
+    assert last_analysis.read_last(tmp_path) is None
+    assert last_analysis.read_last(tmp_path / "elsewhere") is None
