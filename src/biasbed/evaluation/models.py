@@ -245,7 +245,7 @@ class TestedModel:
     def refuse_shape(self, shape: Sequence[int], name: str) -> None:
         """Raise UsageError if the network doesn't take images [C,H,W] of this shape. name: a set that has them."""
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), networks.no_border_lost(self.module, shape[0]):
                 self.predict(torch.full((2, *shape), 0.5))
         except (AssertionError, RuntimeError, ValueError, UsageError) as error:
             reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))
