@@ -252,21 +252,21 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
     store, x = FeatureStore(tmp_path, {"device": "cpu"}), images(6)
     network = build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        first = store.features(network, x)
-        assert torch.equal(store.features(network, x), first)
+        first = store(network, x)
+        assert torch.equal(store(network, x), first)
         assert counted == [6]
-        store.features(network, x[:4])
+        store(network, x[:4])
         assert network.head is not None
         network.head.get_parameter("weight").zero_()  # on which no feature depends
-        store.features(network, x)
+        store(network, x)
         assert counted == [6, 4]
         next(network.parameters()).mul_(2)
-        store.features(network, x)
+        store(network, x)
         network.normalise.mean.add_(0.1)
-        other = FeatureStore(tmp_path, {"device": "cpu"}).features(network, x)
+        other = FeatureStore(tmp_path, {"device": "cpu"})(network, x)
         assert counted == [6, 4, 6, 6]
-        FeatureStore(tmp_path, {"device": "cuda"}).features(network, x)
-        store.features(network.train(), x)
+        FeatureStore(tmp_path, {"device": "cuda"})(network, x)
+        store(network.train(), x)
         assert counted[4:] == [6, 6]
     assert not torch.equal(first, other)
 
@@ -274,16 +274,16 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
 def test_a_damaged_file_is_written_anew(counted: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, x, network = FeatureStore(tmp_path, {}), images(6), build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        first = store.features(network, x)
+        first = store(network, x)
         (path,) = tmp_path.rglob("*.npz")
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 255
         for damaged in (bytes(content), content[:40], b""):
             path.write_bytes(damaged)
-            assert torch.equal(store.features(network, x), first)
+            assert torch.equal(store(network, x), first)
             assert "is damaged and is written anew" in caplog.text
             caplog.clear()
-        assert torch.equal(store.features(network, x), first)
+        assert torch.equal(store(network, x), first)
     assert len(counted) == 4
 
 
@@ -293,7 +293,7 @@ def test_a_folder_that_cannot_be_written_costs_the_files_alone(
     (tmp_path / "file").write_text("")
     store, x, network = FeatureStore(tmp_path / "file", {}), images(6), build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        assert torch.equal(store.features(network, x), store.features(network, x))
+        assert torch.equal(store(network, x), store(network, x))
     assert len(counted) == 2
     assert caplog.text.count("features are not kept") == 1
 

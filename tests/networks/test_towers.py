@@ -124,7 +124,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
         network = networks.build(name, 5, "named:default", image_size=160)
         assert network.num_features == 64
         assert networks.start(name, "named:default") == "timm:hf-hub:somebody/tiny:default"
-    assert "has no classifier: the classifier keeps its fresh initialisation" in caplog.text
+    assert "has no classifier: the method makes its own" in caplog.text
     with pytest.raises(UsageError, match="has no classifier, only features: train one on"):
         library.fetch("timm:hf-hub:somebody/tiny", "default")
     with pytest.raises(Failure, match="timm:hf-hub:somebody/other is not in this machine's cache"):

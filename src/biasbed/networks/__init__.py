@@ -10,6 +10,7 @@ import torch
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
+    SOURCES,
     Architecture,
     by_channel,
     check_name,
@@ -17,6 +18,7 @@ from biasbed.networks.backbones import (
     require_cached,
     resolve,
     skeleton,
+    split_model,
     tag_mean_std,
 )
 from biasbed.networks.file_normalisation import Inside, MeanStd
@@ -31,6 +33,7 @@ from biasbed.networks.towers import TextTower
 from biasbed.networks.weights import check_init, load_text_tower, load_weights, resolve_weights
 
 __all__ = [
+    "SOURCES",
     "MeanStd",
     "Network",
     "Normalisation",
@@ -49,6 +52,7 @@ __all__ = [
     "require_cached",
     "resolve",
     "skeleton",
+    "split_model",
     "start",
     "usual_mean_std",
 ]
