@@ -19,7 +19,7 @@ from biasbed.training.expected import expected_settings
 def resolve(flags: Mapping[str, Any]) -> Config:
     """Return the config of one run from the command line's flags (dotted names to text or values).
 
-    Later layers win: defaults, suite, the preprocessing that the initial weights expect, algorithm, the suite's
+    Later layers win: defaults, suite, the preprocessing that the weights in `init` expect, algorithm, the suite's
     defaults for this data set and algorithm, presets in their order, flags. `auto` leaves a setting to the layers
     below. Raises UsageError for anything unknown, of a wrong type or out of range.
     """
@@ -37,7 +37,8 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
     below, above = suite.defaults, [algorithm.defaults, suite.defaults_for(chosen), *fixed]
     sizes, expected = layered([*above, chosen]), {}
-    if "init" not in {**below, **suite.defaults_for(chosen)}:  # a suite that names weights has its own sizes for them
+    # Suites and presets that name weights have their own sizes for them.
+    if "init" in chosen and "init" not in {**below, **suite.defaults_for(chosen)}:
         expected = expected_settings({**below, **sizes}, sizes, specs(cls))
     usual = layered([below, expected, *above])
     config = build(cls, layered([usual, chosen]))
