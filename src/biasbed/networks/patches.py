@@ -24,6 +24,10 @@ SMALLEST = 8  # pixels per side, as `image_size` of a training
 TRIES = 8  # multiples of the patch that are tried on either side
 
 
+class BorderLost(UsageError):
+    """Patches leave out a border of the images."""
+
+
 def refuse_size(name: str, size: int, channels: int = 3) -> None:
     """Raise UsageError if a backbone's patches leave out a border of images of this size, with sizes that would do.
 
@@ -55,7 +59,7 @@ def no_border_lost(module: nn.Module, channels: int) -> Iterator[None]:
     def refuse(layer: Any, inputs: tuple[Tensor, ...]) -> None:
         for side, patch in zip(inputs[0].shape[-2:], layer.stride, strict=True):
             if side % patch:
-                raise UsageError(_problem(patch, side))
+                raise BorderLost(_problem(patch, side))
 
     layers = [layer for layer in module.modules() if _cuts(layer, channels)]
     handles = [layer.register_forward_pre_hook(refuse) for layer in layers]
@@ -106,7 +110,7 @@ def _takes(architecture: Architecture, form: Form) -> bool:
                 backbone = create(architecture, form).module.eval()
                 with no_border_lost(backbone, form.channels):
                     backbone(torch.zeros(1, form.channels, form.image_size or 0, form.image_size or 0))
-        except UsageError:
+        except BorderLost:
             return False
         except Exception:  # the type depends on the architecture
             continue
