@@ -22,7 +22,7 @@ from biasbed.algorithms.make import from_checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import build as build_network
 from biasbed.networks import features as kept_features
-from biasbed.networks.features import Counts, FeatureStore, compute_features
+from biasbed.networks.features import FeatureCounts, FeatureStore, compute_features
 from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
@@ -267,7 +267,7 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
         assert counted == [6]
         both = store.describe([store.counts, store.counts])  # of two processes
         assert both == f"features of 12 images read from {tmp_path}, of 12 computed"
-        assert FeatureStore(tmp_path, {}).describe([Counts(0, 0)]) == ""
+        assert FeatureStore(tmp_path, {}).describe([FeatureCounts(0, 0)]) == ""
         store(network, x[:4])
         assert network.head is not None
         network.head.get_parameter("weight").zero_()  # on which no feature depends

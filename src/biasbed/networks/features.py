@@ -36,7 +36,7 @@ def compute_features(network: Network, x: Tensor) -> Tensor:
     return at_least_fp32(network.features(x))
 
 
-class Counts(NamedTuple):
+class FeatureCounts(NamedTuple):
     """Numbers of images; an image counts each time its features are asked for."""
 
     read: int  # from files
@@ -50,11 +50,11 @@ class FeatureStore:
         """facts: JSON values that the features depend on, beside weights and images: library, architecture, device."""
         self.folder = folder
         self.facts = {**facts, "torch": torch.__version__}
-        self.counts = Counts(0, 0)
+        self.counts = FeatureCounts(0, 0)
         self._network_key: tuple[tuple[int, ...], str] = (), ""
         self._is_writable = True
 
-    def describe(self, counts: Sequence[Counts]) -> str:
+    def describe(self, counts: Sequence[FeatureCounts]) -> str:
         """Return a line on where features came from. Empty if none were asked for. counts: of all processes."""
         read, computed = (sum(numbers) for numbers in zip(*counts, strict=True))
         if not read + computed:
