@@ -317,15 +317,16 @@ def _alone(analysis: Analysis, test: dict[Any, Any]) -> str:
     leads = sorted(on_set.to_dict("records"), key=lambda row: -abs(row["difference"]))
     phrase = "alone_differ" if test["significant"] else "alone_not_shown"
     listed_pairs = "; ".join(_lead_alone(analysis, row) for row in leads[:MOST_ALONE])
-    return say(phrase, name=test["dataset"], p=wording.p_value(test["p_holm"]), pairs=listed_pairs)
+    return say(phrase, name=analysis.label(test["dataset"]), p=wording.p_value(test["p_holm"]), pairs=listed_pairs)
 
 
 def _lead_alone(analysis: Analysis, row: dict[Any, Any]) -> str:
     """Return by how much one algorithm leads another on one set, with Welch's interval."""
     sign = 1 if row["difference"] >= 0 else -1
     better, worse = (row["a"], row["b"])[::sign]
+    names = _shown(analysis, RankedPair(better, worse))
     if not row["difference"]:
-        return say("alone_pair_even", better=better, worse=worse)
+        return say("alone_pair_even", **names)
     scores_of_run = analysis.runs[analysis.runs["dataset"] == row["dataset"]]
     values = [
         scores_of_run.loc[scores_of_run["algorithm"] == name, "score"].dropna().to_numpy(dtype="float64")
@@ -338,9 +339,7 @@ def _lead_alone(analysis: Analysis, row: dict[Any, Any]) -> str:
     interval = ""
     if math.isfinite(low):
         interval = say("effect_interval", level=wording.percent(level), low=low, high=high)
-    return say(
-        "alone_pair", better=better, worse=worse, points=points(analysis, abs(row["difference"])), interval=interval
-    )
+    return say("alone_pair", **names, points=points(analysis, abs(row["difference"])), interval=interval)
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------
