@@ -138,7 +138,7 @@ def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, 4, sets="edge")
     (name,) = analysis.set_names
     verdict = findings.verdict(analysis)
-    assert verdict.startswith(f"On {name} alone the runs ")
+    assert verdict.startswith(f"On {analysis.label(name)} alone the runs ")
     assert "a leads c by" in verdict
     assert "tests need at least two sets and there is one" in verdict
     assert "with 3 algorithms no outcome is significant on fewer than 3 sets" in verdict
