@@ -30,6 +30,11 @@ PART = 256  # texts whose features are computed together
 SOURCES = ("hf-hub:", "local-dir:")  # before the names of models that a library does not list
 
 
+def is_sourced(name: str) -> bool:
+    """Return True for `<library>:<source>:<model>`, a model of a hub or a folder."""
+    return name.partition(":")[2].startswith(SOURCES)
+
+
 class ImageTower(nn.Module):
     """Image tower with a linear head: images [N,C,H,W] -> logits [N,K]. Features are the inputs of `head`."""
 
