@@ -26,7 +26,14 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
 from biasbed.record import MetricName
 from biasbed.sharing.benchmarks import Benchmark
-from biasbed.sharing.reported import LARGEST_PERCENT, ReportedModel, ReportedValue, from_percent, guess_units, measure_name
+from biasbed.sharing.reported import (
+    LARGEST_PERCENT,
+    ReportedModel,
+    ReportedValue,
+    from_percent,
+    guess_units,
+    measure_name,
+)
 from biasbed.sharing.run_results import Result, RunResults
 from biasbed.system import formats
 from biasbed.system.files import atomic_file, write_whole
@@ -186,9 +193,7 @@ def _source_data(result: Result, results: RunResults, benchmarks: Mapping[str, B
     return {**source, "additional_details": details}
 
 
-def _write_samples(
-    folder: Path, relative: Path, results: RunResults, document: Mapping[str, Any]
-) -> dict[str, Any]:
+def _write_samples(folder: Path, relative: Path, results: RunResults, document: Mapping[str, Any]) -> dict[str, Any]:
     """Write the decision on each image, a line each, and return the reference to the file."""
     rows, digest = 0, hashlib.sha256()
     with atomic_file(folder / relative) as temporary, temporary.open("wb") as file:

@@ -118,8 +118,8 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
         "",
         *_results_table(results),
         "",
-        "Proportions lie between 0 and 1. Intervals are 95 % intervals over the images of a set, for these weights. The "
-        "spread over seeds is that of other trainings with the same settings.",
+        "Proportions lie between 0 and 1. Intervals are 95 % intervals over the images of a set, for these weights. "
+        "The spread over seeds is that of other trainings with the same settings.",
         "",
         "## Provenance",
         "",

@@ -59,9 +59,7 @@ def write_model(best: Path, folder: Path, where: str, method: str = "auto") -> M
     where: name of the checkpoint in messages. method: the user's own method, if it is one.
     """
     trained = from_checkpoint(best, method, where)
-    settings = image_settings(
-        trained.settings, trained.config.network.channels, trained.classes, trained.task
-    )
+    settings = image_settings(trained.settings, trained.config.network.channels, trained.classes, trained.task)
     reason = "the method decides with more than one network that timm has"
     for network in _networks(trained.algorithm):
         try:

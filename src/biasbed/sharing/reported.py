@@ -156,9 +156,7 @@ def _rows(models: Iterable[ReportedModel], where: str) -> dict[str, str]:
         raise UsageError(f"{where}: {error}") from None
 
 
-def _run(
-    model: ReportedModel, row: str, number: str, headlines: Mapping[str, str], where: str
-) -> PublishedRun:
+def _run(model: ReportedModel, row: str, number: str, headlines: Mapping[str, str], where: str) -> PublishedRun:
     scores: dict[str, float] = {}
     others: dict[record.MetricName, float] = {}
     for value in model.values:
