@@ -218,7 +218,9 @@ def _reader(path: Path) -> Callable[[], list[ReportedModel]] | None:
 
 
 def _import_reported(read: Callable[[], list[ReportedModel]], path: Path, study: str) -> None:
+    from biasbed.sharing.model_card import CARD
     from biasbed.sharing.reported import make_report
 
-    report = make_report(read(), path, study)
+    named_by = path.parent if path.name == CARD else path  # a card's name says nothing
+    report = make_report(read(), named_by, study)
     published.import_paper(report, resolve_uri())

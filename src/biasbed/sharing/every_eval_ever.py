@@ -33,6 +33,7 @@ from biasbed.sharing.reported import (
     from_percent,
     guess_units,
     measure_name,
+    set_identifier,
 )
 from biasbed.sharing.run_results import Result, RunResults
 from biasbed.system import formats
@@ -370,11 +371,11 @@ def _value(entry: _Evaluation, where: str) -> ReportedValue:
     config = entry.metric_config
     measure = measure_name(config.metric_id or config.metric_name or "score", where)
     name = record.parse_metric(f"test/{measure}/{entry.evaluation_name}")
-    set_name, group = record.slug(entry.evaluation_name), ""
+    on, group = set_identifier(entry.evaluation_name), ""
     if name is not None:
-        set_name, group = str(name.set), name.group or ""
+        on, group = str(name.set), name.group or ""
     score = float(entry.score_details.score)
-    return ReportedValue(measure, set_name, group, score, _images(entry), not config.lower_is_better)
+    return ReportedValue(measure, on, group, score, _images(entry), not config.lower_is_better)
 
 
 def _unit(config: _MetricConfig) -> str:

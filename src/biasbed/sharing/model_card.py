@@ -20,7 +20,7 @@ from biasbed import __version__, measures, record
 from biasbed.errors import UsageError
 from biasbed.sharing.benchmarks import Benchmark
 from biasbed.sharing.model_folder import TIMM, ModelFolder
-from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name
+from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name, set_identifier
 from biasbed.sharing.run_results import Result, RunResults, headline_results, interval_text
 from biasbed.system import formats, strict_yaml
 from biasbed.system.files import write_whole
@@ -263,5 +263,5 @@ def _measured_on(dataset: _Dataset) -> tuple[str, str]:
     name, colon, group = dataset.name.rpartition(":")
     config = "" if dataset.config in (None, "default") else str(dataset.config)
     if colon and config == group:
-        return record.slug(name), record.slug(group)
-    return record.slug(f"{dataset.name} {config}"), ""
+        return set_identifier(name), set_identifier(group)
+    return set_identifier(f"{dataset.name} {config}".strip()), ""

@@ -23,6 +23,7 @@ MOST_VALUES = 100_000  # of a source
 LONGEST_NAME = 200  # characters of a model's or a set's name
 # Facts of the original run that a file of biasbed repeats, by the tag of the imported run that keeps them.
 ORIGIN = {"run": record.ORIGIN_RUN, "git_commit": record.GIT_COMMIT, "data_fingerprint": record.DATA_FINGERPRINT}
+_IDENTIFIER = re.compile("[a-z0-9_-]+")
 _HEX = re.compile("[0-9a-f]{8,64}")
 
 
@@ -77,6 +78,11 @@ def measure_name(text: str, where: str) -> str:
     if not name or len(name) > LONGEST_NAME:
         raise UsageError(f"{where}: '{shown(text, 60)}' can't be the name of a metric")
     return name
+
+
+def set_identifier(text: str) -> str:
+    """Return the name of a set or a group as an identifier. One that is an identifier stays as it is."""
+    return text if _IDENTIFIER.fullmatch(text) else record.slug(text)
 
 
 @dataclass(frozen=True)

@@ -333,4 +333,4 @@ def headline_results(results: RunResults) -> list[Result]:
 
 
 def _is_headline(metric: MetricName, wanted: Iterable[tuple[str, str]]) -> bool:
-    return (metric.set, metric.measure) in wanted or metric.measure == record.SHAPE_BIAS
+    return (str(metric.set), metric.measure) in set(wanted) or metric.measure == record.SHAPE_BIAS
