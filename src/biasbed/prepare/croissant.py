@@ -100,7 +100,7 @@ def describe_images(
     with files.atomic_file(folder / TABLE) as temporary:
         parquet.write_table(table, temporary)
     suffixes = sorted({Path(name).suffix for name in names})
-    patterns = [f"{part}*{suffix}" for part in sorted({_first_folder(name) for name in names}) for suffix in suffixes]
+    patterns = sorted({f"{_first_folder(name)}*{Path(name).suffix}" for name in names})
     image_set = {
         "@type": "cr:FileSet",
         "@id": IMAGE_SET,

@@ -24,22 +24,22 @@ class Benchmark(NamedTuple):
     revision: str  # empty if none is named
 
 
-def parse(words: Sequence[str]) -> dict[str, Benchmark]:
-    """Return the data set of a hub for each set. Raises UsageError for a word of another form."""
+def parse(texts: Sequence[str]) -> dict[str, Benchmark]:
+    """Return the data set of a hub for each set. Raises UsageError for a text of another form."""
     benchmarks: dict[str, Benchmark] = {}
-    for word in words:
-        match = _WORD.fullmatch(word)
+    for text in texts:
+        match = _WORD.fullmatch(text)
         if match is None:
-            raise UsageError(f"benchmarks={word}: should be <set>=<org>/<data set>, or <set>=<org>/<data set>:<task>")
+            raise UsageError(f"benchmarks={text}: should be <set>=<org>/<data set>, or <set>=<org>/<data set>:<task>")
         if match["set"] in benchmarks:
-            raise UsageError(f"benchmarks={word}: the set '{match['set']}' is there twice")
+            raise UsageError(f"benchmarks={text}: the set '{match['set']}' is there twice")
         benchmarks[match["set"]] = Benchmark(match["id"], match["task"] or DEFAULT_TASK, match["revision"] or "")
     return benchmarks
 
 
 def refuse_unknown(benchmarks: Mapping[str, Benchmark], sets: Iterable[str | None]) -> None:
     """Raise UsageError if a set that is named has no result."""
-    known = sorted(filter(None, set(sets)))
+    tested = sorted(filter(None, set(sets)))
     for name in benchmarks:
-        if name not in known:
-            raise UsageError(f"benchmarks={name}=...: the run has no result on '{name}'{nearest(name, known)}")
+        if name not in tested:
+            raise UsageError(f"benchmarks={name}=...: the run has no result on '{name}'{nearest(name, tested)}")

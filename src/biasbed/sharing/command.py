@@ -58,7 +58,10 @@ def _export_results(options: ExportOptions) -> Path:
     if options.model_id != "auto" and len(rows) > 1:
         raise UsageError(f"model_id={options.model_id} names one model, and there are {len(rows)} rows: give run=")
     named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
-    benchmarks.refuse_unknown(named, (result.metric.set for run in runs for result in run.results))
+    tested: set[str | None] = set()
+    for run in runs:
+        tested |= {result.metric.set for result in run.results}
+    benchmarks.refuse_unknown(named, tested)
     paths = []
     for run in runs:
         model_id = _model_id(options, run)
@@ -132,14 +135,14 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
 
     values = []
     for result in results.results:
-        entry: dict[str, Any] = {"metric": str(result.metric), "value": result.value, "unit": result.unit}
-        entry["images"] = result.images
+        fields: dict[str, Any] = {"metric": str(result.metric), "value": result.value, "unit": result.unit}
+        fields["images"] = result.images
         if result.has_interval:
-            entry["interval_95"] = [result.low, result.high]
+            fields["interval_95"] = [result.low, result.high]
         if result.seeds is not None:
             spread = asdict(result.seeds)
-            entry["seeds"] = {key: value for key, value in spread.items() if value == value}
-        values.append(entry)
+            fields["seeds"] = {key: value for key, value in spread.items() if value == value}
+        values.append(fields)
     content = {
         "format": "biasbed-export",
         "version": 1,

@@ -63,16 +63,16 @@ def write_run(
 ) -> Path:
     """Write a run's file below a folder, and its decisions on images unless `with_samples` is off; return the file."""
     developer, _, name = model_id.partition("/")
-    place = Path(ROOT) / record.slug(results.suite) / developer / name.replace("/", "_")
-    (folder / place).mkdir(parents=True, exist_ok=True)
+    directory = Path(ROOT) / record.slug(results.suite) / developer / name.replace("/", "_")
+    (folder / directory).mkdir(parents=True, exist_ok=True)
     identity = str(uuid.UUID(bytes=hashlib.sha256(results.id.encode()).digest()[:16], version=4))
     document = _document(results, model_id, organisation, benchmarks)
     if with_samples and results.decisions:
-        relative = place / f"{identity}{SAMPLES}"
+        relative = directory / f"{identity}{SAMPLES}"
         document["detailed_evaluation_results"] = _write_samples(folder, relative, results, document)
     else:
         document["source_metadata"]["source_type"] = "documentation"
-    path = folder / place / f"{identity}.json"
+    path = folder / directory / f"{identity}.json"
     write_whole(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
@@ -345,8 +345,8 @@ def read_logs(paths: Sequence[Path]) -> list[ReportedModel]:
 def _reported(log: _Log, where: str) -> ReportedModel:
     values: list[ReportedValue] = []
     unknown: list[ReportedValue] = []
-    for entry in log.evaluation_results:
-        value, unit = _value(entry, where), _unit(entry.metric_config)
+    for evaluation in log.evaluation_results:
+        value, unit = _value(evaluation, where), _unit(evaluation.metric_config)
         if unit == "percent":
             values.append(from_percent(value, where))
         elif unit == "proportion":
@@ -367,15 +367,15 @@ def _reported(log: _Log, where: str) -> ReportedModel:
     )
 
 
-def _value(entry: _Evaluation, where: str) -> ReportedValue:
-    config = entry.metric_config
+def _value(evaluation: _Evaluation, where: str) -> ReportedValue:
+    config = evaluation.metric_config
     measure = measure_name(config.metric_id or config.metric_name or "score", where)
-    name = record.parse_metric(f"test/{measure}/{entry.evaluation_name}")
-    on, group = set_identifier(entry.evaluation_name), ""
+    name = record.parse_metric(f"test/{measure}/{evaluation.evaluation_name}")
+    on, group = set_identifier(evaluation.evaluation_name), ""
     if name is not None:
         on, group = str(name.set), name.group or ""
-    score = float(entry.score_details.score)
-    return ReportedValue(measure, on, group, score, _images(entry), not config.lower_is_better)
+    score = float(evaluation.score_details.score)
+    return ReportedValue(measure, on, group, score, _images(evaluation), not config.lower_is_better)
 
 
 def _unit(config: _MetricConfig) -> str:
@@ -387,10 +387,10 @@ def _unit(config: _MetricConfig) -> str:
     return "" if config.max_score is None else "points"
 
 
-def _images(entry: _Evaluation) -> int:
+def _images(evaluation: _Evaluation) -> int:
     """Return the number of images of a result; 0 if the file does not say, or says no number."""
-    if entry.source_data.samples_number is not None:
-        return max(0, entry.source_data.samples_number)
-    details = entry.source_data.additional_details
+    if evaluation.source_data.samples_number is not None:
+        return max(0, evaluation.source_data.samples_number)
+    details = evaluation.source_data.additional_details
     text = "" if details is None else details.images or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0

@@ -41,7 +41,7 @@ def write_card(
 
     evaluated: list[EvalResult] = []
     for result in results.results:
-        evaluated.append(EvalResult(**_entry(result, results, benchmarks)))
+        evaluated.append(EvalResult(**_metric_fields(result, results, benchmarks)))
     data = ModelCardData(
         library_name=TIMM if model.layout == TIMM else "biasbed",
         pipeline_tag=TASK,
@@ -60,7 +60,7 @@ def write_card(
             write_whole(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True))
 
 
-def _entry(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
+def _metric_fields(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
     """Return the fields of one metric of the model index."""
     metric = result.metric
     benchmark = benchmarks.get(str(metric.set))
@@ -92,8 +92,8 @@ def _leaderboard_entries(results: RunResults, set_name: str, benchmark: Benchmar
         notes = [f"{result.metric.measure} of biasbed's set {set_name}", interval_text(result)]
         notes.append(f"biasbed {__version__}, run {results.id}, protocol {results.protocol.hash}")
         ended = datetime.datetime.fromtimestamp(results.ended / 1000, datetime.UTC)
-        entry = {"dataset": dataset, "value": result.value, "date": ended.strftime("%Y-%m-%dT%H:%M:%SZ")}
-        entries.append({**entry, "notes": "; ".join(filter(None, notes))})
+        row = {"dataset": dataset, "value": result.value, "date": ended.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        entries.append({**row, "notes": "; ".join(filter(None, notes))})
     return entries
 
 
@@ -248,9 +248,9 @@ def read_card(path: Path) -> list[ReportedModel]:
 
 def _reported(model: _Model, where: str) -> ReportedModel:
     values: list[ReportedValue] = []
-    for entry in model.results:
-        set_name, group = _measured_on(entry.dataset)
-        for metric in entry.metrics:
+    for measured in model.results:
+        set_name, group = _measured_on(measured.dataset)
+        for metric in measured.metrics:
             measure = measure_name(metric.type, where)
             values.append(ReportedValue(measure, set_name, group, float(metric.value)))
     if not values:

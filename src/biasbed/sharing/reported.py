@@ -200,16 +200,16 @@ def _protocol(models: Sequence[ReportedModel], where: str, suite: str) -> record
 
 def _set_record(name: str, values: Sequence[ReportedValue], where: str) -> record.SetRecord:
     """Describe a set by its reports: accuracy is its headline, else the measure that is reported first."""
-    whole = [value for value in values if not value.group] or list(values)
-    names = list(dict.fromkeys(value.measure for value in whole))
+    of_set = [value for value in values if not value.group] or list(values)
+    names = list(dict.fromkeys(value.measure for value in of_set))
     headline = "accuracy" if "accuracy" in names else names[0]
-    directions = {value.higher_is_better for value in whole if value.measure == headline}
+    directions = {value.higher_is_better for value in of_set if value.measure == headline}
     directions.discard(None)
     if len(directions) > 1:
         raise UsageError(f"{where}: says of {headline} on '{name}' both that more of it is better and that less is")
     is_higher = directions.pop() if directions else measures.find_measure(headline).higher_is_better
-    units = {value.unit for value in whole if value.measure == headline}
-    images = {value.images for value in whole} - {0}
+    units = {value.unit for value in of_set if value.measure == headline}
+    images = {value.images for value in of_set} - {0}
     return record.SetRecord(
         name=name,
         headline=headline,

@@ -246,13 +246,13 @@ def _read_spreads(uri: str, run: Any, protocol: record.Protocol) -> dict[str, Se
         return {}
     alike = find_runs(uri, config_hash=tags[record.CONFIG_HASH], study=tags[record.STUDY], kind="train")
     by_seed: dict[str, Any] = {tags.get(record.SEED, ""): run}
-    for other in alike:
-        is_same = other.data.tags.get(record.TEST_DOMAINS) == tags.get(record.TEST_DOMAINS)
-        if other.info.status == "FINISHED" and is_same:
-            by_seed.setdefault(other.data.tags.get(record.SEED, ""), other)
+    for sibling in alike:
+        is_same = sibling.data.tags.get(record.TEST_DOMAINS) == tags.get(record.TEST_DOMAINS)
+        if sibling.info.status == "FINISHED" and is_same:
+            by_seed.setdefault(sibling.data.tags.get(record.SEED, ""), sibling)
     values: dict[str, list[float]] = {}
-    for other in by_seed.values() if len(by_seed) > 1 else ():
-        histories = _read_histories(uri, other)
+    for sibling in by_seed.values() if len(by_seed) > 1 else ():
+        histories = _read_histories(uri, sibling)
         step = _find_step(histories, protocol)
         for name, history in histories.items():
             if step in history:
@@ -296,9 +296,9 @@ def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricNam
     for name in histories:
         metric = record.parse_metric(name)
         if metric is not None and metric.phase == "test" and metric.set is not None:
-            place = names.index(metric.set) if metric.set in names else len(names)
+            position = names.index(metric.set) if metric.set in names else len(names)
             is_headline = (metric.set, metric.measure) in headlines
-            keyed.append((place, metric.group is not None, not is_headline, str(metric), metric))
+            keyed.append((position, metric.group is not None, not is_headline, str(metric), metric))
     return [metric for *_, metric in sorted(keyed)]
 
 
@@ -309,12 +309,12 @@ def _images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, 
         return None
     if metric.group is None:
         return member.images or None
-    known = {**member.groups, **member.conditions, **member.labels, **counts.get(member.name, {})}
-    return known.get(metric.group)
+    counted = {**member.groups, **member.conditions, **member.labels, **counts.get(member.name, {})}
+    return counted.get(metric.group)
 
 
 def interval_text(result: Result, share: float = LEVEL) -> str:
-    """Return the interval, images and seeds of a result in words, as a note of a format without a place for them."""
+    """Return the interval, images and seeds of a result in words, as a note of a format without a position for them."""
     parts = []
     if result.has_interval:
         parts.append(f"{100 * share:.0f} % interval {result.low:.4f} to {result.high:.4f}")
@@ -328,9 +328,9 @@ def interval_text(result: Result, share: float = LEVEL) -> str:
 
 def headline_results(results: RunResults) -> list[Result]:
     """Return a result for each column of the run's table, and shape bias."""
-    wanted = {(column.name, column.headline) for column in results.protocol.columns}
-    return [r for r in results.results if r.metric.group is None and _is_headline(r.metric, wanted)]
+    headlines = {(column.name, column.headline) for column in results.protocol.columns}
+    return [r for r in results.results if r.metric.group is None and _is_headline(r.metric, headlines)]
 
 
-def _is_headline(metric: MetricName, wanted: Iterable[tuple[str, str]]) -> bool:
-    return (str(metric.set), metric.measure) in set(wanted) or metric.measure == record.SHAPE_BIAS
+def _is_headline(metric: MetricName, headlines: Iterable[tuple[str, str]]) -> bool:
+    return (str(metric.set), metric.measure) in set(headlines) or metric.measure == record.SHAPE_BIAS
