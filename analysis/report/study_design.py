@@ -58,7 +58,7 @@ def sentences(analysis: Analysis) -> list[str]:
     else:
         score = "design_published_score" if collection.published else "design_score"
         rule = rule_label(analysis).removeprefix("as published: ")
-        lines += [_training_data(analysis), *_start(analysis), say(score, rule=rule, run=repeated(analysis))]
+        lines += [*_training_data(analysis), *_start(analysis), say(score, rule=rule, run=repeated(analysis))]
     if published and not collection.published:
         lines.append(say("design_published_mark", mark=PUBLISHED_MARK))
     if analysis.options.control != "none":
@@ -138,7 +138,8 @@ def _replicates(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _training_data(analysis: Analysis) -> str:
+def _training_data(analysis: Analysis) -> list[str]:
+    """Say which data were trained on. Empty if none is known, as of results that others report."""
     collection = analysis.collection
     usual: dict[str, None] = {}
     for cell in collection.cells:
@@ -146,11 +147,11 @@ def _training_data(analysis: Analysis) -> str:
     unusual: dict[str, set[str]] = {}
     for run in collection.runs:
         unusual.setdefault(run.algorithm, set()).update(set(run.training_data) - {*usual, "train"})
-    parts = [say("design_trained_on", data=listing(usual))]
+    parts = [say("design_trained_on", data=listing(usual))] if usual else []
     for name, data in unusual.items():
         if data:
             parts.append(say("design_trained_also_on", algorithm=analysis.label(name), data=listing(sorted(data))))
-    return "; ".join(parts) + "."
+    return ["; ".join(parts) + "."] if parts else []
 
 
 def _start(analysis: Analysis) -> list[str]:

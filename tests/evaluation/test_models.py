@@ -123,7 +123,7 @@ def test_a_served_model_prepares_images_as_tests_do(
     settings = {"image_size": 32}
     for name, value in (values or {}).items():
         settings[f"preprocess.{name}"] = value
-    described = models._image_settings(settings, 3, ["a", "b"], MULTI_CLASS)
+    described = models.image_settings(settings, 3, ["a", "b"], MULTI_CLASS)
     classifier = served_images.ImageClassifier(torch.nn.Identity(), described)
     generator = np.random.default_rng(0)
     for shape in ((50, 71), (90, 64), (32, 32)):

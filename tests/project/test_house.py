@@ -37,7 +37,7 @@ ROWS = (
     ("cli", "api"),
     ("reproduce", "studies.search"),
     ("studies",),
-    ("analysis", "training"),
+    ("analysis", "training", "sharing"),
     ("evaluation", "prepare"),
     ("suites",),
     ("algorithms",),

@@ -23,7 +23,6 @@ from biasbed.system.processes import with_signals_kept
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_CONFLICTS = ("shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 COLUMNS = ("set", "metric", "value", "low", "high", "n")
 
 
@@ -82,8 +81,8 @@ class Card:
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield (set, measure, value, low, high, images) of each test metric; bounds are NaN without an interval."""
         decided = {decisions.set: decisions for decisions in self._results.stored.decisions}
-        intervals = {name: _intervals(decisions) for name, decisions in decided.items()}
-        counts = {name: _count_groups(decisions) for name, decisions in decided.items()}
+        intervals = {name: report.metric_intervals(decisions) for name, decisions in decided.items()}
+        counts = {name: report.count_groups(decisions) for name, decisions in decided.items()}
         for metric, value in self._results.metrics.items():
             name = record.parse_metric(metric)
             if name is None or name.phase != "test" or name.set is None:
@@ -166,22 +165,3 @@ class Card:
 
     def __repr__(self) -> str:
         return f"Card of {self._job.row} on {', '.join(self.sets)}\n{self}"
-
-
-def _intervals(decisions: Decisions) -> dict[str, tuple[float, float, int]]:
-    """Return low, high and the number of images of measures that have an interval, or are of some of the images."""
-    row = report.set_row(decisions)
-    intervals = {"accuracy": (row["accuracy_low"], row["accuracy_high"], row["images"])}
-    for cues in report.cue_rows(decisions)[:1]:
-        for measure in OF_CONFLICTS:
-            intervals[measure] = (math.nan, math.nan, cues["images"])
-        intervals["shape_bias"] = (cues["shape_bias_low"], cues["shape_bias_high"], cues["images"])
-    return intervals
-
-
-def _count_groups(decisions: Decisions) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for column in (decisions.group, decisions.condition):
-        if column is not None:
-            counts.update(column.counts())
-    return counts

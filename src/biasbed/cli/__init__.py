@@ -22,7 +22,7 @@ from biasbed import __version__
 from biasbed.cli import usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
-from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, ImportOptions, TestOptions
+from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
 from biasbed.system import commands, places
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
@@ -81,23 +81,6 @@ class EntryPoint:
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
-
-
-def import_runs(options: ImportOptions) -> None:
-    """Import published results, a file of runs, or a sweep of DomainBed's own code."""
-    from biasbed import published
-    from biasbed.tracking.server import resolve_uri
-
-    if options.source.endswith(".zip"):
-        from biasbed.tracking.transfer import import_archive
-
-        import_archive(options.source)
-    elif options.source not in published.names() and (options.is_path or Path(options.source).exists()):
-        from biasbed.published.sweep_runs import import_sweep
-
-        import_sweep(options.source, options.study)
-    else:
-        published.import_runs(options.source, resolve_uri())
 
 
 def run_tests(options: TestOptions) -> None:
@@ -173,11 +156,12 @@ COMMANDS: Mapping[str, EntryPoint] = {
         *("biasbed.analysis.site.command:site", "biasbed.analysis.options:SiteOptions"),
     ),
     "export": EntryPoint(
-        "tracked runs as one file", *("biasbed.tracking.transfer:export", "biasbed.options:ExportOptions")
+        "tracked runs as one file, or in formats of other tools",
+        *("biasbed.sharing.command:export", "biasbed.options:ExportOptions"),
     ),
     "import": EntryPoint(
-        "published results, or a file of runs, as tracked runs",
-        *("biasbed.cli:import_runs", "biasbed.options:ImportOptions"),
+        "published or reported results, or a file of runs, as tracked runs",
+        *("biasbed.sharing.command:import_runs", "biasbed.options:ImportOptions"),
     ),
     "reproduce": EntryPoint(
         "train or test a tracked run once more and compare",

@@ -22,10 +22,12 @@ from biasbed import algorithms, networks, record
 from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.presets import TESTING, is_within
+from biasbed.compute import checkpoint
 from biasbed.data.transforms import USUAL
 from biasbed.errors import UsageError, first_line
 from biasbed.evaluation import served_images
 from biasbed.networks import MeanStd, Normalisation, library
+from biasbed.networks.backbones import CONFIG_FILES
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
 from biasbed.system import files
@@ -64,7 +66,7 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
     algorithm, config, classes, values, task, _ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
     outputs, channels = algorithm.setup.num_classes, config.network.channels
-    settings = _image_settings(values, channels, classes, task)
+    settings = image_settings(values, channels, classes, task)
     image = (channels, settings["size"], settings["size"])
     mlflow.set_tracking_uri(uri)
     was_active = mlflow.active_run()
@@ -109,7 +111,7 @@ def _requirements() -> list[str]:
     return [f"{name}=={version(name).partition('+')[0]}" for name in TO_SERVE]
 
 
-def _image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[str], task: Task) -> dict[str, Any]:
+def image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[str], task: Task) -> dict[str, Any]:
     """Return how images become the network's input, as in the tests of its training (`ImageClassifier`).
 
     Images are prepared as photographs, if the suite has them, else as its stimuli. values: settings of the training, by
@@ -261,7 +263,9 @@ class TestedModel:
 
 
 def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanStd | None = None) -> TestedModel:
-    """Load the model that `model=` names: a checkpoint file, a tracked run's id, or a library's model.
+    """Load the model that `model=` names: a checkpoint, a tracked run's id, or a library's model.
+
+    A checkpoint is a file, or a folder in biasbed's layout (`checkpoint.save_folder`).
 
     weights: for a library's model, a file or the name of published weights. The name may also be part of the model's
     name (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, if it is the user's
@@ -269,7 +273,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
 
     Raises UsageError for anything else, Failure if published weights can't be fetched.
     """
-    path = files.named(model, "model")
+    path = files.named(model, "model") or _model_folder(model)
     is_library = model.startswith(networks.SOURCES) and path is None
     if mean_std is not None and not is_library:
         raise UsageError(f"mean= and std= are for a library's model: model={model} has those of its training")
@@ -290,6 +294,19 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
         f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor a library's model "
         f"({', '.join(f'{source}<name>' for source in networks.SOURCES)}), nor a file of decisions (.csv, .parquet)"
     )
+
+
+def _model_folder(model: str) -> Path | None:
+    """Return the folder that `model=` names, if `export format=huggingface` wrote its model in biasbed's own layout.
+
+    Raises UsageError for a folder of timm's layout, which is named with its library.
+    """
+    folder = Path(model).expanduser()
+    if (folder / checkpoint.FOLDER_FILE).is_file():
+        return folder
+    if (folder / CONFIG_FILES[0]).is_file():
+        raise UsageError(f"model={model}: a folder in timm's layout; give model=timm:local-dir:{folder}")
+    return None
 
 
 def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:

@@ -23,6 +23,7 @@ from biasbed.evaluation.intervals import (
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
+OF_CONFLICTS = ("shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 _PERCENT = f"{100 * LEVEL:.0f} %"
 
 
@@ -101,6 +102,26 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
         "shape_mrr": counts.shape_mrr,
         "texture_mrr": counts.texture_mrr,
     }
+
+
+def metric_intervals(decisions: Decisions) -> dict[str, tuple[float, float, int]]:
+    """Return low, high and the number of images of measures that have an interval, or are of some of the images."""
+    row = set_row(decisions)
+    intervals = {"accuracy": (row["accuracy_low"], row["accuracy_high"], row["images"])}
+    for cues in cue_rows(decisions)[:1]:
+        for measure in OF_CONFLICTS:
+            intervals[measure] = (math.nan, math.nan, cues["images"])
+        intervals["shape_bias"] = (cues["shape_bias_low"], cues["shape_bias_high"], cues["images"])
+    return intervals
+
+
+def count_groups(decisions: Decisions) -> dict[str, int]:
+    """Return the number of images of each group and condition."""
+    counts: dict[str, int] = {}
+    for column in (decisions.group, decisions.condition):
+        if column is not None:
+            counts.update(column.counts())
+    return counts
 
 
 def consistency_row(pair: ObserverPair) -> dict[str, Any]:

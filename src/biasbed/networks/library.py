@@ -179,8 +179,19 @@ def _from_timm(architecture: Architecture) -> _Loaded:
             f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
             f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag or 'default'}"
         )
-    subset = infer_imagenet_subset(backbone)
-    return _Loaded(backbone, outputs, _wordnet_ids(subset, outputs) if subset else None, settings)
+    classes = _label_names(architecture, outputs) if architecture.has_own_config else None
+    if classes is None:
+        subset = infer_imagenet_subset(backbone)
+        classes = _wordnet_ids(subset, outputs) if subset else None
+    return _Loaded(backbone, outputs, classes, settings)
+
+
+def _label_names(architecture: Architecture, outputs: int) -> tuple[str, ...] | None:
+    """Return the names of the outputs in the configuration of a hub's or a folder's model; None without usable ones."""
+    names: Any = timm_config(architecture.tagged).label_names
+    if not isinstance(names, list | tuple) or len(names) != outputs or len(set(map(str, names))) != outputs:
+        return None
+    return tuple(names) if all(isinstance(name, str) for name in names) else None
 
 
 def _from_optional(architecture: Architecture) -> _Loaded:

@@ -33,6 +33,7 @@ class Maker(Generic[P]):
     """
 
     Settings: ClassVar[type[PrepareOptions]] = PrepareOptions
+    cited: ClassVar[str] = ""  # paper of what is made, for descriptions of it
 
     def __init__(self, options: P, config: Config) -> None:
         """Keep the settings. config: of the suite whose images are meant."""

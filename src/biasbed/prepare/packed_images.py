@@ -26,6 +26,8 @@ from biasbed.data import packed, prepared, transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
+from biasbed.prepare import croissant
+from biasbed.prepare.croissant import DataDescription
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting
@@ -118,7 +120,24 @@ def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm,
     shards = tuple(packed.Shard(*part.shard) for part in parts)
     about = packed.About(source.name, os.path.abspath(source.root), fingerprint, form.name, len(source), shards)
     packed.write_index(folder, about, [part.columns for part in parts])
+    _describe(source, about, folder)
     print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
+
+
+def _describe(source: FolderSource, about: packed.About, folder: Path) -> None:
+    """Describe the shards for other tools."""
+    kinds = {"label": "sc:Integer"} if np.asarray(source.y).ndim == 1 else {}
+    kinds |= {name: "sc:Integer" for name in ("domain", "bias") if getattr(source, name) is not None}
+    is_raw = about.form.endswith("-raw")
+    pixels = "; their bytes are raw pixels, uint8 [H,W,3]" if is_raw else ""
+    description = DataDescription(
+        folder.name,
+        f"Images of '{about.source}' (fingerprint {about.fingerprint}) in Parquet files, in the form {about.form}"
+        f"{pixels}. Labels are numbers of the classes {listed(source.classes, 1000)}.",
+        (about.source,),
+    )
+    digests = {shard.name: shard.sha256 for shard in about.shards}
+    croissant.describe_shards(folder, description, digests, kinds, has_images=not is_raw)
 
 
 def _refuse_full_disk(work: Packing) -> None:

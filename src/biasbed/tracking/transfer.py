@@ -33,10 +33,7 @@ def export(options: ExportOptions) -> Path:
     path = Path(options.file).expanduser().absolute()
     if path.exists():
         raise UsageError(f"file={path} is there already: give another name, or remove it")
-    if options.run == "none":
-        selected = _study_runs(uri, options.study)
-    else:
-        selected = [active_run(uri, run_id) for run_id in options.run]
+    selected = select_runs(uri, options)
     runs: dict[str, Any] = {}
     left_out = []
     for run in selected:
@@ -61,6 +58,13 @@ def export(options: ExportOptions) -> Path:
     print(f"{len(archive.runs)} runs in {path}, {path.stat().st_size / 2**20:.1f} MiB{without}")
     print(f"elsewhere: {commands.typed('import', {'source': str(path.absolute())})}", flush=True)
     return path
+
+
+def select_runs(uri: str, options: ExportOptions) -> list[Any]:
+    """Return the runs that are to be exported. Raises UsageError if there is none of a name."""
+    if options.run == "none":
+        return _study_runs(uri, options.study)
+    return [active_run(uri, run_id) for run_id in options.run]
 
 
 def _study_runs(uri: str, study: str) -> list[Any]:

@@ -1,0 +1,229 @@
+"""Commands `export` and `import`: the format that is written, and the kind of source that is read.
+
+Answers: What does `import source=` take for what?
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from biasbed import published, record
+from biasbed.errors import UsageError
+from biasbed.sharing import benchmarks
+from biasbed.system import commands
+from biasbed.system.files import write_whole
+from biasbed.tracking.server import download_checkpoint, resolve_uri
+
+if TYPE_CHECKING:
+    from biasbed.options import ExportOptions, ImportOptions
+    from biasbed.sharing.model_folder import ModelFolder
+    from biasbed.sharing.reported import ReportedModel
+    from biasbed.sharing.run_results import RunResults
+
+AUTO_ORGANISATION = "local"  # of models that have no name on a hub
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+def export(options: ExportOptions) -> Path:
+    """Write runs in the chosen format; return the file or folder. Raises UsageError if a run can't be written so."""
+    if options.format == "zip":
+        from biasbed.tracking import transfer
+
+        return transfer.export(options)
+    if options.format == "huggingface":
+        return _export_model(options)
+    return _export_results(options)
+
+
+def _export_results(options: ExportOptions) -> Path:
+    """Write the results of every finished run with results, for Every Eval Ever."""
+    from biasbed.sharing import every_eval_ever
+
+    folder = _absolute(options.file)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"file={folder} is a file: format={options.format} needs a folder")
+    runs = _read_results(options)
+    rows = {run.row for run in runs}
+    if options.model_id != "auto" and len(rows) > 1:
+        raise UsageError(f"model_id={options.model_id} names one model, and there are {len(rows)} rows: give run=")
+    named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
+    tested: set[str | None] = set()
+    for run in runs:
+        tested |= {result.metric.set for result in run.results}
+    benchmarks.refuse_unknown(named, tested)
+    paths = []
+    for run in runs:
+        model_id = _model_id(options, run)
+        organisation = model_id.partition("/")[0]
+        paths.append(every_eval_ever.write_run(folder, run, model_id, organisation, named, options.samples))
+    print(f"{len(paths)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
+    print(f"to check them: every_eval_ever validate {folder / every_eval_ever.ROOT}", flush=True)
+    return folder
+
+
+def _read_results(options: ExportOptions) -> list[RunResults]:
+    """Read the runs with results. Of a study, others are left out and named."""
+    from biasbed.sharing.run_results import read_run
+    from biasbed.tracking.transfer import select_runs
+
+    uri = resolve_uri()
+    results = []
+    for run in select_runs(uri, options):
+        has_results = run.data.tags.get(record.KIND) in ("train", "trial", "evaluate", "published", "reproduction")
+        if options.run == "none" and not (has_results and run.info.status == "FINISHED"):
+            if has_results:
+                print(f"left out, as it has not finished: {run.info.run_name} ({run.info.run_id})")
+            continue
+        results.append(read_run(uri, run))
+    if not results:
+        raise UsageError(f"study={options.study}: no finished run with results")
+    return results
+
+
+def _export_model(options: ExportOptions) -> Path:
+    """Write one training as a folder for a hub: weights, configuration, card, results and provenance."""
+    from biasbed.sharing import model_card, model_folder
+    from biasbed.sharing.run_results import read_run
+    from biasbed.tracking.transfer import select_runs
+
+    folder = _absolute(options.file)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"file={folder} is there already: give another name, or remove it")
+    uri = resolve_uri()
+    selected = select_runs(uri, options)
+    if len(selected) != 1:
+        raise UsageError(
+            f"format=huggingface takes one run, as a folder of a hub holds one model: there are {len(selected)}; "
+            "give run=<id>"
+        )
+    (run,) = selected
+    kind = run.data.tags.get(record.KIND, "")
+    if kind not in ("train", "trial", "reproduction"):
+        raise UsageError(f"run={run.info.run_id} is no training ({kind}): it has no weights of its own to export")
+    results = read_run(uri, run)
+    named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
+    benchmarks.refuse_unknown(named, (result.metric.set for result in results.results))
+    name = _model_id(options, results)
+    with _new_folder(folder) as temporary, tempfile.TemporaryDirectory() as download:
+        best = download_checkpoint(run.info.run_id, Path(download))
+        model = model_folder.write_model(best, temporary, f"run {run.info.run_id}", options.algorithm)
+        model_card.write_card(temporary, results, model, name, named)
+        _write_side_file(temporary, results, model)
+    print(f"{name} in {folder}, in {model.layout}'s layout", flush=True)
+    for remark in model.remarks:
+        print(f"note: {remark}")
+    loaded = f"timm:local-dir:{folder}" if model.layout == model_folder.TIMM else str(folder)
+    test = {"model": loaded, "suite": results.suite}
+    print(f"to test it: {commands.typed('evaluate', test)}", flush=True)
+    return folder
+
+
+def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> None:
+    """Write what the card has no place for: provenance, settings, protocol, every value with its interval."""
+    from biasbed.sharing.model_card import SIDE_FILE
+
+    values = []
+    for result in results.results:
+        fields: dict[str, Any] = {"metric": str(result.metric), "value": result.value, "unit": result.unit}
+        fields["images"] = result.images
+        if result.has_interval:
+            fields["interval_95"] = [result.low, result.high]
+        if result.seeds is not None:
+            spread = asdict(result.seeds)
+            fields["seeds"] = {key: value for key, value in spread.items() if value == value}
+        values.append(fields)
+    content = {
+        "format": "biasbed-export",
+        "version": 1,
+        "provenance": results.described(),
+        "model": asdict(model),
+        "values": values,
+        "protocol": json.loads(results.protocol.to_json()),
+    }
+    write_whole(folder / SIDE_FILE, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _model_id(options: ExportOptions, results: RunResults) -> str:
+    if options.model_id != "auto":
+        return options.model_id
+    parts = [results.suite, results.row, results.provenance.get("cell", "")]
+    return f"{AUTO_ORGANISATION}/{'-'.join(record.slug(part) for part in parts if part)}"
+
+
+def _absolute(word: str) -> Path:
+    return Path(word).expanduser().absolute()
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder beside the wanted one, which it becomes at the end of the block; an error leaves nothing."""
+    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir(parents=True)
+    except OSError as error:
+        raise UsageError(f"file={folder} can't be written: {error.strerror}") from None
+    try:
+        yield temporary
+        os.replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
+def import_runs(options: ImportOptions) -> None:
+    """Import what the source is by its name or its content.
+
+    A paper's name, a file that `export` wrote, results in the schema of Every Eval Ever, a model card with a
+    model-index, or a sweep of DomainBed's own code.
+    """
+    source, path = options.source, Path(options.source).expanduser()
+    if source.endswith(".zip"):
+        from biasbed.tracking.transfer import import_archive
+
+        import_archive(source)
+        return
+    read = None if source in published.names() else _reader(path)
+    if read is not None:
+        _import_reported(read, path, options.study)
+    elif source not in published.names() and (options.is_path or path.exists()):
+        from biasbed.published.sweep_runs import import_sweep
+
+        import_sweep(source, options.study)
+    else:
+        published.import_runs(source, resolve_uri())
+
+
+def _reader(path: Path) -> Callable[[], list[ReportedModel]] | None:
+    """Return the function that reads a file or folder of reported results; None if its content is none."""
+    from biasbed.sharing import every_eval_ever, model_card
+
+    card = path / model_card.CARD if path.is_dir() else path
+    if card.suffix.lower() == ".md" and card.is_file() and model_card.has_model_index(card):
+        return lambda: model_card.read_card(card)
+    if path.is_dir():
+        logs = every_eval_ever.find_logs(path)
+    else:
+        logs = [path] if path.is_file() and every_eval_ever.is_log(path) else []
+    return (lambda: every_eval_ever.read_logs(logs)) if logs else None
+
+
+def _import_reported(read: Callable[[], list[ReportedModel]], path: Path, study: str) -> None:
+    from biasbed.sharing.model_card import CARD
+    from biasbed.sharing.reported import make_report
+
+    named_by = path.parent if path.name == CARD else path  # a card's name says nothing
+    report = make_report(read(), named_by, study)
+    published.import_paper(report, resolve_uri())

@@ -1,0 +1,267 @@
+"""Model cards of Hugging Face's hub: metadata with a `model-index`, text, and `.eval_results/` files.
+
+The classes of `huggingface_hub` write the metadata. A card that is imported is read strictly.
+
+Answers: What is in an exported model card, and how is a card imported?
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from biasbed import __version__, measures, record
+from biasbed.errors import UsageError
+from biasbed.sharing.benchmarks import Benchmark
+from biasbed.sharing.model_folder import TIMM, ModelFolder
+from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name, set_identifier
+from biasbed.sharing.run_results import Result, RunResults, headline_results, interval_text
+from biasbed.system import formats, strict_yaml
+from biasbed.system.files import write_whole
+
+CARD, RESULTS_FOLDER, SIDE_FILE = "README.md", ".eval_results", "biasbed.json"
+TASK = "image-classification"
+FENCE = "---"
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_card(
+    folder: Path, results: RunResults, model: ModelFolder, name: str, benchmarks: Mapping[str, Benchmark]
+) -> None:
+    """Write the card, and the results of sets that are benchmarks of the hub as files of `.eval_results/`."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    evaluated: list[EvalResult] = []
+    for result in results.results:
+        evaluated.append(EvalResult(**_metric_fields(result, results, benchmarks)))
+    data = ModelCardData(
+        library_name=TIMM if model.layout == TIMM else "biasbed",
+        pipeline_tag=TASK,
+        tags=[TASK, "biasbed", *([TIMM] if model.layout == TIMM else [])],
+        metrics=list(dict.fromkeys(result.metric.measure for result in headline_results(results))),
+        model_name=name,
+        eval_results=evaluated,
+    )
+    text = f"{FENCE}\n{data.to_yaml()}\n{FENCE}\n\n{_body(results, model, name)}"
+    write_whole(folder / CARD, text)
+    for set_name, benchmark in benchmarks.items():
+        entries = _leaderboard_entries(results, set_name, benchmark)
+        if entries:
+            path = folder / RESULTS_FOLDER / f"{set_name}.yaml"
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True))
+
+
+def _metric_fields(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
+    """Return the fields of one metric of the model index."""
+    metric = result.metric
+    benchmark = benchmarks.get(str(metric.set))
+    return {
+        "task_type": TASK,
+        "task_name": "Image Classification",
+        "dataset_type": benchmark.id if benchmark else str(metric.set),
+        "dataset_name": metric.measured_on,
+        "dataset_config": metric.group,
+        "dataset_split": "test",
+        "dataset_revision": (benchmark.revision or None) if benchmark else None,
+        "metric_type": metric.measure,
+        "metric_value": result.value,
+        "metric_name": metric.measure.replace("_", " "),
+    }
+
+
+def _leaderboard_entries(results: RunResults, set_name: str, benchmark: Benchmark) -> list[dict[str, Any]]:
+    """Return the entry of a leaderboard: the headline of a set, with interval and provenance as its notes."""
+    entries: list[dict[str, Any]] = []
+    for result in headline_results(results):
+        column = results.set_record(set_name)
+        is_headline = column is None or result.metric.measure == column.headline
+        if result.metric.set != set_name or not is_headline:
+            continue
+        dataset = {"id": benchmark.id, "task_id": benchmark.task}
+        if benchmark.revision:
+            dataset["revision"] = benchmark.revision
+        notes = [f"{result.metric.measure} of biasbed's set {set_name}", interval_text(result)]
+        notes.append(f"biasbed {__version__}, run {results.id}, protocol {results.protocol.hash}")
+        ended = datetime.datetime.fromtimestamp(results.ended / 1000, datetime.UTC)
+        row = {"dataset": dataset, "value": result.value, "date": ended.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        entries.append({**row, "notes": "; ".join(filter(None, notes))})
+    return entries
+
+
+def _body(results: RunResults, model: ModelFolder, name: str) -> str:
+    facts = results.provenance
+    trained_on = f", trained on {facts['training_data']}" if "training_data" in facts else ""
+    lines = [
+        f"# {name}",
+        "",
+        f"Image classifier of {len(model.classes)} classes: method `{results.row}` of biasbed's suite "
+        f"`{results.suite}`, seed {facts.get('seed', 'unknown')}{trained_on}.",
+        "",
+        "## Use",
+        "",
+        *_usage(model, results.suite),
+        "",
+        f"It takes {model.channels} x {model.image_size} x {model.image_size} images in [0, 1], normalised by mean "
+        f"{_numbers(model.mean)} and standard deviation {_numbers(model.std)}.",
+        *(f"Note: {remark}." for remark in model.remarks),
+        "",
+        "## Results",
+        "",
+        *_results_table(results),
+        "",
+        "Proportions lie between 0 and 1. Intervals are 95 % intervals over the images of a set, for these weights. "
+        "The spread over seeds is that of other trainings with the same settings.",
+        "",
+        "## Provenance",
+        "",
+        f"- biasbed {__version__}, run `{results.id}`, {results.protocol.step_unit} {results.step}, chosen by "
+        f"`{results.protocol.monitor}`",
+        *_provenance_lines(facts),
+        f"- all settings, all values and the protocol: `{SIDE_FILE}`",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _usage(model: ModelFolder, suite: str) -> list[str]:
+    """Return how the folder is loaded, from the place where it lies."""
+    if model.layout == TIMM:
+        return [
+            "```python",
+            "import timm",
+            "",
+            'model = timm.create_model("local-dir:.", pretrained=True).eval()  # "hf-hub:<org>/<name>" on the hub',
+            "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))",
+            "```",
+            "",
+            "```bash",
+            f"biasbed evaluate --model timm:local-dir:. --suite {suite}",
+            "```",
+        ]
+    return [
+        "timm does not load this method's networks; biasbed does:",
+        "",
+        "```bash",
+        f"biasbed evaluate --model . --suite {suite}",
+        "```",
+    ]
+
+
+def _results_table(results: RunResults) -> list[str]:
+    lines = [
+        "| set | measure | value | 95 % interval | images | over seeds |",
+        "| --- | --- | ---: | --- | ---: | --- |",
+    ]
+    for result in results.results:
+        interval = f"{_shown(result.low, result)} to {_shown(result.high, result)}" if result.has_interval else ""
+        images = "" if result.images is None else str(result.images)
+        cells = [result.metric.measured_on, result.metric.measure, _shown(result.value, result), interval, images]
+        lines.append(f"| {' | '.join([*cells, _seeds(result)])} |")
+    return lines
+
+
+def _seeds(result: Result) -> str:
+    spread = result.seeds
+    if spread is None or math.isnan(spread.deviation):
+        return ""
+    return f"{_shown(spread.mean, result)} ± {_shown(spread.deviation, result)} ({spread.runs} seeds)"
+
+
+def _shown(value: float, result: Result) -> str:
+    return f"{value:.4f}" if result.unit == measures.FRACTION else f"{value:.4f} {result.unit}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values)
+
+
+def _provenance_lines(facts: Mapping[str, str]) -> list[str]:
+    names = ("git_commit", "git_dirty", "code_hash", "data_fingerprint", "protocol", "config_hash", "run_key", "init")
+    return [f"- {name.replace('_', ' ')}: `{facts[name]}`" for name in names if name in facts]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Part(BaseModel):
+    """Part of a model index. Others may add entries, which are not read."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _Dataset(_Part):
+    type: str
+    name: str
+    config: str | None = None
+
+
+class _Metric(_Part):
+    type: str
+    value: float | int
+    name: str | None = None
+
+
+class _Entry(_Part):
+    dataset: _Dataset
+    metrics: list[_Metric]
+
+
+class _Model(_Part):
+    name: str
+    results: list[_Entry]
+
+
+def has_model_index(path: Path) -> bool:
+    """Return True if a file begins as a card with a model index does."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(strict_yaml.MOST_CHARACTERS)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return text.startswith(f"{FENCE}\n") and "\nmodel-index:" in text.partition(f"\n{FENCE}\n")[0]
+
+
+def read_card(path: Path) -> list[ReportedModel]:
+    """Read the model index of a card. Raises UsageError of one line if it is damaged or of another form."""
+    where = f"source={path}"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: can't be read ({error})") from None
+    front = text.removeprefix(f"{FENCE}\n").partition(f"\n{FENCE}\n")[0]
+    content = strict_yaml.parse(front, where)
+    index = content.get("model-index") if isinstance(content, dict) else None
+    if index is None:
+        raise UsageError(f"{where}: has no model-index, in which a card lists its results")
+    models = formats.parse(list[_Model], index, f"{where}: model-index")
+    return [_reported(model, where) for model in models]
+
+
+def _reported(model: _Model, where: str) -> ReportedModel:
+    values: list[ReportedValue] = []
+    for measured in model.results:
+        set_name, group = _measured_on(measured.dataset)
+        for metric in measured.metrics:
+            measure = measure_name(metric.type, where)
+            values.append(ReportedValue(measure, set_name, group, float(metric.value)))
+    if not values:
+        raise UsageError(f"{where}: model-index lists no results of '{model.name}'")
+    return ReportedModel(model.name, tuple(guess_units(values, where)), key=record.digest([model.name]))
+
+
+def _measured_on(dataset: _Dataset) -> tuple[str, str]:
+    """Return set and group. A name of ours ends with its group, which is the configuration; others have no group."""
+    name, colon, group = dataset.name.rpartition(":")
+    config = "" if dataset.config in (None, "default") else str(dataset.config)
+    if colon and config == group:
+        return set_identifier(name), set_identifier(group)
+    return set_identifier(f"{dataset.name} {config}".strip()), ""

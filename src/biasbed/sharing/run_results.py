@@ -1,0 +1,336 @@
+"""Results of one tracked run at the step of its weights, with intervals, seeds and provenance, for every format.
+
+Answers: Which numbers of a run are exported, and of which epoch?
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from biasbed import __version__, measures, record
+from biasbed.errors import UsageError
+from biasbed.evaluation import recorded, report
+from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.intervals import LEVEL, RESAMPLES
+from biasbed.record import MetricName
+from biasbed.tracking.archive import MetricRow
+from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
+
+# Measures that may lie outside of 0 to 1 although they are shown in percent.
+UNBOUNDED = ("gap_r", "error_consistency", *measures.RATIOS)
+# Tags with the provenance of a run, by the name that they have in exported files.
+PROVENANCE = {
+    "study": record.STUDY,
+    "suite": record.SUITE,
+    "kind": record.KIND,
+    "row": record.ROW,
+    "algorithm": record.ALGORITHM,
+    "cell": record.CELL,
+    "seed": record.SEED,
+    "test_domains": record.TEST_DOMAINS,
+    "training_data": record.TRAINING_DATA,
+    "init": record.INIT,
+    "normalisation": record.NORMALISATION,
+    "parameters": record.PARAMETERS,
+    "weights": record.WEIGHTS,
+    "protocol": record.PROTOCOL_HASH,
+    "tested": record.TESTED,
+    "config_hash": record.CONFIG_HASH,
+    "run_key": record.RUN_KEY,
+    "data_fingerprint": record.DATA_FINGERPRINT,
+    "code_hash": record.CODE_HASH,
+    "git_commit": record.GIT_COMMIT,
+    "git_dirty": record.GIT_DIRTY,
+    "source": record.SOURCE,
+    "limit": record.LIMIT,
+    "oracle": record.ORACLE,
+    "origin_run": record.ORIGIN_RUN,
+}
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """Mean and standard deviation of a value over the runs of one study that differ in their seed alone."""
+
+    runs: int
+    mean: float
+    deviation: float  # n - 1; NaN for one run
+
+
+@dataclass(frozen=True)
+class Result:
+    """Value of one measure on one set, or on a group of its images."""
+
+    metric: MetricName
+    value: float
+    unit: str
+    higher_is_better: bool
+    images: int | None = None  # None if unknown
+    low: float = math.nan  # 95 % interval over images; NaN without one
+    high: float = math.nan
+    seeds: SeedSpread | None = None  # None if there is one run
+
+    @property
+    def has_interval(self) -> bool:
+        return not math.isnan(self.low)
+
+    @property
+    def is_proportion(self) -> bool:
+        """True for a fraction that can't lie outside of 0 to 1."""
+        is_inside = 0 <= self.value <= 1 and self.metric.measure not in UNBOUNDED
+        return self.unit == measures.FRACTION and is_inside
+
+    @property
+    def interval_method(self) -> str:
+        """Name of the interval's method."""
+        return f"bootstrap over images, {RESAMPLES} resamples" if self.metric.measure == record.SHAPE_BIAS else "Wilson"
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """Everything that is exported of a run besides its weights."""
+
+    id: str
+    name: str
+    started: int  # milliseconds since 1970
+    ended: int
+    step: int
+    provenance: Mapping[str, str]
+    settings: Mapping[str, str]  # resolved config by dotted name
+    protocol: record.Protocol
+    results: tuple[Result, ...]
+    decisions: Mapping[str, Decisions] = field(default_factory=dict)  # of that step, by set
+
+    @property
+    def row(self) -> str:
+        """Name of the run's row in tables."""
+        return self.provenance.get("row") or self.provenance.get("algorithm", "") or self.name
+
+    @property
+    def suite(self) -> str:
+        return self.protocol.suite
+
+    def set_record(self, name: str | None) -> record.SetRecord | None:
+        """Return what the protocol says of a set; None for a value that is derived of several."""
+        return next((member for member in self.protocol.sets if member.name == name), None)
+
+    def described(self) -> dict[str, Any]:
+        """Return the provenance as JSON: what made these numbers, and on which code, data and settings."""
+        return {
+            "biasbed": __version__,
+            "run": self.id,
+            "step": self.step,
+            "step_unit": self.protocol.step_unit,
+            "step_chosen_by": self.protocol.monitor,
+            **self.provenance,
+            "settings": dict(self.settings),
+        }
+
+
+def read_run(uri: str, run: Any) -> RunResults:
+    """Read a finished run's test results at its best step. Raises UsageError if it has no results or protocol."""
+    where = f"run {run.info.run_id} ({run.info.run_name})"
+    if run.info.status != "FINISHED":
+        raise UsageError(f"{where} has not finished ({run.info.status}): only its zip file can be exported")
+    text = artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE)
+    if text is None:
+        raise UsageError(f"{where} has no {record.PROTOCOL_FILE}: it is no training or evaluation of biasbed")
+    try:
+        protocol = record.Protocol.from_json(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {record.PROTOCOL_FILE} can't be read: {error}") from None
+    histories = _read_histories(uri, run)
+    step = _find_step(histories, protocol)
+    decisions = _read_decisions(uri, run.info.run_id, protocol, step)
+    spreads = _read_spreads(uri, run, protocol)
+    results = tuple(_results(histories, protocol, step, decisions, spreads))
+    if not results:
+        raise UsageError(f"{where} has no test results at step {step}")
+    tags = run.data.tags
+    provenance = {name: tags[tag] for name, tag in PROVENANCE.items() if tags.get(tag)}
+    return RunResults(
+        id=tags.get(record.ORIGIN_RUN, run.info.run_id),
+        name=run.info.run_name or "",
+        started=run.info.start_time or 0,
+        ended=run.info.end_time or 0,
+        step=step,
+        provenance=provenance,
+        settings=_public_settings(run.data.params),
+        protocol=protocol,
+        results=results,
+        decisions=decisions,
+    )
+
+
+PLACES = ("data_dir", "prepared_dir", "output_dir", "experiment", "tracking")  # settings about one machine
+
+
+def _public_settings(params: Mapping[str, str]) -> dict[str, str]:
+    """Return the resolved config without places of the machine; of a file's path only its name is kept."""
+    settings: dict[str, str] = {}
+    for key, value in params.items():
+        name = key.removeprefix(record.CONFIG_PARAMETER)
+        if name != key and name not in PLACES:
+            settings[name] = ",".join(_without_folder(part) for part in value.split(","))
+    return settings
+
+
+def _without_folder(word: str) -> str:
+    return word.rpartition("/")[2] if word.startswith(("/", "~")) else word
+
+
+Histories = Mapping[str, Mapping[int, float]]  # metric -> step -> value
+
+
+def _read_histories(uri: str, run: Any) -> Histories:
+    """Read the test metrics and the short ones that name the best step."""
+    client = writer(uri)
+    histories: dict[str, dict[int, float]] = {}
+    with guarded(uri):
+        for name in run.data.metrics:
+            if name.startswith((f"{record.BEST}/", "test/")):
+                rows: list[MetricRow] = []
+                for row in client.get_metric_history(run.info.run_id, name):
+                    rows.append((name, row.step, row.timestamp, row.value))
+                histories[name] = {step: value for _, step, _, value in sorted(rows)}
+    return histories
+
+
+def _find_step(histories: Histories, protocol: record.Protocol) -> int:
+    """Return the step of the run's best weights: that of the last `best/` metric; else the last tested step."""
+    best = [max(histories[short]) for short in protocol.best if short in histories]
+    if best:
+        return max(best)
+    return max((max(history) for history in histories.values() if history), default=0)
+
+
+def _read_decisions(uri: str, run_id: str, protocol: record.Protocol, step: int) -> dict[str, Decisions]:
+    """Read the decisions on each set that are kept of a step. Raises UsageError for a damaged file."""
+    decisions: dict[str, Decisions] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for member in protocol.sets:
+            for which in record.PREDICTION_EPOCHS:
+                name = record.predictions_file(member.name, which)
+                content = None if member.name in decisions else artifact_bytes(uri, run_id, name)
+                if content is None:
+                    continue
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+                answers = recorded.read_predictions(path)
+                if _read_epoch(path) in (step, None):
+                    decisions[member.name] = answers
+    return decisions
+
+
+def _read_epoch(path: Path) -> int | None:
+    """Return the number of the evaluation that a file of predictions is of; None if it does not say."""
+    from pyarrow import parquet
+
+    if "epoch" not in parquet.read_schema(path).names:
+        return None
+    return int(parquet.read_table(path, columns=["epoch"])["epoch"][0].as_py())
+
+
+def _read_spreads(uri: str, run: Any, protocol: record.Protocol) -> dict[str, SeedSpread]:
+    """Return the spread of each test metric over the finished runs of the same study and settings."""
+    tags = run.data.tags
+    if not tags.get(record.CONFIG_HASH) or not tags.get(record.STUDY) or tags.get(record.KIND) != "train":
+        return {}
+    alike = find_runs(uri, config_hash=tags[record.CONFIG_HASH], study=tags[record.STUDY], kind="train")
+    by_seed: dict[str, Any] = {tags.get(record.SEED, ""): run}
+    for sibling in alike:
+        is_same = sibling.data.tags.get(record.TEST_DOMAINS) == tags.get(record.TEST_DOMAINS)
+        if sibling.info.status == "FINISHED" and is_same:
+            by_seed.setdefault(sibling.data.tags.get(record.SEED, ""), sibling)
+    values: dict[str, list[float]] = {}
+    for sibling in by_seed.values() if len(by_seed) > 1 else ():
+        histories = _read_histories(uri, sibling)
+        step = _find_step(histories, protocol)
+        for name, history in histories.items():
+            if step in history:
+                values.setdefault(name, []).append(history[step])
+    return {name: SeedSpread(len(v), statistics.fmean(v), _deviation(v)) for name, v in values.items()}
+
+
+def _deviation(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else math.nan
+
+
+def _results(
+    histories: Histories,
+    protocol: record.Protocol,
+    step: int,
+    decisions: Mapping[str, Decisions],
+    spreads: Mapping[str, SeedSpread],
+) -> Iterator[Result]:
+    """Yield the finite test values of a step: the sets in the protocol's order, headlines first."""
+    intervals = {name: report.metric_intervals(answers) for name, answers in decisions.items()}
+    counts = {name: report.count_groups(answers) for name, answers in decisions.items()}
+    for metric in _in_order(histories, protocol):
+        value = histories[str(metric)].get(step, math.nan)
+        if not record.is_finite(value) or math.isnan(value):
+            continue
+        described = measures.described(protocol, str(metric))
+        images, low, high = _images(metric, protocol, counts), math.nan, math.nan
+        if metric.group is None and metric.measure in intervals.get(str(metric.set), {}):
+            low, high, images = intervals[str(metric.set)][metric.measure]
+        if not low <= value <= high:  # the stored decisions are others
+            low = high = math.nan
+        spread = spreads.get(str(metric))
+        yield Result(metric, value, described.unit, described.higher_is_better, images, low, high, spread)
+
+
+def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricName]:
+    """Return the test metrics: by set, the headline before other measures, groups last."""
+    names = [column.name for column in (*protocol.sets, *protocol.columns)]
+    headlines = {(column.name, column.headline) for column in protocol.columns}
+    keyed = []
+    for name in histories:
+        metric = record.parse_metric(name)
+        if metric is not None and metric.phase == "test" and metric.set is not None:
+            position = names.index(metric.set) if metric.set in names else len(names)
+            is_headline = (metric.set, metric.measure) in headlines
+            keyed.append((position, metric.group is not None, not is_headline, str(metric), metric))
+    return [metric for *_, metric in sorted(keyed)]
+
+
+def _images(metric: MetricName, protocol: record.Protocol, counts: Mapping[str, Mapping[str, int]]) -> int | None:
+    """Return the number of images behind a value; None if it is unknown."""
+    member = next((member for member in protocol.sets if member.name == metric.set), None)
+    if member is None:
+        return None
+    if metric.group is None:
+        return member.images or None
+    counted = {**member.groups, **member.conditions, **member.labels, **counts.get(member.name, {})}
+    return counted.get(metric.group)
+
+
+def interval_text(result: Result, share: float = LEVEL) -> str:
+    """Return the interval, images and seeds of a result in words, as a note of a format without a position for them."""
+    parts = []
+    if result.has_interval:
+        parts.append(f"{100 * share:.0f} % interval {result.low:.4f} to {result.high:.4f}")
+    if result.images:
+        parts.append(f"{result.images} images")
+    if result.seeds is not None and not math.isnan(result.seeds.deviation):
+        spread = result.seeds
+        parts.append(f"{spread.runs} seeds: mean {spread.mean:.4f}, standard deviation {spread.deviation:.4f}")
+    return "; ".join(parts)
+
+
+def headline_results(results: RunResults) -> list[Result]:
+    """Return a result for each column of the run's table, and shape bias."""
+    headlines = {(column.name, column.headline) for column in results.protocol.columns}
+    return [r for r in results.results if r.metric.group is None and _is_headline(r.metric, headlines)]
+
+
+def _is_headline(metric: MetricName, headlines: Iterable[tuple[str, str]]) -> bool:
+    return (str(metric.set), metric.measure) in set(headlines) or metric.measure == record.SHAPE_BIAS

@@ -1,0 +1,341 @@
+"""Results in other tools' formats: what is written is read back alike, and what is wrong is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from biasbed import cli, record
+from biasbed.analysis import load
+from biasbed.errors import UsageError
+from biasbed.sharing import benchmarks, every_eval_ever, model_card, run_results
+from biasbed.sharing.model_folder import TIMM, ModelFolder
+from biasbed.sharing.reported import ReportedModel, make_report
+from biasbed.sharing.run_results import Result, RunResults
+from helpers.runs import all_runs
+from helpers.toy_runs import THREE, Recorder, fill, make_protocol
+
+FOLDER = ModelFolder(TIMM, ("a", "b"), "resnet18", 32, 3, (0.5,) * 3, (0.5,) * 3, {})
+MEASURES = {"accuracy": "%", "shape_bias": "%", "loss": "nats", "ece": "%"}
+
+
+def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
+    """A run with these values by (measure, set, group)."""
+    results = []
+    for (measure, name, group), value in values.items():
+        metric = record.MetricName("test", measure, name, group or None)
+        results.append(Result(metric, value, MEASURES[measure], measure != "loss" and measure != "ece", 200))
+    facts = {"suite": "toy", "row": "erm", "seed": "0", "kind": "train", "git_commit": "ab" * 20}
+    return RunResults("c" * 32, "erm-seed0", 0, 1_000, 3, facts, {"optim.lr": "0.1"}, make_protocol(), tuple(results))
+
+
+fractions = st.floats(0, 1, allow_nan=False)
+names = st.from_regex("[a-z][a-z0-9_-]{0,8}", fullmatch=True)
+keys = st.tuples(st.just("accuracy"), names, st.one_of(st.just(""), names))
+runs = st.dictionaries(keys, fractions, min_size=1, max_size=8).map(run_of)
+
+
+def metrics_of(models: list[ReportedModel]) -> dict[str, float]:
+    (model,) = models
+    report = make_report(models, Path("x.json"), "auto")
+    (run,) = report.runs()
+    metrics = run.metrics(report.protocol)
+    assert {str(value.metric): value.value for value in model.values} == metrics
+    return metrics
+
+
+def expected(run: RunResults) -> dict[str, float]:
+    return {str(result.metric): result.value for result in run.results}
+
+
+@given(runs)
+def test_every_value_comes_back_from_every_eval_ever(run: RunResults) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = every_eval_ever.write_run(Path(folder), run, "org/model", "org", {}, True)
+        assert every_eval_ever.find_logs(Path(folder)) == [path]
+        assert metrics_of(every_eval_ever.read_logs([path])) == expected(run)
+
+
+@given(runs)
+def test_every_value_comes_back_from_a_card(run: RunResults) -> None:
+    """And huggingface_hub's own reader finds the same numbers."""
+    with tempfile.TemporaryDirectory() as folder:
+        model_card.write_card(Path(folder), run, FOLDER, "org/model", {})
+        path = Path(folder) / model_card.CARD
+        assert model_card.has_model_index(path)
+        assert metrics_of(model_card.read_card(path)) == expected(run)
+        theirs = ModelCard.load(path).data.eval_results
+        assert sorted(entry.metric_value for entry in theirs) == sorted(expected(run).values())
+
+
+def test_a_loss_and_a_calibration_error_keep_their_unit_and_direction(tmp_path: Path) -> None:
+    run = run_of({("loss", "edge", ""): 12.5, ("ece", "edge", ""): 0.25, ("shape_bias", "edge", ""): 0.5})
+    path = every_eval_ever.write_run(tmp_path, run, "org/model", "org", {}, False)
+    (model,) = every_eval_ever.read_logs([path])
+    directions = {value.measure: value.higher_is_better for value in model.values}
+    assert directions == {"loss": False, "ece": False, "shape_bias": True}
+    assert metrics_of([model]) == expected(run)
+
+
+def test_a_set_that_is_a_hub_s_benchmark_has_a_file_of_its_leaderboard(tmp_path: Path) -> None:
+    named = benchmarks.parse(("edge=org/edges:default@0123abcd",))
+    run = run_of({("accuracy", "edge", ""): 0.75, ("accuracy", "plain", ""): 0.5})
+    model_card.write_card(tmp_path, run, FOLDER, "org/model", named)
+    (path,) = (tmp_path / model_card.RESULTS_FOLDER).glob("*.yaml")
+    (entry,) = yaml.safe_load(path.read_text())
+    assert entry["dataset"] == {"id": "org/edges", "task_id": "default", "revision": "0123abcd"}
+    assert entry["value"] == 0.75
+    assert entry["date"] == "1970-01-01T00:00:01Z"
+    assert "200 images" in entry["notes"]
+    assert run.id in entry["notes"]
+    assert ModelCard.load(tmp_path / model_card.CARD).data.eval_results[0].dataset_type == "org/edges"
+
+
+def test_the_hub_s_own_classes_read_the_leaderboard_s_file(tmp_path: Path) -> None:
+    from huggingface_hub import parse_eval_result_entries
+
+    named = benchmarks.parse(("edge=org/edges",))
+    run = run_of({("accuracy", "edge", ""): 0.75})
+    model_card.write_card(tmp_path, run, FOLDER, "org/model", named)
+    content = yaml.safe_load((tmp_path / model_card.RESULTS_FOLDER / "edge.yaml").read_text())
+    (entry,) = parse_eval_result_entries(content)
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("org/edges", "default", 0.75)
+
+
+# --- from one server to another ---------------------------------------------------------------------------------------
+
+
+def test_a_study_is_analysed_alike_after_a_way_through_every_eval_ever(
+    recorder: Recorder, elsewhere: Callable[[], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(recorder, THREE, study="mine")
+    folder = tmp_path / "shared_results"
+    words = ["--format", "every_eval_ever", "--file", str(folder), "--study", "mine"]
+    assert cli.main(["export", *words]) == 0
+    uri = elsewhere()
+    assert cli.main(["import", "--source", str(folder)]) == 0
+    assert cli.main(["import", "--source", str(folder)]) == 0
+    assert "nothing new: all 6 runs" in capsys.readouterr().out
+    ours = load(recorder.uri, study="mine").scores
+    theirs = load(uri, study="published_shared_results").scores
+    for scores in (ours, theirs):
+        scores["row"] = scores["algorithm"].str.removeprefix("local_toy-")
+    columns = ["row", "dataset"]
+    merged = ours.merge(theirs, on=columns, suffixes=("", "_theirs"))
+    assert len(merged) == len(ours) == 18
+    assert merged["mean"].tolist() == pytest.approx(merged["mean_theirs"].tolist(), abs=1e-12)
+    run = all_runs(uri, kind="published")[0]
+    assert run.data.tags[record.ORIGIN_RUN] in {r.info.run_id for r in all_runs(recorder.uri, kind="train")}
+    assert run.data.tags[record.GIT_COMMIT] == "a" * 40
+
+
+def test_the_spread_over_seeds_is_that_of_the_study(recorder: Recorder) -> None:
+    for seed in range(3):
+        recorder.train("erm", seed, (0.5 + 0.1 * seed,) * 6, study="mine")
+    run = all_runs(recorder.uri, kind="train")[0]
+    results = run_results.read_run(recorder.uri, recorder.client.get_run(run.info.run_id))
+    (plain,) = (r for r in results.results if str(r.metric) == "test/accuracy/plain")
+    assert plain.seeds is not None
+    assert (plain.seeds.runs, plain.seeds.mean) == (3, pytest.approx(0.6))
+    assert plain.seeds.deviation == pytest.approx(0.1)
+
+
+def test_no_path_of_this_machine_is_exported(recorder: Recorder, tmp_path: Path) -> None:
+    settings = {"data_dir": "/secret/place", "init": "/secret/place/w.pth", "optim.lr": "0.1"}
+    run = recorder.train("erm", settings=settings)
+    folder = tmp_path / "out"
+    words = ["--format", "every_eval_ever", "--file", str(folder), "--run", run]
+    assert cli.main(["export", *words]) == 0
+    (path,) = every_eval_ever.find_logs(folder)
+    text = path.read_text()
+    assert "/secret" not in text
+    assert str(tmp_path) not in text
+    details = json.loads(text)["source_metadata"]["additional_details"]
+    assert json.loads(details["settings"]) == {"init": "w.pth", "optim.lr": "0.1"}
+
+
+# --- what others write ------------------------------------------------------------------------------------------------
+
+
+def log_of(**changes: Any) -> dict[str, Any]:
+    """A file of another tool, with one result in percent."""
+    result = {
+        "evaluation_name": "ImageNet Sketch",
+        "source_data": {"dataset_name": "ImageNet-Sketch", "source_type": "other"},
+        "metric_config": {"lower_is_better": False, "metric_id": "accuracy", "min_score": 0, "max_score": 100},
+        "score_details": {"score": 24.5},
+    }
+    log = {
+        "schema_version": "0.3.0",
+        "evaluation_id": "x/org/net/1",
+        "retrieved_timestamp": "1",
+        "source_metadata": {},
+        "eval_library": {"name": "x", "version": "1"},
+        "model_info": {"name": "Net", "id": "org/net", "additional_details": {}},
+        "evaluation_results": [result],
+    }
+    return {**log, **changes}
+
+
+def result_of(score: Any = 24.5, **config: Any) -> dict[str, Any]:
+    (result,) = log_of()["evaluation_results"]
+    return {**result, "metric_config": {"lower_is_better": False, **config}, "score_details": {"score": score}}
+
+
+@pytest.mark.parametrize(
+    ("score", "config", "value"),
+    [
+        (24.5, {"metric_id": "accuracy", "max_score": 100}, 0.245),
+        (24.5, {"metric_id": "accuracy", "metric_unit": "percent"}, 0.245),
+        (24.5, {"metric_id": "accuracy"}, 0.245),
+        (0.245, {"metric_id": "accuracy"}, 0.245),
+        (0.5, {"metric_id": "accuracy", "metric_unit": "percent"}, 0.005),
+        (1250.0, {"metric_id": "arena.elo", "metric_unit": "elo"}, 1250.0),
+    ],
+)
+def test_units_of_others(tmp_path: Path, score: float, config: dict[str, Any], value: float) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(log_of(evaluation_results=[result_of(score, **config)])))
+    ((name, read),) = metrics_of(every_eval_ever.read_logs([path])).items()
+    assert read == pytest.approx(value, rel=1e-15)
+    assert name.endswith("/imagenet_sketch")
+
+
+def test_several_reports_on_a_model_are_its_runs(tmp_path: Path) -> None:
+    for number in range(3):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(log_of(evaluation_id=str(number), evaluation_results=[result_of(10.0 + number)])))
+    report = make_report(every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path)), tmp_path, "auto")
+    assert [(run.algorithm, run.number) for run in report.runs()] == [("org_net", str(k)) for k in range(3)]
+    assert len({report.run_key(run) for run in report.runs()}) == 3
+    assert len({report.config_hash(run) for run in report.runs()}) == 1
+
+
+CARD = """---
+license: mit
+model-index:
+- name: Net
+  results:
+  - task: {{type: image-classification}}
+    dataset: {{type: imagenet-1k, name: ImageNet}}
+    metrics:
+    - {{type: accuracy, value: {value}}}
+---
+# Net
+"""
+
+
+def test_a_card_of_somebody_else(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(CARD.format(value=76.1))
+    assert metrics_of(model_card.read_card(path)) == {"test/accuracy/imagenet": pytest.approx(0.761)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", '{"schema_version": "0.3.0", "evaluation_results": [', "can't be read as JSON"),
+        ("a.json", json.dumps({**log_of(), "evaluation_results": {}}), "'evaluation_results' is empty"),
+        ("a.json", json.dumps(log_of())[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", "levels deep"),
+        ("a.json", json.dumps(log_of(evaluation_results=[])), "has no evaluation_results"),
+        ("a.json", json.dumps(log_of(schema_version="0.1.0")), "version 0.1.0 of the schema"),
+        ("a.json", json.dumps(log_of(evaluation_results=[result_of("24")])), "score=24"),
+        ("a.json", json.dumps(log_of(evaluation_results=[result_of(math.nan)])), "finite number"),
+        ("a.json", json.dumps(log_of(evaluation_results=[result_of(240.0)])), "no percentage"),
+        ("a.json", json.dumps(log_of(evaluation_results=[result_of(), result_of()])), "is there twice"),
+        ("a.json", json.dumps(log_of(evaluation_results=[result_of(metric_id="..")])), "name of a metric"),
+        ("a.json", json.dumps(log_of(model_info={"name": "x", "id": "y" * 999})), "name of a row"),
+        ("README.md", CARD.format(value="20 +- 1"), "value=20 +- 1"),
+        ("README.md", CARD.format(value=1e4), "no percentage"),
+        ("README.md", CARD.format(value=1).replace("dataset: ", "data: "), "'dataset' is missing"),
+        ("README.md", CARD.format(value=1).replace("- name: Net", "- name: *net"), "can't be read as YAML"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line_and_nothing_is_imported(
+    name: str,
+    content: str,
+    message: str,
+    tmp_path: Path,
+    tracking: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    assert cli.main(["import", "--source", str(path)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error
+    assert message in error
+    assert not all_runs(tracking, kind="published")
+
+
+def test_two_files_of_one_evaluation_are_refused(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(log_of()))
+    with pytest.raises(UsageError, match="again"):
+        every_eval_ever.read_logs(every_eval_ever.find_logs(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "every_eval_ever"], "is a folder"),
+        (["--format", "huggingface", "--file", "x.zip"], "is a folder"),
+        (["--format", "tar", "--file", "x"], "format=tar"),
+        (["--file", "x.zip", "--model_id", "a/b"], "model_id: has no effect with format=zip"),
+        (["--format", "huggingface", "--file", "x", "--samples", "no"], "samples: has no effect"),
+        (["--format", "huggingface", "--file", "x", "--model_id", "a"], "<organisation>/<model>"),
+        (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "edge"], "benchmarks=edge: should be"),
+        (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "eg=a/b"], "did you mean 'edge'"),
+    ],
+)
+def test_wrong_exports_are_refused(
+    words: list[str],
+    message: str,
+    recorder: Recorder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["export", "--run", recorder.train("erm"), *words]) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_that_has_no_weights_is_no_model(
+    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorder.train("erm", **{record.KIND: "evaluate"})
+    words = ["--format", "huggingface", "--file", str(tmp_path / "x"), "--run", run]
+    assert cli.main(["export", *words]) == 2
+    assert "is no training" in capsys.readouterr().err
+    running = recorder.train("erm", 1, status="RUNNING")
+    assert cli.main(["export", *words[:-1], running]) == 2
+    assert "has not finished" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_the_project_s_own_validator_passes_them(recorder: Recorder, tmp_path: Path, validators: str) -> None:
+    fill(recorder, THREE, study="mine")
+    words = ["--format", "every_eval_ever", "--file", str(tmp_path / "out"), "--study", "mine"]
+    assert cli.main(["export", *words]) == 0
+    files = sorted((tmp_path / "out").glob("data/*/*/*/*"))
+    assert len(files) == 6
+    command = [validators, "-m", "every_eval_ever", "validate", *(str(p.relative_to(tmp_path / "out")) for p in files)]
+    done = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed, 0 warning-only, 0 failed" in done.stdout
