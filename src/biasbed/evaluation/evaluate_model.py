@@ -29,6 +29,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
+from biasbed.evaluation.trust.metrics import calibrating_sets, measure_trust
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -378,7 +379,8 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     model, sets = evaluation.model, evaluation.suite.testing
     evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left
     group.send_module(model.module).eval()
-    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt)
+    evaluator.capture.attach(model.module)
+    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt, scores=evaluator.scores)
     return decide(store, model.predict, evaluator)
 
 
@@ -388,6 +390,11 @@ def measure_decisions(
     """Return all metrics of an evaluation by name: measured and derived ones, error consistency and speed."""
     suite = evaluation.suite
     metrics = stored.measure()
+    scores = evaluation.job.config.scores
+    if scores.is_kept:
+        decided = {decisions.set: decisions for decisions in stored.decisions}
+        phases = dict.fromkeys(decided, ("test",))
+        metrics |= measure_trust(decided, calibrating_sets(scores, ()), phases, scores.alpha)
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
     for pair in pairs:
         metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa

@@ -75,7 +75,8 @@ def _choose_weights(engine: Engine, sets: Sequence[EvaluationSet]) -> Iterator[_
 def _decide(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) -> StoredDecisions | None:
     """Decide on all images of the sets that the folder has no decisions on; return all decisions on rank 0."""
     skip = engine.evaluator.skip_corrupt
-    store = PredictionStore(engine.folder.path, sets, "model", skip, weights.which, weights.number)
+    scores = engine.config.scores
+    store = PredictionStore(engine.folder.path, sets, "model", skip, weights.which, weights.number, scores)
     with engine.weights_of(weights.which):
         engine.group.share_buffers(engine.algorithm)
         engine.algorithm.eval()
