@@ -265,6 +265,8 @@ class ScoreSettings:
         return self.keep != "no"
 
 
+NO_SCORES = ScoreSettings()
+
 Interpolation = Literal["bilinear", "bicubic"]
 Crop = Literal["centre", "squash", "border"]
 Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
@@ -354,7 +356,7 @@ class Config:
     corrupted: InCorruptedForm = InCorruptedForm()
     data: DataSettings = DataSettings()
     cache: CacheSettings = CacheSettings()
-    scores: ScoreSettings = ScoreSettings()
+    scores: ScoreSettings = NO_SCORES
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")

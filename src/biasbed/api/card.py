@@ -154,7 +154,7 @@ class Card:
         """Write predictions, tables and figures into a folder as a run has them, and return the folder."""
         path = Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
-        write_files(path, self._job.row, self._results)
+        write_files(path, self._job, self._results)
         write_whole(path / record.PROTOCOL_FILE, self._job.protocol.to_json())
         return path
 
@@ -162,6 +162,7 @@ class Card:
         stored = self._results.stored
         lines = [report.text(stored.decisions, self._results.pairs, "set", self._suite.left_out)]
         lines += report.derived(self._suite.derivations, self._results.metrics)
+        lines += report.trust(self._job.config.scores, stored.decisions)
         return "\n".join([*lines, *self._suite.remarks])
 
     def __repr__(self) -> str:

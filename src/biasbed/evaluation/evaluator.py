@@ -20,7 +20,7 @@ from biasbed import record
 from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.config import Config, ScoreSettings
+from biasbed.config import NO_SCORES, Config, ScoreSettings
 from biasbed.data.loader_queues import received
 from biasbed.data.loading import as_it_is, loader_options, number_of_workers
 from biasbed.data.transforms import is_identity, is_random, keyed_randomness
@@ -80,7 +80,7 @@ class Evaluator:
         skip_corrupt: bool,
         done: Mapping[str, Collection[int]] = MappingProxyType({}),
         cache: TestCache | None = None,
-        scores: ScoreSettings = ScoreSettings(),
+        scores: ScoreSettings = NO_SCORES,
     ) -> None:
         """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any.
 

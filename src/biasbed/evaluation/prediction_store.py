@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from biasbed import record
-from biasbed.config import ScoreSettings
+from biasbed.config import NO_SCORES, ScoreSettings
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.evaluation.decisions import Decisions, write_predictions
@@ -59,7 +59,7 @@ class PredictionStore:
     skip: bool  # images that can't be read may be missing
     which: str = "last"  # of `record.PREDICTION_EPOCHS`
     number: int = 0  # of the evaluation
-    scores: ScoreSettings = ScoreSettings()
+    scores: ScoreSettings = NO_SCORES
 
     def read_finished(self) -> dict[str, Decisions]:
         """Return the decisions on the sets that an earlier attempt has finished."""

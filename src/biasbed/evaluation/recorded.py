@@ -162,13 +162,17 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     )
 
 
-def read_predictions(path: Path) -> Decisions:
-    """Read predictions of our own (`decisions.write_predictions`). Raises UsageError if they are none or damaged."""
+def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
+    """Read predictions of our own (`decisions.write_predictions`). Raises UsageError if they are none or damaged.
+
+    content: of the file, if it is on a server.
+    """
     from pyarrow import ArrowException
 
     try:
         name_columns = [name for name in NAMES if name != "image"]
-        table = read_parquet(path, (*COLUMNS, *LISTS, *SCORE_LISTS), name_columns)
+        source = path if content is None else content
+        table = read_parquet(source, (*COLUMNS, *LISTS, *SCORE_LISTS), name_columns)
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")

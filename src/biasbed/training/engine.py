@@ -29,7 +29,7 @@ from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decisions import accuracy, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
-from biasbed.evaluation.trust.metrics import calibrating_sets, measure_trust
+from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
 from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
@@ -315,7 +315,8 @@ class Engine:
                     metrics |= measure(evaluation_set, self.decisions[evaluation_set.name], phase)
         if self.decisions is not None and only is None and self.config.scores.is_kept:
             calibrating = calibrating_sets(self.config.scores, self.scoring.validates)
-            metrics |= measure_trust(self.decisions, calibrating, phases_of, self.config.scores.alpha)
+            trust = TrustResults.from_decisions(self.decisions.values(), calibrating, self.config.scores.alpha)
+            metrics |= trust.metrics(phases_of)
         return {**metrics, **self.scoring.derive(metrics)}
 
     @contextlib.contextmanager

@@ -81,29 +81,37 @@ class Assessment:
     def __init__(self, images: ScoredImages, calibrated: Calibrated, alpha: float = ALPHA, detect: bool = True) -> None:
         """alpha: of prediction sets. detect: False for images of the training distribution themselves."""
         self.images = images
+        self._means: dict[str, np.ndarray] = {}
+        self._group_means: dict[str, np.ndarray] = {}
+        self._confidences: dict[str, np.ndarray] = {}
+        self._detections: dict[str, Detection] = {}
+        if images.is_labelled:
+            self._judge_probabilities(calibrated, alpha)
+        if detect:
+            inside = calibrated.outlier_scores(calibrated.inside)
+            outside = calibrated.outlier_scores(images)
+            for name in inside.keys() & outside.keys():
+                self._detections[name] = Detection.rank(inside[name], outside[name])
+
+    def _judge_probabilities(self, calibrated: Calibrated, alpha: float) -> None:
+        """Compute what each image adds to a mean, before and after temperature scaling."""
+        images = self.images
         scaled = temperature.scale(images.log_probabilities, calibrated.temperature)
         labels = images.labels
-        self._means = {
+        self._means |= {
             "accuracy": images.right.astype(np.float64),
             "loss": proper_scores.nll(images.log_probabilities, labels),
             "brier": proper_scores.brier(images.log_probabilities, labels),
             f"loss{SCALED}": proper_scores.nll(scaled, labels),
             f"brier{SCALED}": proper_scores.brier(scaled, labels),
         }
-        self._group_means: dict[str, np.ndarray] = {}
         for name, score in conformal.SCORES.items():
             nonconformity, predictor = score(images.probabilities), calibrated.conformal[name]
             self._means |= _sizes(name, predictor.p_values(nonconformity), labels, alpha)
             if images.groups is not None and predictor.by_group:
                 p_values = predictor.group_p_values(nonconformity, images.groups)
                 self._group_means |= _sizes(name, p_values, labels, alpha)
-        self._confidences = {"ece": images.confidence, f"ece{SCALED}": np.exp(scaled.max(axis=1))}
-        self._detections: dict[str, Detection] = {}
-        if detect:
-            inside = calibrated.outlier_scores(calibrated.inside)
-            outside = calibrated.outlier_scores(images)
-            for name in inside.keys() & outside.keys():
-                self._detections[name] = Detection.rank(inside[name], outside[name])
+        self._confidences |= {"ece": images.confidence, f"ece{SCALED}": np.exp(scaled.max(axis=1))}
 
     def values(self) -> dict[str, float]:
         """Return every measure by name, in the order of `MEASURES` and `DETECTION_MEASURES`."""
@@ -111,7 +119,7 @@ class Assessment:
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
         """Return coverage and size by group, of common thresholds and (`own_...`) of thresholds of the group."""
-        if self.images.groups is None:
+        if self.images.groups is None or not self.images.is_labelled:
             return {}
         by_group = {}
         for group in np.unique(self.images.groups).tolist():
@@ -144,13 +152,13 @@ class Assessment:
 
     def _compute(self, weights: np.ndarray, inside: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every measure [R] of resamples. weights: [R,N]; inside: [R,M] by detector."""
-        means = weights @ np.stack(list(self._means.values()), axis=1) / weights.sum(axis=1, keepdims=True)
-        values = dict(zip(self._means, means.T, strict=True))
+        totals = weights.sum(axis=1)
+        values = {name: weights @ column / totals for name, column in self._means.items()}
         for name, confidence in self._confidences.items():
             values[name] = proper_scores.resampled_ece(confidence, self.images.right, weights)
         for name, ranks in self._detections.items():
-            values[f"auroc_{name}"] = ranks.auroc(inside[name], weights)
-            values[f"fpr95_{name}"] = ranks.false_positives(inside[name], weights)
+            rates = ranks.rates(inside[name], weights)
+            values |= {f"auroc_{name}": rates.auroc, f"fpr95_{name}": rates.false_positives}
         return {name: values[name] for name in (*MEASURES, *DETECTION_MEASURES) if name in values}
 
 

@@ -8,6 +8,7 @@ leaves AUROC the same but not the rate of false positives.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,15 +61,25 @@ class FeatureGaussians:
         return nearest
 
 
+class DetectionRates(NamedTuple):
+    """How well the outside images of each resample [R] are detected."""
+
+    auroc: np.ndarray  # area under the receiver operating characteristic
+    false_positives: np.ndarray  # share of inside images flagged at the first threshold with 95 % true positives
+
+
 def auroc(inside: np.ndarray, outside: np.ndarray) -> float:
     """Return the probability that an outside image has the larger outlier score, ties counting half."""
-    return float(Detection.rank(inside, outside).auroc(np.ones((1, len(inside))), np.ones((1, len(outside))))[0])
+    return float(Detection.rank(inside, outside).rates(_once(inside), _once(outside)).auroc[0])
 
 
 def false_positives(inside: np.ndarray, outside: np.ndarray) -> float:
     """Return the share of inside images that are flagged at the first threshold that detects 95 % of the outside."""
-    detection = Detection.rank(inside, outside)
-    return float(detection.false_positives(np.ones((1, len(inside))), np.ones((1, len(outside))))[0])
+    return float(Detection.rank(inside, outside).rates(_once(inside), _once(outside)).false_positives[0])
+
+
+def _once(scores: np.ndarray) -> np.ndarray:
+    return np.ones((1, len(scores)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,22 +101,17 @@ class Detection:
         values, numbers = np.unique(-scores, return_inverse=True)
         return cls(numbers[: len(inside)], numbers[len(inside) :], len(values))
 
+    def rates(self, inside_weights: np.ndarray, outside_weights: np.ndarray) -> DetectionRates:
+        """Return the rates of resamples. Weights, how often each image was drawn: [R,N] and [R,M]."""
+        area, flagged = np.empty(len(inside_weights)), np.empty(len(inside_weights))
+        for number, weights in enumerate(zip(inside_weights, outside_weights, strict=True)):
+            x, y = self._flagged(self.inside, weights[0]), self._flagged(self.outside, weights[1])
+            area[number] = np.trapezoid(y, x)
+            flagged[number] = x[(y >= TPR).argmax()]
+        return DetectionRates(area, flagged)
+
     def _flagged(self, ranks: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return the share [R,U+1] of images with one of the first 0, 1, ..., U scores. weights: [R,N]."""
-        shares = np.zeros((len(weights), self.count + 1))
-        for row, drawn in zip(shares, weights, strict=True):
-            row[1:] = np.cumsum(np.bincount(ranks, drawn, minlength=self.count))
-        return shares / shares[:, -1:]
-
-    def auroc(self, inside_weights: np.ndarray, outside_weights: np.ndarray) -> np.ndarray:
-        """Return the area [R] under the receiver operating characteristic of resamples, by trapezoids."""
-        x, y = self._flagged(self.inside, inside_weights), self._flagged(self.outside, outside_weights)
-        area: np.ndarray = (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1])).sum(axis=1) / 2
-        return area
-
-    def false_positives(self, inside_weights: np.ndarray, outside_weights: np.ndarray) -> np.ndarray:
-        """Return the false positive rate [R] of resamples at the first threshold with 95 % true positives."""
-        x, y = self._flagged(self.inside, inside_weights), self._flagged(self.outside, outside_weights)
-        first = (y >= TPR).argmax(axis=1)
-        rates: np.ndarray = x[np.arange(len(x)), first]
-        return rates
+        """Return the share [U+1] of images that have one of the first 0, 1, ..., U scores."""
+        counts = np.bincount(ranks, weights, minlength=self.count)
+        shares = np.concatenate([[0.0], np.cumsum(counts)])
+        return shares / shares[-1]

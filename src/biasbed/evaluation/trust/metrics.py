@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from biasbed import record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.trust.assessment import DETECTION_MEASURES, MEASURES, Assessment, Calibrated
+from biasbed.evaluation.trust.proper_scores import brier
 from biasbed.evaluation.trust.scored_images import FEWEST, ScoredImages, is_calibrating
 
 KNOWN = ("accuracy", "loss", "ece")  # measured of the same decisions anyway
@@ -64,13 +66,12 @@ def calibrate(decided: Iterable[Decisions]) -> Calibrated | None:
     return Calibrated.from_halves(images)
 
 
-def assess(decisions: Decisions, calibrated: Calibrated, calibrates: bool, alpha: float) -> Assessment | None:
-    """Return the assessment of a set; None if its scores are not kept, or its classes are not those of calibration.
+def assess(images: ScoredImages, calibrated: Calibrated, calibrates: bool, alpha: float) -> Assessment | None:
+    """Return the assessment of a set; None if its classes are not as many as those of calibration.
 
     calibrates: the set's own images calibrate, so that only the other half of them is measured, and detects nothing.
     """
-    images = scored_images(decisions)
-    if images is None or images.log_probabilities.shape[1] != calibrated.inside.log_probabilities.shape[1]:
+    if images.log_probabilities.shape[1] != calibrated.inside.log_probabilities.shape[1]:
         return None
     if calibrates:
         images = images.select(~is_calibrating(images.images))
@@ -79,29 +80,53 @@ def assess(decisions: Decisions, calibrated: Calibrated, calibrates: bool, alpha
 
 def calibrating_sets(scores: ScoreSettings, validating: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the sets whose images calibrate: the one that the settings name, else those of validation."""
-    return tuple(validating) if scores.calibrate == "auto" else (record.slug(scores.calibrate),)
+    return tuple(validating) if scores.calibrate == "auto" else (scores.calibrate,)
 
 
-def measure_trust(
-    decided: Mapping[str, Decisions], calibrating: Sequence[str], phases: Mapping[str, Sequence[str]], alpha: float
-) -> dict[str, float]:
-    """Return the metrics of all sets with kept scores; empty if the calibrating sets are not among them.
+@dataclass(frozen=True, eq=False)
+class TrustResults:
+    """Trust measures of one model on several sets."""
 
-    decided: by name of the set. phases: of each set.
-    """
-    if not calibrating or not set(calibrating) <= decided.keys():
-        return {}
-    calibrated = calibrate(decided[name] for name in calibrating)
-    if calibrated is None:
-        return {}
-    metrics = {}
-    for name, decisions in decided.items():
-        assessment = assess(decisions, calibrated, name in calibrating, alpha)
-        if assessment is None:
-            continue
-        values = {measure: value for measure, value in assessment.values().items() if measure in LOGGED}
-        if name in calibrating:
-            values["temperature"] = calibrated.temperature
-        for phase in phases[name]:
-            metrics |= {str(record.MetricName(phase, measure, name)): value for measure, value in values.items()}
-    return metrics
+    assessments: Mapping[str, Assessment]  # by set; empty without calibration
+    calibrated: Calibrated | None
+    calibrating: Sequence[str]  # sets, half of whose images calibrate
+    brier: Mapping[str, float]  # by set with kept scores: over all images, as it needs no calibration
+
+    @classmethod
+    def from_decisions(cls, decided: Iterable[Decisions], calibrating: Sequence[str], alpha: float) -> TrustResults:
+        """Assess all sets with kept scores. calibrating: names of sets that must be among them."""
+        by_set = {decisions.set: decisions for decisions in decided}
+        calibrated = None
+        if calibrating and set(calibrating) <= by_set.keys():
+            calibrated = calibrate(by_set[name] for name in calibrating)
+        assessments, brier_scores = {}, {}
+        for name, decisions in by_set.items():
+            images = scored_images(decisions)
+            if images is None:
+                continue
+            brier_scores[name] = float(brier(images.log_probabilities, images.labels).mean())
+            assessment = None
+            if calibrated is not None:
+                assessment = assess(images, calibrated, name in calibrating, alpha)
+            if assessment is not None:
+                assessments[name] = assessment
+        return cls(assessments, calibrated, tuple(calibrating), brier_scores)
+
+    def metrics(self, phases: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """Return the metrics by name. phases: of each set."""
+        metrics: dict[str, float] = {}
+        for name, brier_score in self.brier.items():
+            values = {"brier": brier_score}
+            if name in self.assessments:
+                measured = self.assessments[name].values()
+                values |= {measure: value for measure, value in measured.items() if measure in LOGGED}
+            if self.calibrated is not None and name in self.calibrating:
+                values["temperature"] = self.calibrated.temperature
+            for phase in phases[name]:
+                metrics |= {str(record.MetricName(phase, measure, name)): value for measure, value in values.items()}
+        return metrics
+
+
+def assess_trust(scores: ScoreSettings, decided: Sequence[Decisions]) -> TrustResults:
+    """Assess a model that was tested without training: only a set that the settings name calibrates."""
+    return TrustResults.from_decisions(decided, calibrating_sets(scores, ()), scores.alpha)

@@ -27,6 +27,7 @@ class ScoredImages:
     images: np.ndarray  # [N] names
     features: np.ndarray | None = None  # [N,D]
     groups: np.ndarray | None = None  # [N] names of groups
+    is_labelled: bool = True  # False: the labels are unknown, and zero; such images can only be detected
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,7 +59,7 @@ class ScoredImages:
     def select(self, rows: np.ndarray) -> ScoredImages:
         """Return the images of these rows, an array of numbers or of bool."""
         columns = ("log_probabilities", "labels", "energy", "max_softmax", "images", "features", "groups")
-        chosen = {}
+        chosen: dict[str, Any] = {}
         for name in columns:
             column = getattr(self, name)
             chosen[name] = None if column is None else column[rows]
@@ -67,7 +68,7 @@ class ScoredImages:
 
 def from_logits(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     images: Sequence[str] | None = None,
     features: Any = None,
     groups: Sequence[str] | None = None,
@@ -75,10 +76,14 @@ def from_logits(
 ) -> ScoredImages:
     """Return the scores of logits [N,K] and labels [N], numbers of classes. where: name of the logits in messages.
 
+    labels: None if they are unknown, as on images of other classes.
+
     Raises UsageError for NaN, infinite or too few values, probabilities, labels that are no class, or other lengths.
     """
     matrix = check_logits(logits, where)
-    numbers = check_labels(labels, matrix.shape, where)
+    numbers = np.zeros(len(matrix), dtype=np.int64)
+    if labels is not None:
+        numbers = check_labels(labels, matrix.shape, where)
     names = np.arange(len(matrix)).astype(str) if images is None else np.asarray(images, dtype=str)
     _check_length(names, matrix, f"images of {where}")
     feature_matrix, group_names = None, None
@@ -93,7 +98,8 @@ def from_logits(
     energy = logsumexp(matrix, axis=1)
     log_probabilities = matrix - energy[:, None]
     max_softmax = np.exp(log_probabilities.max(axis=1))
-    return ScoredImages(log_probabilities, numbers, energy, max_softmax, names, feature_matrix, group_names)
+    columns = log_probabilities, numbers, energy, max_softmax, names, feature_matrix, group_names
+    return ScoredImages(*columns, is_labelled=labels is not None)
 
 
 def check_logits(logits: Any, where: str = "logits") -> np.ndarray:
@@ -103,10 +109,14 @@ def check_logits(logits: Any, where: str = "logits") -> np.ndarray:
     except (TypeError, ValueError):
         raise UsageError(f"{where}: give numbers [images,classes]") from None
     if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] < 2:
-        raise UsageError(f"{where}: give numbers [images,classes] of 1 image and 2 classes at least, not {matrix.shape}")
+        raise UsageError(
+            f"{where}: give numbers [images,classes] of 1 image and 2 classes at least, not {matrix.shape}"
+        )
     bad = ~np.isfinite(matrix).all(axis=1)
     if bad.any():
-        raise UsageError(f"{where}: NaN or infinite in {int(bad.sum())} of {len(matrix)} images, first in {bad.argmax()}")
+        raise UsageError(
+            f"{where}: NaN or infinite in {int(bad.sum())} of {len(matrix)} images, first in {bad.argmax()}"
+        )
     if are_probabilities(matrix):
         raise UsageError(
             f"{where}: these are probabilities (between 0 and 1, and each image's sum is 1): give logits, or the "
