@@ -144,8 +144,14 @@ class Assessment:
             inside = {name: next(draws) for name, draws in inside_draws.items()}
             for name, drawn in self._compute(weights, inside).items():
                 parts.setdefault(name, []).append(drawn)
-        values = self.values()
-        return {name: Estimate(values[name], np.concatenate(drawn)) for name, drawn in parts.items()}
+        estimates = {}
+        for name, value in self.values().items():
+            resampled = np.concatenate(parts[name])
+            if name in self._confidences:
+                # A resample's error is larger by construction, as fewer images differ: move it to the value.
+                resampled = np.maximum(resampled - resampled.mean() + value, 0)
+            estimates[name] = Estimate(value, resampled)
+        return estimates
 
     def _inside_weights(self, make: Callable[[int], np.ndarray]) -> dict[str, np.ndarray]:
         return {name: make(len(ranks.inside)) for name, ranks in self._detections.items()}
