@@ -15,11 +15,12 @@ import numpy as np
 
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import recorded
+from biasbed.evaluation.intervals import RESAMPLES
 from biasbed.evaluation.trust import conformal, temperature
 from biasbed.evaluation.trust.assessment import ALPHA, Assessment, Calibrated
 from biasbed.evaluation.trust.metrics import scored_images
 from biasbed.evaluation.trust.scored_images import ScoredImages, check_logits, from_logits
-from biasbed.evaluation.trust.tables import COLUMNS, RESAMPLES, trust_rows, trust_text
+from biasbed.evaluation.trust.tables import COLUMNS, trust_rows, trust_text
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ def trust(
 
     Args:
         scores: Test images of the training distribution.
-        calibration: Further images of it, which fit the temperature and the thresholds. None of them may be in `scores`.
+        calibration: Further images of it, none of which is in `scores`. They fit the temperature and the thresholds.
         ood: Name -> scores of images that are to be told from those of `scores`. Labels may be missing.
         alpha: Share of the labels that prediction sets may miss.
         bootstrap: Resamples of images for the intervals.
 
     Returns:
-        A card with `table`, `temperature`, `value(measure, set)`, `probabilities(logits)` and `prediction_sets(logits)`.
+        A card: `table`, `temperature`, `value(measure, set)`, `probabilities(logits)`, `prediction_sets(logits)`.
 
     Raises:
         UsageError: If scores are NaN, infinite or probabilities, or labels are no classes.

@@ -65,6 +65,8 @@ def trust_text(assessments: Mapping[str, Assessment], temperature: float) -> lis
     values = {name: assessment.values() for name, assessment in assessments.items()}
     table = [["trust", "images", *PROBABILITIES.values()]]
     for name, of_set in values.items():
+        if "loss" not in of_set:  # its images have no labels
+            continue
         images = str(len(assessments[name].images))
         table.append([name, images, *(_shown(of_set, measure) for measure in PROBABILITIES)])
     lines = ["", *aligned(table, left=(0,)), f"  scaled: at the temperature {temperature:.4f}"]
