@@ -8,6 +8,7 @@ the runs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.errors import Failure
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.trust import metrics
-from biasbed.evaluation.trust.assessment import Assessment, Calibrated, Estimate
+from biasbed.evaluation.trust.assessment import Assessment, Calibrated, ResampledValue
 from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
@@ -97,15 +98,13 @@ def _assessed_sets(
     reader: _Reader, rows: Mapping[str, Sequence[Run]], columns: Sequence[Column]
 ) -> Iterator[tuple[str, Column]]:
     """Yield each set with the column whose selected steps count: the calibrating sets that no column shows first."""
-    tested = {}
-    for column in columns:
-        protocol = next((reader.collection.protocol_of(run) for runs in rows.values() for run in runs), None)
-        if protocol is not None and column.set_record.name in {member.name for member in protocol.sets}:
-            tested[column.set_record.name] = column
+    of_cell = list(itertools.chain.from_iterable(rows.values()))
+    own_images = set()
     names: dict[str, None] = {}
-    for runs in rows.values():
-        for run in runs:
-            names.update(dict.fromkeys(reader.calibrating_sets(run)))
+    for run in of_cell:
+        own_images |= {member.name for member in reader.collection.protocol_of(run).sets}
+        names.update(dict.fromkeys(reader.calibrating_sets(run)))
+    tested = {column.set_record.name: column for column in columns if column.set_record.name in own_images}
     if tested:
         first = next(iter(tested.values()))
         yield from ((name, first) for name in names if name not in tested)
@@ -177,7 +176,7 @@ class _Reader:
 class _ScoredRow:
     """One row on one set, over its runs."""
 
-    estimates: dict[str, list[Estimate]] = field(default_factory=dict)
+    estimates: dict[str, list[ResampledValue]] = field(default_factory=dict)
     groups: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (group, measure) -> values of runs
     images: int = 0
     group_images: dict[str, int] = field(default_factory=dict)
@@ -226,11 +225,11 @@ def _lines(
             line |= _mean_and_std([scale * estimate.value for estimate in estimates])
             resampled = _mean_resampled(estimates)
             line["low"], line["high"] = _bounds(scale * resampled, options.alpha)
-            others = scored[reference].estimates.get(measure) if reference in scored else None
-            if others and name != reference and row.images == scored[reference].images:
+            compared = scored[reference].estimates.get(measure) if reference in scored else None
+            if compared and name != reference and row.images == scored[reference].images:
                 line["reference"] = reference
-                line["difference"] = line["mean"] - scale * float(np.mean([other.value for other in others]))
-                differences = scale * (resampled - _mean_resampled(others))
+                line["difference"] = line["mean"] - scale * float(np.mean([estimate.value for estimate in compared]))
+                differences = scale * (resampled - _mean_resampled(compared))
                 line["difference_low"], line["difference_high"] = _bounds(differences, options.alpha)
             yield line
 
@@ -250,7 +249,7 @@ def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "std": std}
 
 
-def _mean_resampled(estimates: Sequence[Estimate]) -> np.ndarray:
+def _mean_resampled(estimates: Sequence[ResampledValue]) -> np.ndarray:
     """Return the mean over runs [R] of each resample of images."""
     mean: np.ndarray = np.mean([estimate.resampled for estimate in estimates], axis=0)
     return mean

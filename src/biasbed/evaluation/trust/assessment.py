@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from biasbed import measures
 from biasbed.evaluation.trust import conformal, detection, proper_scores, temperature
 from biasbed.evaluation.trust.conformal import Conformal
 from biasbed.evaluation.trust.detection import Detection, FeatureGaussians
@@ -20,13 +21,8 @@ from biasbed.evaluation.trust.scored_images import ScoredImages, is_calibrating
 
 ALPHA = 0.1  # share of labels that prediction sets may miss
 SCALED = "_scaled"  # ends the name of a measure after temperature scaling
-DETECTORS: tuple[str, ...] = ("msp", "energy", "mahalanobis")
-MEASURES = (
-    *("accuracy", "loss", "brier", "ece"),
-    *(f"{name}{SCALED}" for name in ("loss", "brier", "ece")),
-    *(f"{score}_{value}" for score in conformal.SCORES for value in ("coverage", "size")),
-)
-DETECTION_MEASURES = tuple(f"{value}_{name}" for name in DETECTORS for value in ("auroc", "fpr95"))
+DETECTORS = ("msp", "energy", "mahalanobis")
+ORDER = ("accuracy", "loss", "ece", *measures.OF_SCORES)
 SEED, INSIDE_SEED = 0, 1
 RESAMPLES_AT_ONCE = 50
 
@@ -68,8 +64,8 @@ class Calibrated:
         return scores
 
 
-class Estimate(NamedTuple):
-    """A value and its values on resamples [R]."""
+class ResampledValue(NamedTuple):
+    """Value of a measure, and its values on resamples [R]."""
 
     value: float
     resampled: np.ndarray
@@ -114,7 +110,7 @@ class Assessment:
         self._confidences |= {"ece": images.confidence, f"ece{SCALED}": np.exp(scaled.max(axis=1))}
 
     def values(self) -> dict[str, float]:
-        """Return every measure by name, in the order of `MEASURES` and `DETECTION_MEASURES`."""
+        """Return every measure by name, in the order of `ORDER`."""
         return _first(self._compute(np.ones((1, len(self.images))), self._inside_weights(lambda n: np.ones((1, n)))))
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
@@ -136,7 +132,7 @@ class Assessment:
             values[f"own_{name}"] = float(column[rows].mean())
         return values
 
-    def estimates(self, number: int) -> dict[str, Estimate]:
+    def estimates(self, number: int) -> dict[str, ResampledValue]:
         """Return every measure with `number` resamples."""
         parts: dict[str, list[np.ndarray]] = {}
         inside_draws = {name: _draw(len(ranks.inside), number, INSIDE_SEED) for name, ranks in self._detections.items()}
@@ -150,7 +146,7 @@ class Assessment:
             if name in self._confidences:
                 # A resample's error is larger by construction, as fewer images differ: move it to the value.
                 resampled = np.maximum(resampled - resampled.mean() + value, 0)
-            estimates[name] = Estimate(value, resampled)
+            estimates[name] = ResampledValue(value, resampled)
         return estimates
 
     def _inside_weights(self, make: Callable[[int], np.ndarray]) -> dict[str, np.ndarray]:
@@ -165,7 +161,7 @@ class Assessment:
         for name, ranks in self._detections.items():
             rates = ranks.rates(inside[name], weights)
             values |= {f"auroc_{name}": rates.auroc, f"fpr95_{name}": rates.false_positives}
-        return {name: values[name] for name in (*MEASURES, *DETECTION_MEASURES) if name in values}
+        return {name: values[name] for name in ORDER if name in values}
 
 
 def _sizes(name: str, p_values: np.ndarray, labels: np.ndarray, alpha: float) -> dict[str, np.ndarray]:

@@ -62,7 +62,7 @@ class FeatureGaussians:
 
 
 class DetectionRates(NamedTuple):
-    """How well the outside images of each resample [R] are detected."""
+    """Detection of the outside images among the inside images, for each resample [R]."""
 
     auroc: np.ndarray  # area under the receiver operating characteristic
     false_positives: np.ndarray  # share of inside images flagged at the first threshold with 95 % true positives

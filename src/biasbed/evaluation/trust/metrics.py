@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.trust.assessment import DETECTION_MEASURES, MEASURES, Assessment, Calibrated
+from biasbed.evaluation.trust.assessment import Assessment, Calibrated
 from biasbed.evaluation.trust.proper_scores import brier
 from biasbed.evaluation.trust.scored_images import FEWEST, ScoredImages, is_calibrating
-
-KNOWN = ("accuracy", "loss", "ece")  # measured of the same decisions anyway
-LOGGED = tuple(name for name in (*MEASURES, *DETECTION_MEASURES) if name not in KNOWN)
 
 
 def scored_images(decisions: Decisions) -> ScoredImages | None:
@@ -48,9 +45,10 @@ def join(parts: Sequence[ScoredImages]) -> ScoredImages | None:
     for name in ("log_probabilities", "labels", "energy", "max_softmax", "features", "groups"):
         values = [getattr(part, name) for part in parts]
         columns[name] = None if any(value is None for value in values) else np.concatenate(values)
-    names = [f"{number}/{image}" for number, part in enumerate(parts) for image in part.images]
-    if len(parts) == 1:
-        names = list(parts[0].images)
+    names: list[str] = []
+    for number, part in enumerate(parts):
+        prefix = f"{number}/" if len(parts) > 1 else ""
+        names += [f"{prefix}{image}" for image in part.images]
     return ScoredImages(images=np.array(names), **columns)  # type: ignore[arg-type]
 
 
@@ -119,7 +117,7 @@ class TrustResults:
             values = {"brier": brier_score}
             if name in self.assessments:
                 measured = self.assessments[name].values()
-                values |= {measure: value for measure, value in measured.items() if measure in LOGGED}
+                values |= {measure: value for measure, value in measured.items() if measure in measures.OF_SCORES}
             if self.calibrated is not None and name in self.calibrating:
                 values["temperature"] = self.calibrated.temperature
             for phase in phases[name]:

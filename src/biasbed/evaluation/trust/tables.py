@@ -10,7 +10,7 @@ import numpy as np
 
 from biasbed import measures
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
-from biasbed.evaluation.trust.assessment import DETECTORS, Assessment, Estimate
+from biasbed.evaluation.trust.assessment import DETECTORS, Assessment, ResampledValue
 from biasbed.system.terminal import aligned
 
 PROBABILITIES = {
@@ -42,7 +42,7 @@ class TrustRow(NamedTuple):
 COLUMNS = TrustRow._fields
 
 
-def interval(estimate: Estimate, level: float = LEVEL) -> tuple[float, float]:
+def interval(estimate: ResampledValue, level: float = LEVEL) -> tuple[float, float]:
     """Return the percentile interval of the resamples."""
     low, high = np.quantile(estimate.resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
     return low, high
