@@ -3,6 +3,8 @@
 Temperature, thresholds and Gaussians are fitted once. Resamples draw the images that are measured, and so describe
 their sampling alone. Sets of equally many images draw the same rows, so that differences of two models on the same
 images are paired.
+
+Answers: How are calibration, conformal sets and the detection of shifted images measured?
 """
 
 from __future__ import annotations
