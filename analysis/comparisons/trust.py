@@ -21,10 +21,11 @@ from biasbed import measures
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.trust import metrics
 from biasbed.evaluation.trust.assessment import Assessment, Calibrated, ResampledValue
+from biasbed.settings import nearest
 from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 REFERENCE = "erm"  # if no control is named
 TEMPERATURE = "temperature"
+DRAWS = 20_000_000  # of images for one run on one set: larger sets have fewer resamples, of which they need fewer
+FEWEST = 200  # resamples
 COLUMNS = (
     *("dataset", "cell", "algorithm", "measure", "mean", "std", "low", "high", "num_runs", "images"),
     *("reference", "difference", "difference_low", "difference_high"),
@@ -68,6 +71,7 @@ def assess_rows(
 ) -> TrustTables:
     """Assess every row on every set. selected: `select.SELECTED_COLUMNS`. Trials of a search are no rows."""
     runs = () if collection.is_search else tuple(filter(is_stored, collection.unpublished))
+    _refuse_unknown_calibration(runs, collection, options)
     reader = _Reader(decisions, collection, steps_of(selected), options)
     cells = list(dict.fromkeys(column.cell for column in sets))
     lines: list[dict[str, Any]] = []
@@ -83,6 +87,19 @@ def assess_rows(
     table = pd.DataFrame(lines, columns=list(COLUMNS))
     groups = pd.DataFrame(group_lines, columns=list(GROUP_COLUMNS))
     return TrustTables(table, groups, tuple(reader.calibrating), tuple(reader.reasons))
+
+
+def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, options: AnalyzeOptions) -> None:
+    """Raise UsageError if `calibrate` names no set of the runs that store scores."""
+    names: dict[str, None] = {}
+    for run in runs:
+        protocol = collection.protocol_of(run)
+        names.update(dict.fromkeys([*protocol.validation_sets, *(member.name for member in protocol.sets)]))
+    if options.calibrate == "auto" or options.calibrate in names:
+        return
+    if not runs:
+        raise UsageError(f"calibrate={options.calibrate}: no run stores scores (scores.keep=fp16 does)")
+    raise UsageError(f"calibrate={options.calibrate}: there is no such set{nearest(options.calibrate, names)}")
 
 
 def _rows_of(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
@@ -200,7 +217,8 @@ def _score_rows(
             row.images = len(assessment.images)
             if dataset in reader.calibrating_sets(run):
                 row.temperatures.append(temperature)
-            for measure, estimate in assessment.estimates(reader.options.bootstrap).items():
+            number = max(FEWEST, min(reader.options.bootstrap, DRAWS // row.images))
+            for measure, estimate in assessment.estimates(number).items():
                 row.estimates.setdefault(measure, []).append(estimate)
             for group, values in assessment.values_by_group().items():
                 row.group_images[group] = int(values.pop("images"))

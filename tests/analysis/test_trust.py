@@ -10,6 +10,7 @@ import pytest
 
 from biasbed import record
 from biasbed.data.names import Coded
+from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.trust.metrics import TrustResults
 from helpers.toy_runs import EPOCHS, Recorder
@@ -119,6 +120,12 @@ def test_another_set_calibrates_and_more_may_be_missed(recorder: Recorder) -> No
     assert set(other.table["dataset"]) == {"plain", "sketch"}
 
 
+def test_a_set_that_is_not_there_can_t_calibrate(recorder: Recorder) -> None:
+    study(recorder)
+    with pytest.raises(UsageError, match="calibrate=plian: there is no such set; did you mean 'plain'"):
+        recorder.analyze(selection="last", calibrate="plian")
+
+
 def test_runs_that_store_no_scores_have_no_section(recorder: Recorder) -> None:
     for row in ("erm", "infodrop"):
         keep(recorder, recorder.train(row), decided("val", 1.0, 0))
@@ -126,6 +133,8 @@ def test_runs_that_store_no_scores_have_no_section(recorder: Recorder) -> None:
     assert not outcome.analysis.trust.applies
     assert 'id="trust"' not in (outcome.output_dir / "report.html").read_text()
     assert not (outcome.output_dir / "trust.csv").exists()
+    with pytest.raises(UsageError, match="calibrate=plain: no run stores scores"):
+        recorder.analyze(selection="last", calibrate="plain")
 
 
 def test_scores_of_another_step_are_not_taken(recorder: Recorder) -> None:

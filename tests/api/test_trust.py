@@ -119,6 +119,9 @@ def test_an_evaluation_s_files_give_its_own_numbers(tmp_path: Path) -> None:
     assert card.values["test/temperature/in_domain"] > 0
     assert card.values["test/auroc_mahalanobis/edge"] > 0.5
     assert "detection" in str(card)
+    counts = card.metrics.set_index(["set", "metric"])["n"]
+    assert [counts["in_domain", name] for name in ("loss", "brier")] == [60, 30]
+    assert counts["edge", "brier"] == 60
     folder = card.save(tmp_path / "saved")
     assert (folder / "trust.csv").exists()
     edge = folder / record.predictions_file("edge", "last")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
@@ -92,6 +92,8 @@ class Card:
             low, high, images = math.nan, math.nan, None
             if decisions is not None and name.group is None:
                 low, high, images = intervals[name.set].get(name.measure, (low, high, decisions.num_images))
+                if name.measure in measures.OF_SCORES and name.set == self._job.config.scores.calibrate:
+                    images //= 2  # the other half calibrates
             elif decisions is not None:
                 images = counts[name.set].get(str(name.group))
             yield name.measured_on, name.measure, value, low, high, images

@@ -9,7 +9,7 @@ Answers: How are calibration, conformal sets and the detection of shifted images
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,7 +113,8 @@ class Assessment:
 
     def values(self) -> dict[str, float]:
         """Return every measure by name, in the order of `ORDER`."""
-        return _first(self._compute(np.ones((1, len(self.images))), self._inside_weights(lambda n: np.ones((1, n)))))
+        computed = self._compute(np.ones((1, len(self.images))), np.ones((1, self._num_inside)))
+        return {name: float(value[0]) for name, value in computed.items()}
 
     def values_by_group(self) -> dict[str, dict[str, float]]:
         """Return coverage and size by group, of common thresholds and (`own_...`) of thresholds of the group."""
@@ -137,10 +138,9 @@ class Assessment:
     def estimates(self, number: int) -> dict[str, ResampledValue]:
         """Return every measure with `number` resamples."""
         parts: dict[str, list[np.ndarray]] = {}
-        inside_draws = {name: _draw(len(ranks.inside), number, INSIDE_SEED) for name, ranks in self._detections.items()}
-        for weights in _draw(len(self.images), number, SEED):
-            inside = {name: next(draws) for name, draws in inside_draws.items()}
-            for name, drawn in self._compute(weights, inside).items():
+        inside_draws = _draw(self._num_inside, number, INSIDE_SEED)
+        for weights, inside_weights in zip(_draw(len(self.images), number, SEED), inside_draws, strict=True):
+            for name, drawn in self._compute(weights, inside_weights).items():
                 parts.setdefault(name, []).append(drawn)
         estimates = {}
         for name, value in self.values().items():
@@ -151,17 +151,19 @@ class Assessment:
             estimates[name] = ResampledValue(value, resampled)
         return estimates
 
-    def _inside_weights(self, make: Callable[[int], np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: make(len(ranks.inside)) for name, ranks in self._detections.items()}
+    @property
+    def _num_inside(self) -> int:
+        """Number of images of the training distribution; 1 if nothing is detected, so that a draw is cheap."""
+        return max((len(ranks.inside) for ranks in self._detections.values()), default=1)
 
-    def _compute(self, weights: np.ndarray, inside: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every measure [R] of resamples. weights: [R,N]; inside: [R,M] by detector."""
+    def _compute(self, weights: np.ndarray, inside_weights: np.ndarray) -> dict[str, np.ndarray]:
+        """Return every measure [R] of resamples, by how often each image [R,N] and inside image [R,M] was drawn."""
         totals = weights.sum(axis=1)
         values = {name: weights @ column / totals for name, column in self._means.items()}
         for name, confidence in self._confidences.items():
             values[name] = proper_scores.resampled_ece(confidence, self.images.right, weights)
         for name, ranks in self._detections.items():
-            rates = ranks.rates(inside[name], weights)
+            rates = ranks.rates(inside_weights, weights)
             values |= {f"auroc_{name}": rates.auroc, f"fpr95_{name}": rates.false_positives}
         return {name: values[name] for name in ORDER if name in values}
 
@@ -171,10 +173,6 @@ def _sizes(name: str, p_values: np.ndarray, labels: np.ndarray, alpha: float) ->
     sets = conformal.prediction_sets(p_values, alpha)
     covered = sets[np.arange(len(labels)), labels]
     return {f"{name}_coverage": covered.astype(np.float64), f"{name}_size": sets.sum(axis=1).astype(np.float64)}
-
-
-def _first(values: Mapping[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(value[0]) for name, value in values.items()}
 
 
 def _draw(images: int, number: int, seed: int) -> Iterator[np.ndarray]:
