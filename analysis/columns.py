@@ -80,7 +80,7 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
         return column
     tested = replace(column.set_record, headline=measure, chance=0.0, unit="")
     derivation = protocol.derivation(str(headline(tested)))
-    if derivation is None and measure not in tested.measures:
+    if derivation is None and measure not in (*tested.measures, *measures.OF_SCORES):
         return None
     description = measures.find_measure(measure) if derivation is None else derivation
     tested = replace(tested, higher_is_better=description.higher_is_better)

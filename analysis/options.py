@@ -71,6 +71,15 @@ class AnalyzeOptions:
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
+    calibrate: str = setting(
+        "auto",
+        "set of the training distribution, one half of whose images calibrates where scores are stored "
+        "(docs/trust.md; auto: the validation sets)",
+        identity=False,
+    )
+    miss: float = setting(
+        0.1, "share of the labels that conformal prediction sets may miss (docs/trust.md)", gt=0, lt=1, identity=False
+    )
     further: Literal["none", "all"] | tuple[str, ...] = setting(
         "none", f"further tests, tables and figures, in no verdict: {', '.join(FURTHER)}, by commas, or all"
     )

@@ -24,6 +24,7 @@ from biasbed.analysis.comparisons import (
     shape_bias,
     single_runs,
     strict_setting,
+    trust,
     validation_grain,
 )
 from biasbed.analysis.display_names import Labels
@@ -159,6 +160,7 @@ class Analysis:
     )  # effective_robustness.effective_table: accuracy on shifted sets above what that elsewhere predicts
     over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
+    trust: trust.TrustTables  # calibration, conformal sets and detection, where scores are stored
     laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
@@ -376,6 +378,7 @@ def _of_decisions(
     return {
         "over_images": single_runs.compare_single_runs(inputs.decisions, collection, *compared),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
+        "trust": trust.assess_rows(inputs.decisions, collection, *compared),
     }
 
 

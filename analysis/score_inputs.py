@@ -18,6 +18,7 @@ from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import AsScored
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.errors import Failure, UsageError, listed
+from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
 
 PERCENT_BESIDE = 10  # times a score of at most 1: so much more, on the same data set, is no such score
@@ -55,6 +56,9 @@ class UserDecisions:
 
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         raise Failure("no decisions on cue conflicts are there")
+
+    def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
+        raise Failure("no scores of all classes are there")
 
 
 def gather_scores(

@@ -74,6 +74,8 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "spread.csv": analysis.spread,
         "effective_robustness.csv": analysis.effective.round(SCORE_DIGITS),
         "over_images.csv": analysis.over_images.table,
+        "trust.csv": analysis.trust.table.round(SCORE_DIGITS),
+        "trust_groups.csv": analysis.trust.groups.round(SCORE_DIGITS),
         "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
         "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),
         laid_out_tables.CSV: laid_out,

@@ -11,11 +11,14 @@ from biasbed.analysis.result import Analysis
 
 FILE = "references.bib"
 TESTS = "tests"  # keyword of the entries that every analysis needs
+TRUST = "trust"  # of those that trust measures need
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write the entries that this result needs; return file name -> what it is."""
     names = {analysis.collection.scope.suite, TESTS}
+    if analysis.trust.applies:
+        names.add(TRUST)
     for run in analysis.collection.runs:
         names |= {run.method, *run.training_data}
     for column in analysis.sets:

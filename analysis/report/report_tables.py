@@ -15,6 +15,7 @@ from biasbed.analysis.report import (
     score_tables,
     significance_tables,
     study_design,
+    trust_tables,
     wording,
 )
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -35,6 +36,7 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "effective": score_tables.effective_robustness(analysis, links),
         "over_images": significance_tables.over_images(analysis, links),
+        "trust": trust_tables.on_page(analysis, links),
         "card": score_tables.card(analysis, links),
         "grain": rule_tables.grain(analysis),
         "regret": rule_tables.regret(analysis, links),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ from biasbed.analysis.runs.comparable import TESTED
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.data.names import photographs
-from biasbed.errors import Failure, first_line
+from biasbed.errors import Failure, UsageError, first_line
+from biasbed.evaluation import recorded
+from biasbed.evaluation.decisions import Decisions
 from biasbed.system.strict import read_parquet
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ Cues = dict[str, tuple[int, int]]  # category of the shape -> decisions for the 
 
 
 class DecisionReader(Protocol):
-    """Reader of the decisions of an analysis' runs on single images. Both methods raise Failure if there are none."""
+    """Reader of the decisions of an analysis' runs on single images. All methods raise Failure if there are none."""
 
     @property
     def is_empty(self) -> bool:
@@ -37,6 +41,9 @@ class DecisionReader(Protocol):
 
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         """Count decisions on cue conflicts."""
+
+    def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
+        """Return all that is stored of the decisions on a set, scores of all classes among it."""
 
 
 class TrackedDecisions:
@@ -54,6 +61,9 @@ class TrackedDecisions:
 
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         return cues_of(self.store, run, dataset, step)
+
+    def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
+        return decisions_with_scores(self.store, run, dataset, step)
 
 
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
@@ -108,8 +118,32 @@ def cues_of(store: RunStore, run: Run, dataset: str, step: int | None) -> Cues:
     return {str(name): (int(shape), int(texture)) for name, shape, texture in counts.itertuples(name=None)}
 
 
+def decisions_with_scores(store: RunStore, run: Run, dataset: str, step: int | None) -> Decisions:
+    """Return the decisions of the weights of this step. Raises Failure if scores are not stored with them."""
+    stored = _find(store, run, dataset, step, RIGHT)
+    try:
+        decisions = recorded.read_predictions(Path(record.predictions_file(dataset, "last")), stored.content)
+    except UsageError as error:
+        raise Failure(str(error)) from None
+    if decisions.log_probability is None:
+        raise Failure("no scores of all classes are stored (scores.keep=fp16 stores them)")
+    return replace(decisions, set=dataset)
+
+
+class _Stored(NamedTuple):
+    """File of decisions: its bytes, and those of its columns that were needed."""
+
+    content: bytes
+    table: Any
+
+
 def _read(store: RunStore, run: Run, dataset: str, step: int | None, needed: Sequence[str]) -> Any:
     """Read the table of the decisions at a step."""
+    return _find(store, run, dataset, step, needed).table
+
+
+def _find(store: RunStore, run: Run, dataset: str, step: int | None, needed: Sequence[str]) -> _Stored:
+    """Find the file of the decisions at a step."""
     if step is None:
         raise Failure("the rule averages several steps, and decisions are those of one")
     epochs = record.PREDICTION_EPOCHS[-1:] if run.kind in TESTED else record.PREDICTION_EPOCHS
@@ -121,7 +155,7 @@ def _read(store: RunStore, run: Run, dataset: str, step: int | None, needed: Seq
         has_file, table = True, _parse_table(content, needed)
         has_step = "epoch" in table.column_names and int(table["epoch"][0].as_py()) == step
         if run.kind in TESTED or has_step:
-            return table
+            return _Stored(content, table)
     if has_file:
         raise Failure(f"the decisions of step {step}, which the rule chose, are not kept")
     raise Failure("no decisions are stored")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from biasbed.api.evaluation import LoopEvaluator as Evaluator
     from biasbed.api.evaluation import evaluate
     from biasbed.api.runs import predictions, runs, train
+    from biasbed.api.trust import trust
     from biasbed.errors import Failure, UsageError
 
 __version__ = "0.1.0"
@@ -38,6 +39,7 @@ __all__ = [
     "predictions",
     "runs",
     "train",
+    "trust",
 ]
 # Public name -> `module:name`, or the module itself.
 NAMES = {
@@ -53,8 +55,9 @@ NAMES = {
     "predictions": "biasbed.api.runs:predictions",
     "runs": "biasbed.api.runs:runs",
     "train": "biasbed.api.runs:train",
+    "trust": "biasbed.api.trust:trust",
 }
-LIGHT = ("Failure", "UsageError", "compare")  # take no package of the extra `train`
+LIGHT = ("Failure", "UsageError", "compare", "trust")  # take no package of the extra `train`
 
 
 if not TYPE_CHECKING:  # or every name would be one

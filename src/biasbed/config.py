@@ -228,6 +228,45 @@ class CacheSettings:
     )
 
 
+@dataclass(frozen=True)
+class ScoreSettings:
+    """Scores of all classes that are stored with the decisions on test images (docs/trust.md)."""
+
+    keep: Literal["no", "fp16", "fp32"] = setting(
+        "no",
+        "store the log-probabilities of all classes of every image, in this precision, for calibration, conformal sets "
+        "and detection (docs/trust.md); of sets without conditions and of up to 100,000 images",
+        identity=False,
+        optional=True,
+    )
+    features: bool = setting(
+        False,
+        "store with them the input of the last linear layer, for detection by Mahalanobis distance",
+        identity=False,
+        optional=True,
+    )
+    calibrate: str | Auto = setting(
+        "auto",
+        "test set, one half of which calibrates in place of validation images (auto: the validation set; `evaluate` "
+        "has none)",
+        identity=False,
+        optional=True,
+    )
+    alpha: float = setting(
+        0.1, "share of the labels that conformal prediction sets may miss", gt=0, lt=1, identity=False, optional=True
+    )
+
+    def __post_init__(self) -> None:
+        if self.features and self.keep == "no":
+            raise ValueError("scores.features needs scores.keep=fp16 or fp32")
+
+    @property
+    def is_kept(self) -> bool:
+        return self.keep != "no"
+
+
+NO_SCORES = ScoreSettings()
+
 Interpolation = Literal["bilinear", "bicubic"]
 Crop = Literal["centre", "squash", "border"]
 Aggregation = Literal["prob_mean", "logit_mean", "prob_sum", "prob_max"]  # of the scores of a category's classes
@@ -317,6 +356,7 @@ class Config:
     corrupted: InCorruptedForm = InCorruptedForm()
     data: DataSettings = DataSettings()
     cache: CacheSettings = CacheSettings()
+    scores: ScoreSettings = NO_SCORES
     image_size: int = setting(224, "pixels per side", ge=8, le=LARGEST_SIDE)
     augment: Augment = Augment()
     backbone: str = setting("resnet50", "classifier of torchvision or timm, or a small one: resnet18, timm:..., mlp")

@@ -63,6 +63,25 @@ MEASURES: Mapping[str, Measure] = {
         "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
     ),
     "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
+    "brier": Measure("squared distance from probabilities to label, summed over classes", "of 2", False),
+    "temperature": Measure(
+        "temperature that minimises the loss on calibration images: above 1 where too sure", "ratio"
+    ),
+    "loss_scaled": Measure("mean loss per image after temperature scaling", "nats", False),
+    "brier_scaled": Measure("Brier score after temperature scaling", "of 2", False),
+    "ece_scaled": Measure("expected calibration error after temperature scaling", higher_is_better=False),
+    "lac_coverage": Measure("fraction of images whose label is in the conformal set by 1 - p"),
+    "lac_size": Measure("mean number of classes in the conformal set by 1 - p", "classes", False),
+    "aps_coverage": Measure("fraction of images whose label is in the conformal set by summed probabilities"),
+    "aps_size": Measure("mean number of classes in the conformal set by summed probabilities", "classes", False),
+    "auroc_msp": Measure("detection against the training distribution by maximum softmax: area under the curve"),
+    "fpr95_msp": Measure("the same: false positives where 95 % of the set are detected", higher_is_better=False),
+    "auroc_energy": Measure("detection against the training distribution by energy: area under the curve"),
+    "fpr95_energy": Measure("the same: false positives where 95 % of the set are detected", higher_is_better=False),
+    "auroc_mahalanobis": Measure("detection against the training distribution by Mahalanobis distance: area"),
+    "fpr95_mahalanobis": Measure(
+        "the same: false positives where 95 % of the set are detected", higher_is_better=False
+    ),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
@@ -99,6 +118,11 @@ MEASURES: Mapping[str, Measure] = {
         "peak memory: CUDA allocator on a GPU, else resident size of the main process", "MiB", higher_is_better=False
     ),
 }
+# Measures that are logged only where the scores of all classes are kept (`scores.keep`), whatever the protocol.
+OF_SCORES = (
+    *("brier", "loss_scaled", "brier_scaled", "ece_scaled", "lac_coverage", "lac_size", "aps_coverage", "aps_size"),
+    *("auroc_msp", "fpr95_msp", "auroc_energy", "fpr95_energy", "auroc_mahalanobis", "fpr95_mahalanobis"),
+)
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")

@@ -53,7 +53,7 @@ EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
     *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
-    *("data.format", "data.columns"),
+    *("data.format", "data.columns", "scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
 )
 
 

@@ -91,7 +91,7 @@ BEST_CHECKPOINT = "best.ckpt"
 PREDICTION_EPOCHS = ("best", "last")
 NOT_APPLICABLE_FILE = "not_applicable.json"  # of a study: row -> cell -> what the row's method needs and is not there
 
-# Columns of a file of predictions, one row per image, in their order; the last six where a set has them.
+# Columns of a file of predictions, one row per image, in their order; those from `bias` on where a set has them.
 PREDICTIONS = {
     "image": "the image's id in its data set",
     "label": "its class; of several labels their names, joined by +",
@@ -109,11 +109,15 @@ PREDICTIONS = {
     "condition": "condition that it is shown under",
     "targets": "of several labels those that this image has",
     "scores": "there: probability of each label",
+    "log_probability": "of each class, where `scores.keep` asks for it; the metadata `classes` has their names",
+    "energy": "there: logarithm of the summed exponentials of all the model's outputs",
+    "max_softmax": "there: largest probability among all the model's outputs",
+    "features": "there, with `scores.features`: input of the last linear layer",
 }
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
-EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv")
-EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE = EVALUATION_FILES
+EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv", "trust.csv")
+EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE, TRUST_FILE = EVALUATION_FILES
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
 REPRODUCTION_FILE = "reproduction.csv"  # what a reproduction concludes, per metric
 DIFFERENCES_FILE = "differences.csv"

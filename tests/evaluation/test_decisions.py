@@ -19,10 +19,11 @@ from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
-from biasbed.evaluation.decisions import SHORTCUT, Decisions, calibration, identified, image_keys, pooled
+from biasbed.evaluation.decisions import SHORTCUT, Decisions, identified, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.pieces import with_first_labels
 from biasbed.evaluation.recorded import read
+from biasbed.evaluation.trust.proper_scores import ece
 from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv
@@ -259,21 +260,21 @@ def test_the_interval_of_an_accuracy_is_scipy_s(counts: tuple[int, int], level: 
 def test_calibration_is_the_gap_within_bins() -> None:
     """By hand: two images at 0.9 of which one is right, two at 0.5 that are both right."""
     confidence, right = np.array([0.9, 0.9, 0.5, 0.5]), np.array([True, False, True, True])
-    assert calibration(confidence, right) == pytest.approx((abs(1 - 1.8) + abs(2 - 1.0)) / 4)
-    assert calibration(np.array([1.0, 1.0]), np.array([True, True])) == 0
-    assert calibration(np.array([0.0]), np.array([True])) == 1
+    assert ece(confidence, right) == pytest.approx((abs(1 - 1.8) + abs(2 - 1.0)) / 4)
+    assert ece(np.array([1.0, 1.0]), np.array([True, True])) == 0
+    assert ece(np.array([0.0]), np.array([True])) == 1
 
 
 def test_confidence_that_is_drawn_as_stated_is_calibrated() -> None:
     generator = np.random.default_rng(0)
     confidence = generator.random(200_000)
-    assert calibration(confidence, generator.random(200_000) < confidence) < 0.01
+    assert ece(confidence, generator.random(200_000) < confidence) < 0.01
 
 
 def test_bins_are_closed_above() -> None:
     """1/15 is in the first bin and its successor in the second: the two are not averaged."""
     edge = np.array([1 / 15, np.nextafter(1 / 15, 1)])
-    assert calibration(edge, np.array([True, False])) == pytest.approx((1 - 1 / 15 + 1 / 15) / 2)
+    assert ece(edge, np.array([True, False])) == pytest.approx((1 - 1 / 15 + 1 / 15) / 2)
 
 
 def test_kappa_is_cohen_s() -> None:

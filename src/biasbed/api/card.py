@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
@@ -91,6 +91,8 @@ class Card:
             low, high, images = math.nan, math.nan, None
             if decisions is not None and name.group is None:
                 low, high, images = intervals[name.set].get(name.measure, (low, high, decisions.num_images))
+                if name.measure in measures.OF_SCORES and name.set == self._job.config.scores.calibrate:
+                    images //= 2  # the other half calibrates
             elif decisions is not None:
                 images = counts[name.set].get(str(name.group))
             yield name.measured_on, name.measure, value, low, high, images
@@ -153,7 +155,7 @@ class Card:
         """Write predictions, tables and figures into a folder as a run has them, and return the folder."""
         path = Path(folder).expanduser()
         path.mkdir(parents=True, exist_ok=True)
-        write_files(path, self._job.row, self._results)
+        write_files(path, self._job, self._results)
         write_whole(path / record.PROTOCOL_FILE, self._job.protocol.to_json())
         return path
 
@@ -161,6 +163,7 @@ class Card:
         stored = self._results.stored
         lines = [report.text(stored.decisions, self._results.pairs, "set", self._suite.left_out)]
         lines += report.derived(self._suite.derivations, self._results.metrics)
+        lines += report.trust(self._job.config.scores, stored.decisions)
         return "\n".join([*lines, *self._suite.remarks])
 
     def __repr__(self) -> str:

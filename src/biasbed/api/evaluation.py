@@ -231,6 +231,7 @@ class LoopEvaluator:
             if self._evaluator is None or self._evaluator.group.device != device:
                 group = Group(device=device)
                 self._evaluator = Evaluator.from_config(evaluation.suite.testing, evaluation.job.config, group)
+            self._evaluator.capture.attach(tested.module)
             self._evaluation = evaluation
             return Card(evaluation, evaluate_in_memory(evaluation, self._evaluator, self._request.quiet))
 

@@ -20,6 +20,7 @@ from biasbed.data.source import Decoded, Picture
 from biasbed.datasets.loading import to_image
 from biasbed.errors import UsageError, first_line, listed
 from biasbed.evaluation.models import TestedModel
+from biasbed.evaluation.trust.scored_images import are_probabilities
 from biasbed.networks import MeanStd, Normalisation, Normalise, as_input
 from biasbed.networks.library import timm_settings, torchvision_settings
 from biasbed.suites.sets import EvaluationSet
@@ -183,6 +184,12 @@ def wrap_model(
         raise UsageError(f"model={describe_output(model)}: give an nn.Module, or a function from images to logits")
     network = GivenNetwork(model, preparation.mean_std, device)
     logits = _try_model(network, preparation, image_size)
+    if are_probabilities(logits.detach().double().cpu().numpy()):
+        raise UsageError(
+            "the model returns probabilities (between 0 and 1, and each image's sum is 1), and should return logits, "
+            "for which loss and calibration would be wrong: leave its softmax out, or give a function that undoes it, "
+            "as lambda x: model(x).log()"
+        )
     outputs = logits.shape[1]
     names = _check_classes(classes, outputs)
     if not any(True for _ in network.parameters()):

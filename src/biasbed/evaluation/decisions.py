@@ -22,6 +22,7 @@ from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision, shape_bias
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
+from biasbed.evaluation.trust.proper_scores import ece
 from biasbed.system.files import atomic_file
 
 PEOPLE, MODELS = "people", "models"
@@ -58,6 +59,10 @@ class Decisions:
     bias_rank: np.ndarray | None = None  # [N] the same for `bias`
     targets: np.ndarray | None = None  # [N,K] bool: which of K labels an image has, where it may have several
     scores: np.ndarray | None = None  # [N,K] probability of each of them
+    log_probability: np.ndarray | None = None  # [N,K] of each class, where scores are kept
+    energy: np.ndarray | None = None  # [N] there: log sum exp of all the model's outputs
+    max_softmax: np.ndarray | None = None  # [N] there: largest probability among all the model's outputs
+    features: np.ndarray | None = None  # [N,D] there, if they are asked for: input of the last linear layer
     label_map: str = "recorded"
     preprocessing: str = ""
     kind: str = MODELS  # or PEOPLE
@@ -108,15 +113,6 @@ class Decisions:
         return counts if counts.decisions else None
 
 
-def calibration(confidence: np.ndarray, right: np.ndarray) -> float:
-    """Return the expected calibration error of N decisions, in bins (0, 1/15], (1/15, 2/15], ... of confidence."""
-    number = measures.CALIBRATION_BINS
-    confidence = confidence.astype(np.float64)
-    bins = np.clip(np.ceil(confidence * number).astype(np.int8) - 1, 0, number - 1)
-    images, correct, sums = (np.bincount(bins, weights).tolist() for weights in (None, right, confidence))
-    return measures.expected_calibration_error(images, correct, sums)
-
-
 # --- measures ---------------------------------------------------------------------------------------------------------
 
 
@@ -133,7 +129,7 @@ def _loss(decisions: Decisions) -> float:
 def _calibration(decisions: Decisions) -> float:
     if decisions.confidence is None:
         return NAN
-    return calibration(decisions.confidence, decisions.right)
+    return ece(decisions.confidence, decisions.right)
 
 
 def _measure_confidence(function: Callable[[np.ndarray, np.ndarray], float]) -> Callable[[Decisions], float]:
@@ -320,6 +316,7 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
 
 
 ROWS = 2**15  # that are written together
+NUMBERS = ("confidence", "loss", "energy", "max_softmax")  # columns of floating-point numbers
 
 
 def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
@@ -335,6 +332,8 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
     metadata = {"label_map": decisions.label_map}
     if decisions.targets is not None:
         metadata["labels"] = json.dumps(decisions.classes)
+    if decisions.log_probability is not None:
+        metadata["classes"] = json.dumps(decisions.classes)
     schema = make_table(0).schema
     name_columns = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "image"]
     options = {
@@ -343,7 +342,7 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
         "data_page_size": 2**17,
         "write_page_checksum": True,
         "use_dictionary": [*name_columns, "top5.list.element", "rank", "bias_rank", "epoch"],
-        "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in ("confidence", "loss") if name in schema.names},
+        "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in NUMBERS if name in schema.names},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = schema.with_metadata(metadata)
@@ -380,15 +379,19 @@ def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
         "condition": decisions.condition,
         "targets": decisions.targets,
         "scores": decisions.scores,
+        "log_probability": decisions.log_probability,
+        "energy": decisions.energy,
+        "max_softmax": decisions.max_softmax,
+        "features": decisions.features,
     }
     columns = {name: column for name, column in columns.items() if column is not None}
     for name in {"label", "decision", "bias", "group", "condition"} & columns.keys():
         columns[name] = pa.array(columns[name].names, pa.string()).take(pa.array(columns[name].codes[rows]))
-    for name in {"confidence", "loss"} & columns.keys():
+    for name in set(NUMBERS) & columns.keys():
         columns[name] = columns[name][rows]
     for name in {"rank", "bias_rank"} & columns.keys():
         columns[name] = columns[name][rows].astype(np.int32)
-    for name in {"targets", "scores"} & columns.keys():
+    for name in {"targets", "scores", "log_probability", "features"} & columns.keys():
         matrix = columns[name]
         columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
     if "top5" in columns:

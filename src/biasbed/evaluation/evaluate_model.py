@@ -29,6 +29,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
+from biasbed.evaluation.trust.metrics import assess_trust
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -92,11 +93,12 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
             return {}
         pairs = compare_observers(evaluation, stored.decisions)
         metrics = measure_decisions(evaluation, stored, pairs)
-        write_results(folder.path, job.row, stored.decisions, pairs)
+        write_results(folder.path, job, stored.decisions, pairs)
         finish(tracker, metrics)
     conflicting = list(filter(cue_figure.has_bias, stored.decisions))
     print(report.text(stored.decisions, pairs, "set", suite.left_out))
-    for line in (*report.derived(suite.derivations, metrics), *suite.remarks):
+    trust = report.trust(job.config.scores, stored.decisions)
+    for line in (*report.derived(suite.derivations, metrics), *trust, *suite.remarks):
         print(line)
     for decisions in conflicting if evaluation.counted else ():
         if cue_figure.has_published_categories(decisions):
@@ -122,11 +124,11 @@ def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: boo
     return InMemory(stored, pairs, measure_decisions(evaluation, stored, pairs))
 
 
-def write_files(folder: Path, row: str, results: InMemory) -> None:
-    """Write the decisions on every image, tables and figures, as in a run's folder. row: name of the model."""
+def write_files(folder: Path, job: EvaluationJob, results: InMemory) -> None:
+    """Write the decisions on every image, tables and figures, as in a run's folder."""
     for decisions in results.stored.decisions:
         write_predictions(folder / record.predictions_file(decisions.set, "last"), decisions, 0)
-    write_results(folder, row, results.stored.decisions, results.pairs)
+    write_results(folder, job, results.stored.decisions, results.pairs)
 
 
 def track(job: EvaluationJob, results: InMemory) -> str:
@@ -137,16 +139,18 @@ def track(job: EvaluationJob, results: InMemory) -> str:
         with working_in(folder), tracking(job, folder) as tracker:
             assert tracker is not None
             _open_run(job, folder, tracker)
-            write_files(folder.path, job.row, results)
+            write_files(folder.path, job, results)
             finish(tracker, results.metrics)
         return tracker.run_id
 
 
-def write_results(folder: Path, row: str, decided: Sequence[Decisions], pairs: Sequence[ObserverPair]) -> None:
-    """Write the tables of the evaluation, and a figure for each set whose cues conflict. row: name of the model."""
-    report.write(folder, decided, pairs)
+def write_results(
+    folder: Path, job: EvaluationJob, decided: Sequence[Decisions], pairs: Sequence[ObserverPair]
+) -> None:
+    """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
+    report.write(folder, decided, pairs, assess_trust(job.config.scores, decided))
     for decisions in filter(cue_figure.has_bias, decided):
-        cue_figure.draw({row: decisions}, folder / cue_figure.FILE.format(decisions.set))
+        cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
 
 def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedModel:
@@ -378,7 +382,8 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     model, sets = evaluation.model, evaluation.suite.testing
     evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left
     group.send_module(model.module).eval()
-    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt)
+    evaluator.capture.attach(model.module)
+    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt, scores=evaluator.scores)
     return decide(store, model.predict, evaluator)
 
 
@@ -388,6 +393,8 @@ def measure_decisions(
     """Return all metrics of an evaluation by name: measured and derived ones, error consistency and speed."""
     suite = evaluation.suite
     metrics = stored.measure()
+    trust = assess_trust(evaluation.job.config.scores, stored.decisions)
+    metrics |= trust.metrics({decisions.set: ("test",) for decisions in stored.decisions})
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
     for pair in pairs:
         metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa

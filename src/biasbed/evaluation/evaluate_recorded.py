@@ -23,6 +23,7 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.intervals import count_distinct
 from biasbed.evaluation.tracked_job import tracking, working_in
+from biasbed.evaluation.trust.metrics import assess_trust
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten
@@ -45,13 +46,15 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         pooled_by_set[name] = _pool_kinds(answers)
         shown_by_set[name] = [*answers, *(pooled for pooled in pooled_by_set[name] if pooled not in answers)]
         metrics |= _measure_set(name, pooled_by_set[name])
+    trust = assess_trust(config.scores, _models_with_scores(answers_by_set))
+    metrics |= trust.metrics(dict.fromkeys(answers_by_set, ("test",)))
     job = _make_job(options, config, files, answers_by_set)
     folder = job.take_folder()
     if folder.is_done:
         return read_finished(folder)
     with working_in(folder), tracking(job, folder) as tracker:
         assert tracker is not None
-        report.write(folder.path, list(itertools.chain.from_iterable(shown_by_set.values())), pairs)
+        report.write(folder.path, list(itertools.chain.from_iterable(shown_by_set.values())), pairs, trust)
         for name, answers in shown_by_set.items():
             conflicting = list(filter(cue_figure.has_bias, answers))
             drawn = conflicting if len(conflicting) <= shape_bias_figure.MOST else pooled_by_set[name]
@@ -63,8 +66,15 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         for name, answers in shown_by_set.items():
             print(f"{name}:")
             print(report.text(answers, [pair for pair in pairs if pair.set == name], "observer"))
+        for line in report.trust(config.scores, _models_with_scores(answers_by_set)):
+            print(line)
         print(tracker.ending())
     return metrics
+
+
+def _models_with_scores(answers_by_set: Mapping[str, Sequence[Decisions]]) -> list[Decisions]:
+    """Return the decisions with kept scores of each set that one observer alone has decided on."""
+    return [answers[0] for answers in answers_by_set.values() if len(answers) == 1]
 
 
 def _refuse_model_settings(options: EvaluateOptions, config: Config, file: str) -> None:
@@ -93,7 +103,10 @@ def _make_job(
     """Return the job without a model: a table of decisions, known by the digest of its files."""
     name, protocol = record.slug(files[0].stem)[:40], _protocol(answers_by_set)
     fingerprint = record.digest([sha256(path) for path in files])
-    identity = identify({}, protocol, fingerprint)
+    computed = {}
+    if config.scores.calibrate != "auto":
+        computed = {"calibrate": config.scores.calibrate, "alpha": config.scores.alpha}
+    identity = identify(computed, protocol, fingerprint)
     return EvaluationJob(
         config=config,
         protocol=protocol,

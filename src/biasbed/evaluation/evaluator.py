@@ -20,7 +20,7 @@ from biasbed import record
 from biasbed.batch import at_least_fp32, stacked
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.config import Config
+from biasbed.config import NO_SCORES, Config, ScoreSettings
 from biasbed.data.loader_queues import received
 from biasbed.data.loading import as_it_is, loader_options, number_of_workers
 from biasbed.data.transforms import is_identity, is_random, keyed_randomness
@@ -32,7 +32,16 @@ from biasbed.evaluation.decisions import (
     accuracy_of_groups,
     average_precisions,
 )
-from biasbed.evaluation.pieces import Columns, Piece, cut_pieces, join_pieces, keeps_top, make_decisions
+from biasbed.evaluation.feature_capture import FeatureCapture
+from biasbed.evaluation.pieces import (
+    Columns,
+    Piece,
+    cut_pieces,
+    join_pieces,
+    keeps_scores,
+    keeps_top,
+    make_decisions,
+)
 from biasbed.evaluation.test_cache import CachedSet, TestCache
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import LabelMap
@@ -71,12 +80,17 @@ class Evaluator:
         skip_corrupt: bool,
         done: Mapping[str, Collection[int]] = MappingProxyType({}),
         cache: TestCache | None = None,
+        scores: ScoreSettings = NO_SCORES,
     ) -> None:
-        """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any."""
+        """done: the pieces of each set, by its name, that are decided already. cache: of test images, if any.
+
+        scores: which scores are kept with the decisions; their features are those of `capture`.
+        """
         assert len({evaluation_set.name for evaluation_set in sets}) == len(sets)
         self.sets, self.group, self.precision = sets, group, precision
         self.batch_size, self.workers, self.skip_corrupt = batch_size, workers, skip_corrupt
-        self.cache = cache
+        self.cache, self.scores = cache, scores
+        self.capture = FeatureCapture()
         self.cached = {} if cache is None else cache.open(sets)
         self.coming: list[Piece] = []
         for number, evaluation_set in enumerate(sets):
@@ -97,7 +111,8 @@ class Evaluator:
         """Return the evaluator that a run's settings ask for. times: how often it will test."""
         precision, workers = Precision(config.precision, group.device), number_of_workers(config.workers, group.world)
         cache = TestCache(config, times, workers * group.world)
-        evaluator = cls(sets, group, precision, config.eval_batch_size, workers, config.corrupt == "skip", cache=cache)
+        settings = group, precision, config.eval_batch_size, workers, config.corrupt == "skip"
+        evaluator = cls(sets, *settings, cache=cache, scores=config.scores)
         line = cache.describe(evaluator.cached)
         if line and not group.rank:
             print(line, file=sys.stderr)
@@ -115,7 +130,9 @@ class Evaluator:
     def for_sets(self, sets: Sequence[EvaluationSet], done: Mapping[str, Collection[int]]) -> Evaluator:
         """Return an evaluator of other sets that works as this one."""
         settings = self.group, self.precision, self.batch_size, self.workers, self.skip_corrupt
-        return Evaluator(sets, *settings, done, self.cache)
+        evaluator = Evaluator(sets, *settings, done, self.cache, self.scores)
+        evaluator.capture = self.capture
+        return evaluator
 
     def decide(
         self,
@@ -198,7 +215,9 @@ class Evaluator:
     ) -> Columns:
         """Return what is stored of images (B, C, H, W), a value an image: decision, label, confidence, ranks, loss."""
         x = as_input(images.to(self.group.device, non_blocking=True))
-        with self.precision.autocast():
+        is_kept = self.scores.is_kept and keeps_scores(evaluation_set)
+        capture = self.capture.recording() if is_kept and self.scores.features else contextlib.nullcontext()
+        with self.precision.autocast(), capture:
             logits = predict(x)
         logits = at_least_fp32(logits)
         _refuse_not_finite(logits, evaluation_set, rows)
@@ -218,6 +237,8 @@ class Evaluator:
         classes, ranks = {"decision": decided}, {"rank": _ranks(logits, label_map, y)}
         if source.accepted is not None:
             classes["label"] = y
+        if is_kept:
+            columns |= self._kept_scores(logits, label_map, scores, probabilities)
         if keeps_top(source):
             # Not topk: its order among ties is undefined, and the first class must win.
             classes["top"] = scores.argsort(dim=1, descending=True, stable=True)[:, : min(TOP, probabilities.shape[1])]
@@ -226,6 +247,24 @@ class Evaluator:
             ranks["bias_rank"] = _ranks(logits, label_map, self._send(source.bias, rows))
         class_type, rank_type = np.min_scalar_type(scores.shape[1]), np.min_scalar_type(logits.shape[1])
         return _arrays(columns) | _arrays(classes, class_type) | _arrays(ranks, rank_type)
+
+    def _kept_scores(
+        self, logits: Tensor, label_map: LabelMap, scores: Tensor, probabilities: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the scores that are kept of logits [N,O] of all outputs and scores [N,K] of the set's classes.
+
+        Log-probabilities keep their digits in half precision, in which logits of different sizes would not.
+        """
+        kind = torch.half if self.scores.keep == "fp16" else torch.float
+        log_probabilities = scores.log_softmax(dim=1) if label_map.is_logits else probabilities.log()
+        kept = {
+            "log_probability": log_probabilities.clamp(min=torch.finfo(kind).min).to(kind),
+            "energy": logits.logsumexp(dim=1),
+            "max_softmax": logits.softmax(dim=1).amax(dim=1),
+        }
+        if self.scores.features:
+            kept["features"] = self.capture.features(len(logits)).to(kind)
+        return kept
 
     def _send(self, column: np.ndarray, rows: Tensor) -> Tensor:
         """Return these rows of a column, on the device."""

@@ -73,6 +73,11 @@ def keeps_top(source: Source) -> bool:
     return source.condition is None and len(source) <= FEW
 
 
+def keeps_scores(evaluation_set: EvaluationSet) -> bool:
+    """Return True if the scores of all classes of every image can be kept, where the settings ask for them."""
+    return keeps_top(evaluation_set.source) and not evaluation_set.task.several
+
+
 def join_pieces(parts: Sequence[Columns]) -> Columns:
     """Join columns in the order of rows. Empties the parts, so that memory holds only one column twice."""
     if len(parts) < 2:
@@ -120,6 +125,10 @@ def make_decisions(evaluation_set: EvaluationSet, columns: Columns, observer: st
         bias_rank=columns.get("bias_rank"),
         targets=source.y[rows] > 0 if evaluation_set.task.several else None,
         scores=columns.get("scores"),
+        log_probability=columns.get("log_probability"),
+        energy=columns.get("energy"),
+        max_softmax=columns.get("max_softmax"),
+        features=columns.get("features"),
         label_map=evaluation_set.label_map.name,
         cues=CUES if "shape_bias" in evaluation_set.measured else SHORTCUT,
         preprocessing=evaluation_set.preprocessing,

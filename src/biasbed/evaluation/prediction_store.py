@@ -15,11 +15,12 @@ import numpy as np
 from torch import Tensor
 
 from biasbed import record
+from biasbed.config import NO_SCORES, ScoreSettings
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.pieces import Columns, Piece, cut_pieces
+from biasbed.evaluation.pieces import Columns, Piece, cut_pieces, keeps_scores
 from biasbed.suites.sets import EvaluationSet
 from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
@@ -58,6 +59,7 @@ class PredictionStore:
     skip: bool  # images that can't be read may be missing
     which: str = "last"  # of `record.PREDICTION_EPOCHS`
     number: int = 0  # of the evaluation
+    scores: ScoreSettings = NO_SCORES
 
     def read_finished(self) -> dict[str, Decisions]:
         """Return the decisions on the sets that an earlier attempt has finished."""
@@ -81,6 +83,8 @@ class PredictionStore:
             return None
         if not self.skip and decisions.images != evaluation_set.source.ids:
             return None
+        if self.scores.is_kept and not self._has_scores(evaluation_set, decisions):
+            return None
         self._remove_pieces(evaluation_set)  # left behind by a kill
         return replace(
             decisions,
@@ -89,6 +93,13 @@ class PredictionStore:
             classes=evaluation_set.source.classes,
             preprocessing=evaluation_set.preprocessing,
         )
+
+    def _has_scores(self, evaluation_set: EvaluationSet, decisions: Decisions) -> bool:
+        """Return True if the decisions have the scores that the settings ask for, or the set can't have any."""
+        if not keeps_scores(evaluation_set):
+            return True
+        has_features = decisions.features is not None or not self.scores.features
+        return decisions.log_probability is not None and has_features
 
     def read_pieces(self, sets: Sequence[EvaluationSet]) -> PartsBySet:
         """Return the stored pieces of unfinished sets. The last piece is always decided again, to finish its set."""
@@ -115,7 +126,8 @@ class PredictionStore:
                 return None
             is_complete = self.skip or np.array_equal(part["row"], piece.rows)
             has_one_length = {len(column) for column in part.values()} == {len(part["row"])}
-            return part if is_complete and has_one_length else None
+            has_scores = "log_probability" in part or not (self.scores.is_kept and keeps_scores(evaluation_set))
+            return part if is_complete and has_one_length and has_scores else None
         except DAMAGED:
             return None
 

@@ -27,9 +27,10 @@ SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
 # Columns of our predictions.
 NAMES = ("image", "label", "decision", "bias", "group", "condition")
-NUMBERS = ("confidence", "rank", "bias_rank", "loss")
+NUMBERS = ("confidence", "rank", "bias_rank", "loss", "energy", "max_softmax")
 COLUMNS = (*NAMES, *NUMBERS)
 LISTS = ("targets", "scores")  # if images have several labels
+SCORE_LISTS = ("log_probability", "features")  # if scores are kept
 
 
 def files(text: str) -> tuple[Path, ...]:
@@ -161,20 +162,26 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     )
 
 
-def read_predictions(path: Path) -> Decisions:
-    """Read predictions of our own (`decisions.write_predictions`). Raises UsageError if they are none or damaged."""
+def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
+    """Read predictions of our own (`decisions.write_predictions`). Raises UsageError if they are none or damaged.
+
+    content: of the file, if it is on a server.
+    """
     from pyarrow import ArrowException
 
     try:
         name_columns = [name for name in NAMES if name != "image"]
-        table = read_parquet(path, (*COLUMNS, *LISTS), name_columns)
+        source = path if content is None else content
+        table = read_parquet(source, (*COLUMNS, *LISTS, *SCORE_LISTS), name_columns)
         missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
         if missing or not len(table):
             raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
         _check_columns(path, table)
-        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name not in LISTS}
+        matrices = (*LISTS, *SCORE_LISTS)
+        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name not in matrices}
         metadata = table.schema.metadata or {}
         labels = _read_labels(path, table, metadata)
+        scores = _read_scores(path, table, metadata)
     except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are not UTF-8
         raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
     observer, set_name = path.stem, "cue_conflict" if "bias" in columns else "decisions"
@@ -187,7 +194,7 @@ def read_predictions(path: Path) -> Decisions:
         images=columns["image"],
         label=columns["label"],
         decision=columns["decision"],
-        classes=labels.names or tuple(sorted(name for name, images in label_counts.items() if images)),
+        classes=labels.names or scores.names or tuple(sorted(name for name, count in label_counts.items() if count)),
         bias=columns.get("bias"),
         group=columns.get("group"),
         condition=columns.get("condition"),
@@ -198,6 +205,10 @@ def read_predictions(path: Path) -> Decisions:
         label_map=(metadata.get(b"label_map") or b"recorded").decode(errors="replace"),
         targets=labels.columns.get("targets"),
         scores=labels.columns.get("scores"),
+        log_probability=scores.columns.get("log_probability"),
+        energy=columns.get("energy") if scores.names else None,
+        max_softmax=columns.get("max_softmax") if scores.names else None,
+        features=scores.columns.get("features"),
     )
 
 
@@ -235,6 +246,20 @@ def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _La
         if kinds_and_shapes == {("targets", "b", shape), ("scores", "f", shape)}:
             return _Labels(tuple(names), columns)
     raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
+
+
+def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _Labels:
+    """Read the kept scores and the names of their classes. Raises UsageError if they are not whole."""
+    if "log_probability" not in table.column_names:
+        return _Labels()
+    names = parse_json(metadata.get(b"classes", b"null"))
+    columns = {name: _matrix(table[name]) for name in SCORE_LISTS if name in table.column_names}
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        has_numbers = {"energy", "max_softmax"} <= set(table.column_names)
+        fits = columns["log_probability"].shape == (len(table), len(names))
+        if has_numbers and fits and all(column.dtype.kind == "f" for column in columns.values()):
+            return _Labels(tuple(names), columns)
+    raise UsageError(f"{path}: no predictions of biasbed (its columns of scores are not whole)")
 
 
 def _matrix(column: Any) -> np.ndarray:

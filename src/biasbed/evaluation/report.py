@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures, record
+from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decisions import CUES, MEASURES, Decisions
 from biasbed.evaluation.intervals import (
@@ -20,6 +21,8 @@ from biasbed.evaluation.intervals import (
     observers_interval,
     ratio_interval,
 )
+from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
+from biasbed.evaluation.trust.tables import trust_rows, trust_text
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
@@ -129,7 +132,9 @@ def consistency_row(pair: ObserverPair) -> dict[str, Any]:
     return {**vars(pair), "kappa": pair.kappa}
 
 
-def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPair]) -> None:
+def write(
+    folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPair], trust: TrustResults | None = None
+) -> None:
     """Write the CSV files, without files that would be empty."""
     bias_rows = []
     for decisions in answers:
@@ -139,6 +144,7 @@ def write(folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPa
         record.EVALUATION_FILE: [set_row(decisions) for decisions in answers],
         record.SHAPE_BIAS_FILE: bias_rows,
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
+        record.TRUST_FILE: [] if trust is None else [row._asdict() for row in trust_rows(trust.assessments)],
     }
     for name, rows in tables.items():
         if not rows:
@@ -231,6 +237,20 @@ def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) ->
     if not rows:
         return []
     return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))]
+
+
+def trust(scores: ScoreSettings, answers: Sequence[Decisions]) -> list[str]:
+    """Return the tables of trust measures, or how to get them; empty if no scores are kept."""
+    results = assess_trust(scores, answers)
+    if results.calibrated is None:
+        return ["", f"trust: {_how_to_calibrate(scores)}"] if results.brier else []
+    return trust_text(results.assessments, results.calibrated.temperature)
+
+
+def _how_to_calibrate(scores: ScoreSettings) -> str:
+    if scores.calibrate == "auto":
+        return "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
+    return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
 
 
 def _with_unit(value: float, declaration: record.Derived) -> str:

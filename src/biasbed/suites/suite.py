@@ -182,6 +182,12 @@ class OpenSuite:
         cadences = dict(_parse_cadence(setting, names) for setting in settings)
         return self.with_sets({s: replace(s, cadence=cadences[s.name]) for s in self.sets if s.name in cadences})
 
+    def refuse_unknown_calibration(self, name: str) -> None:
+        """Raise UsageError if `scores.calibrate` names no evaluation set, or one whose scores can't be kept."""
+        names = [evaluation_set.name for evaluation_set in (*self.sets, *self.validation)]
+        if name not in names:
+            raise UsageError(f"scores.calibrate={name}: there is no evaluation set '{name}'{nearest(name, names)}")
+
     def with_sets(self, replacements: Mapping[EvaluationSet, EvaluationSet]) -> OpenSuite:
         """Return the suite with some evaluation sets replaced, in `sets` and in `validation`."""
         sets = tuple(replacements.get(old, old) for old in self.sets)

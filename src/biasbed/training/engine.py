@@ -29,6 +29,7 @@ from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decisions import accuracy, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
+from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
 from biasbed.system.processes import Interrupted, Postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
@@ -54,6 +55,7 @@ class Learner(NamedTuple):
 class Scoring:
     """Rules that turn decisions into recorded metrics, and metrics into the choice of the best evaluation."""
 
+    validates: Sequence[str]  # names of the validation sets
     phases_of: Mapping[str, Sequence[str]]  # name of a set -> the phases, `val` or `test`, that its metrics belong to
     derive: Callable[[Mapping[str, float]], Mapping[str, float]]  # measured metrics -> derived metrics
     monitor: str
@@ -311,6 +313,10 @@ class Engine:
             for phase in phases_of[evaluation_set.name]:
                 if self.decisions is not None and only in (None, phase):
                     metrics |= measure(evaluation_set, self.decisions[evaluation_set.name], phase)
+        if self.decisions is not None and only is None and self.config.scores.is_kept:
+            calibrating = calibrating_sets(self.config.scores, self.scoring.validates)
+            trust = TrustResults.from_decisions(self.decisions.values(), calibrating, self.config.scores.alpha)
+            metrics |= trust.metrics(phases_of)
         return {**metrics, **self.scoring.derive(metrics)}
 
     @contextlib.contextmanager

@@ -8,12 +8,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import UsageError
+from biasbed.evaluation import recorded
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
+from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import evaluations
 from biasbed.training.engine import Engine
@@ -51,7 +54,7 @@ def evaluate_at_end(engine: Engine) -> None:
             continue
         began = time.perf_counter()
         stored = _decide(engine, sets, weights)
-        metrics = {} if stored is None else _measure(engine, stored, weights.number)
+        metrics = {} if stored is None else _measure(engine, stored, weights)
         metrics["time/late_seconds"] = time.perf_counter() - began
         engine.note({"step": weights.number, "timestamp": int(time.time() * 1000), "metrics": metrics, "late": True})
 
@@ -75,19 +78,36 @@ def _choose_weights(engine: Engine, sets: Sequence[EvaluationSet]) -> Iterator[_
 def _decide(engine: Engine, sets: Sequence[EvaluationSet], weights: _Weights) -> StoredDecisions | None:
     """Decide on all images of the sets that the folder has no decisions on; return all decisions on rank 0."""
     skip = engine.evaluator.skip_corrupt
-    store = PredictionStore(engine.folder.path, sets, "model", skip, weights.which, weights.number)
+    scores = engine.config.scores
+    store = PredictionStore(engine.folder.path, sets, "model", skip, weights.which, weights.number, scores)
     with engine.weights_of(weights.which):
         engine.group.share_buffers(engine.algorithm)
         engine.algorithm.eval()
         return decide(store, engine.algorithm.predict, engine.evaluator)
 
 
-def _measure(engine: Engine, stored: StoredDecisions, number: int) -> dict[str, float]:
-    """Return the measured metrics, and those that are derived from them and from the evaluation of this number."""
+def _measure(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
+    """Return the measured metrics, and those derived from them and from the evaluation that had the weights."""
     earlier: Mapping[str, float] = {}
     for result in evaluations(engine.state.history):
-        if result["step"] == number and not earlier:
+        if result["step"] == weights.number and not earlier:
             earlier = result["metrics"]
-    measured = stored.measure()
+    measured = stored.measure() | _measure_trust(engine, stored, weights)
     derived = engine.scoring.derive({**earlier, **measured})
     return measured | {name: value for name, value in derived.items() if name not in earlier}
+
+
+def _measure_trust(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
+    """Return the trust measures of these sets, calibrated with the decisions that these weights made earlier."""
+    scores = engine.config.scores
+    if not scores.is_kept:
+        return {}
+    calibrating = calibrating_sets(scores, engine.scoring.validates)
+    decided = {decisions.set: decisions for decisions in stored.decisions}
+    for name in calibrating:
+        path = engine.folder.path / record.predictions_file(name, weights.which)
+        if name not in decided and path.exists():
+            decided[name] = replace(recorded.read_predictions(path), set=name)
+    trust = TrustResults.from_decisions(decided.values(), calibrating, scores.alpha)
+    phases = {decisions.set: ("test",) for decisions in stored.decisions}
+    return trust.metrics({**dict.fromkeys(calibrating, ()), **phases})

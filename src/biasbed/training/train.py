@@ -229,6 +229,7 @@ def _engine(job: Job, folder: RunFolder, group: Group) -> Engine:
     reader.check(algorithm.stages())
     times = (config.steps or config.epochs or 1) // config.cadence
     evaluator = Evaluator.from_config(suite.tested, config, group, times)
+    evaluator.capture.attach(algorithm)
     average = averaged.make_average(job, algorithm, evaluator)
     description = _describe_weights(job, reader.train_data)
     engine = Engine(
@@ -250,6 +251,7 @@ def _scoring(suite: OpenSuite, protocol: record.Protocol) -> Scoring:
         members = {"val": suite.validating, "test": suite.testing}
         phases_of[tested.name] = [phase for phase, sets in members.items() if tested in sets]
     return Scoring(
+        validates=[evaluation_set.name for evaluation_set in suite.validating],
         phases_of=phases_of,
         derive=functools.partial(
             derived.values, protocol.derived, test_domains=suite.test_domains, counts=suite.counts

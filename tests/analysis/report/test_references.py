@@ -28,6 +28,7 @@ def test_every_method_set_and_paper_s_suite_has_an_entry(capsys: pytest.CaptureF
     sets = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert known == set(algorithms.names()) | sets | {
         references.TESTS,
+        references.TRUST,
         *(set(suites.REGISTRY) - {"demo", "domains", "folders"}),
     }
 

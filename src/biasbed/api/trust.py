@@ -1,0 +1,180 @@
+"""Trust measures of scores that a user brings: logits and labels as arrays, `.npz` files or stored predictions.
+
+Loads neither torch nor MLflow.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from biasbed.errors import UsageError, listed
+from biasbed.evaluation import recorded
+from biasbed.evaluation.intervals import RESAMPLES
+from biasbed.evaluation.trust import conformal, temperature
+from biasbed.evaluation.trust.assessment import ALPHA, Assessment, Calibrated
+from biasbed.evaluation.trust.metrics import scored_images
+from biasbed.evaluation.trust.scored_images import ScoredImages, check_logits, from_logits
+from biasbed.evaluation.trust.tables import COLUMNS, trust_rows, trust_text
+from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEST = "test"  # name of the images of the training distribution in tables
+PARTS = ("logits", "labels", "features", "groups", "images")
+
+
+def trust(
+    scores: Any,
+    calibration: Any,
+    ood: Mapping[str, Any] | None = None,
+    alpha: float = ALPHA,
+    bootstrap: int = RESAMPLES,
+) -> TrustCard:
+    """Return calibration, conformal sets and detection of other images, from scores that you have.
+
+    Scores are `(logits [N,K], labels [N])`, a mapping with some of `logits`, `labels`, `features` [N,D], `groups` [N]
+    and `images` [N], an `.npz` file of these arrays, or a `.parquet` file of predictions with stored scores.
+
+    Args:
+        scores: Test images of the training distribution.
+        calibration: Further images of it, none of which is in `scores`. They fit the temperature and the thresholds.
+        ood: Name -> scores of images that are to be told from those of `scores`. Labels may be missing.
+        alpha: Share of the labels that prediction sets may miss.
+        bootstrap: Resamples of images for the intervals.
+
+    Returns:
+        A card: `table`, `temperature`, `value(measure, set)`, `probabilities(logits)`, `prediction_sets(logits)`.
+
+    Raises:
+        UsageError: If scores are NaN, infinite or probabilities, or labels are no classes.
+
+    Examples:
+
+    >>> import biasbed
+    >>> import numpy as np
+    >>> labels = np.arange(200) % 4
+    >>> logits = np.random.default_rng(0).normal(size=(200, 4)) + 3 * np.eye(4)[labels]
+    >>> card = biasbed.trust((logits[::2], labels[::2]), (logits[1::2], labels[1::2]))
+    >>> bool(card.value("lac_coverage") > 0.8)
+    True
+    """
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha={alpha}: should be between 0 and 1")
+    if bootstrap < 1:
+        raise UsageError(f"bootstrap={bootstrap}: should be at least 1")
+    inside, calibrating = _read(scores, "scores"), _read(calibration, "calibration")
+    for images, where in ((inside, "scores"), (calibrating, "calibration")):
+        if not images.is_labelled:
+            raise UsageError(f"{where}: give labels, as (logits, labels)")
+    outside = {name: _read(value, f"ood['{name}']") for name, value in (ood or {}).items()}
+    if TEST in outside:
+        raise UsageError(f"ood['{TEST}']: the images of `scores` have this name in tables; take another one")
+    width = inside.log_probabilities.shape[1]
+    for images, where in ((calibrating, "calibration"), *((images, f"ood['{n}']") for n, images in outside.items())):
+        if images.log_probabilities.shape[1] != width:
+            raise UsageError(f"{where}: {images.log_probabilities.shape[1]} classes, and `scores` has {width}")
+    calibrated = Calibrated.fit(calibrating, inside)
+    assessments = {TEST: Assessment(inside, calibrated, alpha, detect=False)}
+    for name, images in outside.items():
+        assessments[name] = Assessment(images, calibrated, alpha)
+    return TrustCard(calibrated, assessments, alpha, bootstrap)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TrustCard:
+    """Result of `trust`. `print` shows the tables."""
+
+    calibrated: Calibrated
+    assessments: Mapping[str, Assessment]
+    alpha: float
+    bootstrap: int
+
+    @property
+    def temperature(self) -> float:
+        """Temperature that the calibration images ask for."""
+        return self.calibrated.temperature
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Every measure of every set: set, group, measure, value, low, high, images. low, high: 95 % interval."""
+        import pandas as pd
+
+        return pd.DataFrame(list(trust_rows(self.assessments, self.bootstrap)), columns=list(COLUMNS))
+
+    def value(self, measure: str, set_name: str = TEST) -> float:
+        """Return a measure of a set, by default of the images of `scores`. Raises UsageError for an unknown name."""
+        if set_name not in self.assessments:
+            raise UsageError(f"there is no set '{set_name}'{nearest(set_name, self.assessments)}")
+        values = self.assessments[set_name].values()
+        if measure not in values:
+            raise UsageError(f"'{set_name}' has no measure '{measure}'{nearest(measure, values)}")
+        return values[measure]
+
+    def probabilities(self, logits: Any) -> np.ndarray:
+        """Return the probabilities [N,K] of logits at the temperature."""
+        images = from_logits(self._check(logits))
+        probabilities: np.ndarray = np.exp(temperature.scale(images.log_probabilities, self.temperature))
+        return probabilities
+
+    def prediction_sets(self, logits: Any, score: str = "lac") -> np.ndarray:
+        """Return which classes are in each image's prediction set, bool [N,K]. score: lac or aps."""
+        if score not in conformal.SCORES:
+            raise UsageError(f"score={score}: should be {listed(conformal.SCORES)}")
+        nonconformity = conformal.SCORES[score](from_logits(self._check(logits)).probabilities)
+        return conformal.prediction_sets(self.calibrated.conformal[score].p_values(nonconformity), self.alpha)
+
+    def _check(self, logits: Any) -> np.ndarray:
+        matrix, width = check_logits(logits), self.calibrated.inside.log_probabilities.shape[1]
+        if matrix.shape[1] != width:
+            raise UsageError(f"logits: {matrix.shape[1]} classes, and the calibration has {width}")
+        return matrix
+
+    def __repr__(self) -> str:
+        return "\n".join(trust_text(self.assessments, self.temperature)).lstrip("\n")
+
+
+def _read(scores: Any, where: str) -> ScoredImages:
+    """Return scores of any form. Raises UsageError for anything else."""
+    if isinstance(scores, str | Path):
+        return _read_file(Path(scores).expanduser())
+    if isinstance(scores, tuple | list) and len(scores) == 2 and np.ndim(scores[1]) == 1:
+        return from_logits(_plain(scores[0]), _plain(scores[1]), where=where)
+    if not isinstance(scores, Mapping):
+        return from_logits(_plain(scores), where=where)
+    unknown = [name for name in scores if name not in PARTS]
+    if unknown:
+        raise UsageError(f"{where}: there is no part '{unknown[0]}'{nearest(unknown[0], PARTS)}")
+    if "logits" not in scores:
+        raise UsageError(f"{where}: has no logits; it has {listed(scores) or 'nothing'}")
+    return from_logits(**{name: _plain(part) for name, part in scores.items()}, where=where)
+
+
+def _plain(array: Any) -> Any:
+    """Return a tensor of torch as an array; anything else as it is."""
+    if hasattr(array, "detach"):
+        return array.detach().cpu().numpy()
+    return array
+
+
+def _read_file(path: Path) -> ScoredImages:
+    """Read an `.npz` file of arrays, or predictions with scores. Raises UsageError for anything else."""
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
+    if path.suffix.lower() == ".parquet":
+        images = scored_images(recorded.read_predictions(path))
+        if images is None:
+            raise UsageError(f"{path}: no scores of all classes are stored (scores.keep=fp16 stores them)")
+        return images
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
+        raise UsageError(f"{path}: is no .npz file of arrays ({', '.join(PARTS)}), and no .parquet") from None
+    return _read(arrays, str(path))

@@ -1,0 +1,168 @@
+"""Scores of a model on images of one label each: checks of logits, log-probabilities, division into halves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from biasbed.errors import UsageError
+
+ROUNDING = 1e-3  # by which sums of rounded probabilities may differ from 1
+FEWEST = 2  # images, so that each half has one
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """Scores on N images of a set with K classes, of D features."""
+
+    log_probabilities: np.ndarray  # [N,K] float64, of the set's classes
+    labels: np.ndarray  # [N] int
+    energy: np.ndarray  # [N] logarithm of the summed exponentials of all outputs: the negative energy
+    max_softmax: np.ndarray  # [N] largest probability among all outputs
+    images: np.ndarray  # [N] names
+    features: np.ndarray | None = None  # [N,D]
+    groups: np.ndarray | None = None  # [N] names of groups
+    is_labelled: bool = True  # False: the labels are unknown, and zero; such images can only be detected
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """[N,K] probabilities of the set's classes."""
+        result: np.ndarray = np.exp(self.log_probabilities)
+        return result
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """[N] probability of the decision."""
+        result: np.ndarray = self.probabilities.max(axis=1)
+        return result
+
+    @property
+    def right(self) -> np.ndarray:
+        """[N] True if the decision, the first of the most probable classes, is the label."""
+        result: np.ndarray = self.log_probabilities.argmax(axis=1) == self.labels
+        return result
+
+    @property
+    def label_log_probabilities(self) -> np.ndarray:
+        """[N] log-probability of the label."""
+        result: np.ndarray = self.log_probabilities[np.arange(len(self)), self.labels]
+        return result
+
+    def select(self, rows: np.ndarray) -> ScoredImages:
+        """Return the images of these rows, an array of numbers or of bool."""
+        columns = ("log_probabilities", "labels", "energy", "max_softmax", "images", "features", "groups")
+        chosen: dict[str, Any] = {}
+        for name in columns:
+            column = getattr(self, name)
+            chosen[name] = None if column is None else column[rows]
+        return replace(self, **chosen)
+
+
+def from_logits(
+    logits: Any,
+    labels: Any = None,
+    images: Sequence[str] | None = None,
+    features: Any = None,
+    groups: Sequence[str] | None = None,
+    where: str = "logits",
+) -> ScoredImages:
+    """Return the scores of logits [N,K] and labels [N], numbers of classes. where: name of the logits in messages.
+
+    labels: None if they are unknown, as on images of other classes.
+
+    Raises UsageError for NaN, infinite or too few values, probabilities, labels that are no class, or other lengths.
+    """
+    matrix = check_logits(logits, where)
+    numbers = np.zeros(len(matrix), dtype=np.int64)
+    if labels is not None:
+        numbers = check_labels(labels, matrix.shape, where)
+    names = np.arange(len(matrix)).astype(str) if images is None else np.asarray(images, dtype=str)
+    _check_length(names, matrix, f"images of {where}")
+    feature_matrix, group_names = None, None
+    if features is not None:
+        feature_matrix = np.asarray(features, dtype=np.float64)
+        _check_length(feature_matrix, matrix, f"features of {where}")
+        if feature_matrix.ndim != 2 or not np.isfinite(feature_matrix).all():
+            raise UsageError(f"features of {where}: give finite numbers [N,D]")
+    if groups is not None:
+        group_names = np.asarray(groups, dtype=str)
+        _check_length(group_names, matrix, f"groups of {where}")
+    energy = logsumexp(matrix, axis=1)
+    log_probabilities = matrix - energy[:, None]
+    max_softmax = np.exp(log_probabilities.max(axis=1))
+    columns = log_probabilities, numbers, energy, max_softmax, names, feature_matrix, group_names
+    return ScoredImages(*columns, is_labelled=labels is not None)
+
+
+def check_logits(logits: Any, where: str = "logits") -> np.ndarray:
+    """Return logits [N,K] as float64. Raises UsageError if they are not finite, too few, or probabilities."""
+    try:
+        matrix = np.asarray(logits, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(f"{where}: give numbers [images,classes]") from None
+    if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] < 2:
+        raise UsageError(
+            f"{where}: give numbers [images,classes] of 1 image and 2 classes at least, not {matrix.shape}"
+        )
+    bad = ~np.isfinite(matrix).all(axis=1)
+    if bad.any():
+        raise UsageError(
+            f"{where}: NaN or infinite in {int(bad.sum())} of {len(matrix)} images, first in {bad.argmax()}"
+        )
+    if are_probabilities(matrix):
+        raise UsageError(
+            f"{where}: these are probabilities (between 0 and 1, and each image's sum is 1): give logits, or the "
+            "logarithm of the probabilities"
+        )
+    return matrix
+
+
+def are_probabilities(values: np.ndarray) -> bool:
+    """Return True for values [N,K] that are probabilities of a softmax: from 0 to 1, with the sum 1 for each image.
+
+    Rows of 0 and a single 1 are taken for decisions that somebody encoded as logits.
+    """
+    if values.shape[1] < 2 or values.min() < 0 or values.max() > 1 or np.isin(values, (0, 1)).all():
+        return False
+    return bool((np.abs(values.sum(axis=1) - 1) < ROUNDING).all())
+
+
+def check_labels(labels: Any, shape: Sequence[int], where: str) -> np.ndarray:
+    """Return labels [N] as whole numbers. Raises UsageError unless each is one of the K classes."""
+    numbers = np.asarray(labels)
+    if numbers.shape != (shape[0],):
+        raise UsageError(f"labels of {where}: {list(numbers.shape)} labels for {shape[0]} images")
+    if numbers.dtype.kind not in "iu":
+        raise UsageError(f"labels of {where}: give numbers of classes from 0 to {shape[1] - 1}, not {numbers.dtype}")
+    if numbers.min() < 0 or numbers.max() >= shape[1]:
+        wrong = numbers.max() if numbers.min() >= 0 else numbers.min()
+        raise UsageError(f"labels of {where}: there is no class {wrong} among {shape[1]} outputs")
+    return numbers.astype(np.int64)
+
+
+def _check_length(column: np.ndarray, matrix: np.ndarray, name: str) -> None:
+    if len(column) != len(matrix):
+        raise UsageError(f"{name}: {len(column)} for {len(matrix)} images")
+
+
+def is_calibrating(images: np.ndarray) -> np.ndarray:
+    """Return [N] True for the half of the images that calibrates, False for the half that is measured.
+
+    Images are ranked by the SHA-256 of their names, and every second one calibrates. So the halves depend neither on
+    the order of the images nor on the model. Raises UsageError for fewer than two images.
+    """
+    if len(images) < FEWEST:
+        raise UsageError(f"{len(images)} image can't be divided into one half that calibrates and one that is measured")
+    digests = [hashlib.sha256(str(name).encode()).digest() for name in images]
+    order = sorted(range(len(images)), key=digests.__getitem__)
+    half = np.zeros(len(images), dtype=bool)
+    half[order[::2]] = True
+    return half

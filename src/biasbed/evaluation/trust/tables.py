@@ -1,0 +1,91 @@
+"""Table of trust measures with intervals: rows of `trust.csv`, and the text that `evaluate` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from biasbed import measures
+from biasbed.evaluation.intervals import LEVEL, RESAMPLES
+from biasbed.evaluation.trust.assessment import DETECTORS, Assessment, ResampledValue
+from biasbed.system.terminal import aligned
+
+PROBABILITIES = {
+    "loss": "NLL",
+    "loss_scaled": "scaled",
+    "brier": "Brier",
+    "brier_scaled": "scaled",
+    "ece": "ECE",
+    "ece_scaled": "scaled",
+    "lac_coverage": "coverage",
+    "lac_size": "size",
+    "aps_coverage": "coverage (APS)",
+    "aps_size": "size (APS)",
+}
+
+
+class TrustRow(NamedTuple):
+    """One line of `trust.csv`."""
+
+    set: str
+    group: str  # empty: of all images
+    measure: str
+    value: float
+    low: float  # of the interval over images; NaN for a group
+    high: float
+    images: int
+
+
+COLUMNS = TrustRow._fields
+
+
+def interval(estimate: ResampledValue, level: float = LEVEL) -> tuple[float, float]:
+    """Return the percentile interval of the resamples."""
+    low, high = np.quantile(estimate.resampled, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return low, high
+
+
+def trust_rows(assessments: Mapping[str, Assessment], number: int = RESAMPLES) -> Iterable[TrustRow]:
+    """Yield the rows of every set: all images first, with intervals, then each group."""
+    for name, assessment in assessments.items():
+        for measure, estimate in assessment.estimates(number).items():
+            yield TrustRow(name, "", measure, estimate.value, *interval(estimate), len(assessment.images))
+        for group, values in assessment.values_by_group().items():
+            images = int(values["images"])
+            for measure, value in values.items():
+                if measure != "images":
+                    yield TrustRow(name, group, measure, value, math.nan, math.nan, images)
+
+
+def trust_text(assessments: Mapping[str, Assessment], temperature: float) -> list[str]:
+    """Return the printed tables: probabilities and conformal sets, then detection."""
+    values = {name: assessment.values() for name, assessment in assessments.items()}
+    table = [["trust", "images", *PROBABILITIES.values()]]
+    for name, of_set in values.items():
+        if "loss" not in of_set:  # its images have no labels
+            continue
+        images = str(len(assessments[name].images))
+        table.append([name, images, *(_shown(of_set, measure) for measure in PROBABILITIES)])
+    lines = ["", *aligned(table, left=(0,)), f"  scaled: at the temperature {temperature:.4f}"]
+    detected = {name: of_set for name, of_set in values.items() if "auroc_msp" in of_set}
+    if not detected:
+        return lines
+    columns = []
+    for detector in DETECTORS:
+        if any(f"auroc_{detector}" in of_set for of_set in detected.values()):
+            columns += [(f"AUROC, {detector}", f"auroc_{detector}"), (f"FPR, {detector}", f"fpr95_{detector}")]
+    detection = [["detection", *(head for head, _ in columns)]]
+    for name, of_set in detected.items():
+        detection.append([name, *(_shown(of_set, measure) for _, measure in columns)])
+    return [*lines, "", *aligned(detection, left=(0,))]
+
+
+def _shown(values: Mapping[str, float], measure: str) -> str:
+    """Return a value as it is printed; empty if there is none."""
+    if measure not in values:
+        return ""
+    unit = measures.find_measure(measure).unit
+    return measures.shown(values[measure], unit) + " %" * (unit == measures.FRACTION)
