@@ -226,7 +226,8 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     if left > 0:
         values += f" and {left} more"
     name = study_run.data.tags[record.STUDY]
-    text = notes.joined(f"Study **{name}**, {notes.short(column)}: {values}. {links}", notes.GUIDE if links else "", usual)
+    result = f"Study **{name}**, {notes.short(column)}: {values}. {links}"
+    text = notes.joined(result, notes.GUIDE if links else "", usual)
     client.set_experiment_tag(experiment.experiment_id, notes.NOTE, text)
     client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 

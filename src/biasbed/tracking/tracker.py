@@ -347,7 +347,7 @@ class Tracker:
                 if parsed is None or parsed.phase not in ("val", "test"):
                     continue
                 dataset = (parsed.set, fingerprints[parsed.set]) if parsed.set in fingerprints else (None, None)
-                metrics.append(Metric(name, value, boundary["timestamp"], step, model_id, *dataset))
+                metrics.append(Metric(name, value, boundary["timestamp"], boundary["step"], model_id, *dataset))
         self._send_metrics(metrics)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
