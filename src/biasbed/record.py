@@ -162,7 +162,7 @@ def parse_metric(name: str) -> MetricName | None:
     return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
 
-# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`). Their values are rounded, because
+# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`). Their values are rounded, as
 # MLflow's pages show all digits of a metric. Analysis reads the long names.
 BEST = "best"
 

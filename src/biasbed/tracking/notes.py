@@ -22,8 +22,8 @@ LONGEST = 7800  # characters of a tag that every store of MLflow accepts
 
 # What to click below a study's links, in the words of MLflow's pages.
 GUIDE = (
-    "In the table, the arrow before a row opens its runs, and a run's name opens its page. **Models**, in the menu on the "
-    "left, lists the trained networks with their results; a model's page links its run and the data sets."
+    "In the table, the arrow before a row opens its runs, and a run's name opens its page. **Models**, in the menu on "
+    "the left, lists the trained networks; a model's page has its results, each with a link to its data set and run."
 )
 
 
