@@ -41,6 +41,7 @@ class Display:
         self._lines = LiveLines(stream)
         self._drawn = time.monotonic() if not self._lines.is_live else 0.0  # last draw
         self._made = self._drawn  # last time that a table was made for a log
+        self._make: Callable[[], Table] | None = None  # of the live table
         self._has_estimate = False  # the log has said how long the rest takes
 
     def say(self, text: str) -> None:
@@ -61,12 +62,15 @@ class Display:
             return
         self._drawn = now
         if is_live:
+            self._make = make
             self._lines.show(table.lines)
         else:
             self._lines.say(table.head)
 
     def close(self) -> None:
-        """Leave the last table on the terminal."""
+        """Leave the table of the final state on the terminal."""
+        if self._make is not None:
+            self._lines.show(self._make().lines)
         self._lines.close()
 
 
