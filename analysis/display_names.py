@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,14 +19,14 @@ from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
 from biasbed.analysis.columns import Column, by_name
 from biasbed.errors import UsageError
+from biasbed.published import display_names
 from biasbed.settings import nearest
-from biasbed.system import formats, strict_yaml
+from biasbed.system import formats
 from biasbed.system.formats import ByName
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
-FILE = "names.yaml"
 AUTO, NONE = "auto", "none"
 
 
@@ -81,8 +80,7 @@ def load(option: str, has_ours: bool = True) -> Labels:
     """
     if option == NONE:
         return Labels({})
-    text = (resources.files("biasbed.published") / "display" / FILE).read_text(encoding="utf-8")
-    ours = formats.parse(NamesFile, strict_yaml.parse(text, FILE), FILE).root if has_ours else {}
+    ours = formats.parse(NamesFile, display_names.load(), display_names.FILE).root if has_ours else {}
     if option == AUTO:
         return Labels(ours)
     users = formats.read(NamesFile, Path(option).expanduser(), "names").root

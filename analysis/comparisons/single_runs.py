@@ -65,7 +65,7 @@ def compare_single_runs(
     lines: list[dict[str, object]] = []
     left_out: list[str] = []
     images = 0
-    with ProgressBar(sum(len(rows) for _, rows in compared), "file of decisions") as progress:
+    with ProgressBar(sum(len(rows) for _, rows in compared), "file") as progress:
         for column, rows in compared:
             protocol = collection.protocol_of(next(iter(rows.values()))[0])
             if column.name not in {tested.name for tested in protocol.sets}:

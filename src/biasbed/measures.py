@@ -167,6 +167,11 @@ def shown(value: float | None, unit: str) -> str:
     return f"{100 * value:.2f}" if unit == FRACTION else f"{value:.4f}"
 
 
+def rounded(value: float) -> float:
+    """Return a stored value with the digits that `shown` prints. NaN and infinity stay."""
+    return round(value, 4)
+
+
 def is_better(value: float, than: float, higher_is_better: bool) -> bool:
     """Return True if a value is truly better than another. NaN never is, and any number is better than NaN."""
     if math.isnan(than):

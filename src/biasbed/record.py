@@ -31,6 +31,7 @@ PROTOCOL_HASH = "biasbed.protocol"
 ALGORITHM = "biasbed.algorithm"
 ROW = "biasbed.row"  # name of what the run is one of in tables: a method, or one way to train or start it
 CELL = "biasbed.cell"  # name of what the run trains on, where a suite or a study tells several apart
+DISPLAY_NAME = "biasbed.display_name"  # name of the row as papers print it; groups of MLflow's pages are named by it
 SEED = "biasbed.seed"
 TEST_DOMAINS = "biasbed.test_domains"  # held out of training, separated by commas
 NEEDS = "biasbed.needs"  # what the method needs of its training data, separated by commas (`algorithms.requests.NEEDS`)
@@ -66,6 +67,7 @@ TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, supersede
 SWEEP = "biasbed.sweep"  # the sweep that chose the hyper-parameters
 STOP = "biasbed.stop"  # of a study whose seeds were added until it was decided, and of its runs: the plan, as JSON
 ORACLE = "biasbed.oracle"  # the metric of test sets by which hyper-parameters were chosen
+BEST_VALUES = "biasbed.best"  # trainings: JSON object, exact values of `best/*`, which are rounded for MLflow's pages
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early
 ERROR = "biasbed.error"  # why a run failed
 USAGE_ERROR = "biasbed.usage_error"  # `mlflow run` opened a run for a command that was refused
@@ -164,7 +166,8 @@ def parse_metric(name: str) -> MetricName | None:
     return MetricName(**match.groupdict()) if match is not None and match["phase"] in PHASES else None
 
 
-# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`); analysis reads the long ones.
+# Phase of short names of what counts, at the best evaluation so far (`Protocol.best`). Their values are rounded, as
+# MLflow's pages show all digits of a metric. Analysis reads the long names.
 BEST = "best"
 
 

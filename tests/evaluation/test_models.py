@@ -35,7 +35,9 @@ from biasbed.suites.label_maps import IDENTITY, LabelMap
 from biasbed.tasks import MULTI_CLASS
 from biasbed.tracking import notes
 from helpers.children import Command, train_at
-from helpers.runs import all_runs, run_folders, timeless
+from helpers.runs import all_runs, history, run_folders, timeless
+
+TESTED = ("ink", "paint")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,32 @@ def test_the_logged_model_answers_as_its_training_was_tested(
     torch.testing.assert_close(raw, expected, rtol=1e-4, atol=1e-5)
     scores = loaded.predict({"image": list(x)})["score"]
     np.testing.assert_allclose(scores, expected.softmax(1).amax(1), rtol=1e-4)
+
+
+def test_the_logged_model_has_the_exact_results_with_their_data_sets(trained: tuple[str, Path], tracking: str) -> None:
+    """Its run's rows are not doubled, and the run has the exact values of what its table shows rounded."""
+    import mlflow
+
+    run_id, folder = trained
+    run = mlflow.get_run(run_id)
+    (output,) = run.outputs.model_outputs
+    model = mlflow.get_logged_model(output.model_id)
+    results = {metric.key: metric for metric in model.metrics}
+    curve = history(folder)[1]
+    assert {name: metric.value for name, metric in results.items()} == {
+        name: value for name, value in curve.items() if name.startswith(("val/", "test/"))
+    }
+    fingerprints = {data.dataset.name: data.dataset.digest for data in run.inputs.dataset_inputs}
+    for name, metric in results.items():
+        data_set = name.rpartition("/")[2]
+        assert (metric.dataset_name, metric.dataset_digest) == (data_set, fingerprints[data_set])
+        assert len(mlflow.MlflowClient().get_metric_history(run_id, name)) == 1
+    exact = json.loads(run.data.tags[record.BEST_VALUES])
+    assert exact == {
+        "best/val": curve["val/accuracy/val"],
+        **{f"best/{n}": curve[f"test/accuracy/{n}"] for n in TESTED},
+    }
+    assert {name: run.data.metrics[name] for name in exact} == {name: round(exact[name], 4) for name in exact}
 
 
 def test_a_server_reads_no_files_of_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

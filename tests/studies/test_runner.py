@@ -21,6 +21,7 @@ from biasbed.studies.status import RunStatus, estimate, read_status
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
 from helpers.fake_runs import Fake, FakeLauncher, Notes, begin, lines_of, planned, runner, train, wait_for
+from helpers.screens import open_terminal
 
 
 @pytest.fixture(autouse=True)
@@ -308,21 +309,23 @@ def test_the_table_says_how_it_goes(tmp_path: Path) -> None:
     assert "seed 0 failed at epoch 0/4" in infodrop
 
 
-def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(tmp_path: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
+def test_the_live_table_is_redrawn_in_place_and_a_log_gets_lines_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = runner([planned(tmp_path, seed=seed) for seed in range(2)], FakeLauncher(tmp_path))
-    terminal, log = Terminal(), io.StringIO()
+    terminal, log = open_terminal(monkeypatch), io.StringIO()
     for stream in (terminal, log):
         display = Display("s", 2, stream)
         for _ in range(3):
             display.update(study.items)
             display._drawn = -1e9  # as if the time had passed
         display.say("a message")
+        for item in study.items:
+            item.state = "done"  # since the table was drawn last
         display.close()
-    assert terminal.getvalue().count("\x1b[2F\x1b[J") == 3  # two redraws, one message
+    message, head, row, end = terminal.screen()
+    assert (message, end) == ("a message", "")
+    assert [head, row] == make_table("s", study.items, 2).lines
     assert "\x1b" not in log.getvalue()
     assert log.getvalue().splitlines()[-1] == "a message"
 

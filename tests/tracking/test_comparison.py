@@ -152,6 +152,25 @@ def test_a_study_writes_its_view_and_says_how_to_see_it(
     assert curves == f"  curves: {link}&compareRunsMode=CHART"
 
 
+@pytest.mark.parametrize(
+    ("names", "tag"),
+    [
+        (("ERM", "My Method"), "biasbed.display_name"),
+        (("ERM", ""), "biasbed.algorithm"),  # a run of an earlier version has none
+        (("Ours", "Ours"), "biasbed.algorithm"),  # or two methods would be one row
+    ],
+)
+def test_rows_are_named_by_display_names(names: tuple[str, str], tag: str, store: Store, tracking: str) -> None:
+    experiment = store.experiment("toy")
+    for algorithm, name in zip(("erm", "mine"), names, strict=True):
+        run = store.run(experiment, algorithm)
+        if name:
+            store.client.set_tag(run, record.DISPLAY_NAME, name)
+    (comparison_of_all,) = comparison.compare_study(tracking, "main")
+    shown = names if tag == record.DISPLAY_NAME else ("erm", "mine")
+    assert (comparison_of_all.rows, comparison_of_all.algorithms) == (tag, shown)
+
+
 def test_a_later_view_replaces_its_own_and_no_other(
     store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
 ) -> None:

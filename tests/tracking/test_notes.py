@@ -141,8 +141,8 @@ def test_a_study_s_row_has_what_its_runs_reached(store: Store, tracking: str, tm
     study_row.refresh(tracking, "main", "Mine is better.", tmp_path)
     run = store.client.get_run(own)
     for name, values in BIASES.items():
-        assert run.data.metrics[f"mean/shape_bias/{name}"] == pytest.approx(statistics.fmean(values))
-        assert run.data.metrics[f"deviation/shape_bias/{name}"] == pytest.approx(statistics.stdev(values))
+        assert run.data.metrics[f"mean/shape_bias/{name}"] == round(statistics.fmean(values), 4)
+        assert run.data.metrics[f"deviation/shape_bias/{name}"] == round(statistics.stdev(values), 4)
     assert (run.data.metrics["progress/finished"], run.data.metrics["progress/failed"]) == (4, 1)
     note = run.data.tags[NOTE]
     assert note.startswith("**Mine is better.**")
@@ -153,6 +153,32 @@ def test_a_study_s_row_has_what_its_runs_reached(store: Store, tracking: str, tm
     assert [entry.path for entry in store.client.list_artifacts(own, "figures")] == ["figures/scores.png"]
     line = store.client.get_experiment(place).tags[NOTE].splitlines()[0]
     assert line.startswith("Study **main**, shape bias: mine 50.00 ± 14.14, erm 25.00 ± 7.07. [Compare as a table](#/")
+
+
+def test_a_study_s_row_is_of_exact_values_and_speaks_display_names(store: Store, tracking: str) -> None:
+    place, own = study_with(store)
+    values = (0.123449, 0.123449)
+    for value in values:
+        run = store.run(place, "deepaug_cae")
+        store.client.log_metric(run, "best/shape_bias", round(value, 4), step=3)
+        store.client.set_tag(run, record.BEST_VALUES, record.canonical_json({"best/shape_bias": value}))
+        store.client.set_tag(run, record.DISPLAY_NAME, "DeepAugment (CAE)")
+    study_row.refresh(tracking, "main")
+    run = store.client.get_run(own)
+    assert run.data.metrics["mean/shape_bias/deepaug_cae"] == round(values[0], 4)
+    assert "| DeepAugment (CAE)" in run.data.tags[NOTE]
+    assert notes.GUIDE in run.data.tags[NOTE]
+    assert "DeepAugment (CAE) 12.34 ± 0.00" in store.client.get_experiment(place).tags[NOTE]
+
+
+@pytest.mark.parametrize("tag", ["no JSON", "[1]", '{"best/shape_bias": "0.5"}'])
+def test_exact_values_that_somebody_wrote_wrongly_are_ignored(tag: str, store: Store, tracking: str) -> None:
+    place, own = study_with(store)
+    run = store.run(place, "third")
+    store.client.log_metric(run, "best/shape_bias", 0.25, step=3)
+    store.client.set_tag(run, record.BEST_VALUES, tag)
+    study_row.refresh(tracking, "main")
+    assert store.client.get_run(own).data.metrics["mean/shape_bias/third"] == 0.25
 
 
 def test_a_study_s_row_gets_rows_only_when_a_run_has_changed_something(store: Store, tracking: str) -> None:

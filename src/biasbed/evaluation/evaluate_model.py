@@ -113,7 +113,8 @@ def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
     """Write the files that describe the run, and open it on the server."""
     write_whole(folder.path / record.ENVIRONMENT_FILE, code.environment())
     job.write_description(folder)
-    job.open_run(tracker, job.describe())
+    inputs = [("testing", member.name, job.fingerprint) for member in job.protocol.sets]
+    job.open_run(tracker, job.describe(), inputs)
 
 
 def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: bool = False) -> InMemory:

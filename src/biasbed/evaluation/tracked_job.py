@@ -17,6 +17,7 @@ import yaml
 from biasbed import limits, record, suites
 from biasbed.config import Config
 from biasbed.errors import Failure
+from biasbed.published.display_names import display_name
 from biasbed.system import code
 from biasbed.system.code_hash import code_hash
 from biasbed.system.files import write_whole
@@ -120,6 +121,7 @@ class TrackedJob(abc.ABC):
             record.TESTED: self.tested,
             record.ALGORITHM: record.slug(self.algorithm),
             record.ROW: self.row,
+            record.DISPLAY_NAME: display_name(self.row),
             record.SEED: str(self.config.seed),
             record.CONFIG_HASH: self.config_hash,
             record.RUN_KEY: self.run_key,

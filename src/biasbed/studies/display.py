@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from typing import TextIO
 from biasbed import measures
 from biasbed.studies.runner import Item
 from biasbed.studies.status import estimate
-from biasbed.system.terminal import clock
+from biasbed.system.terminal import LiveLines, clock
 
 REDRAW, LOG_EVERY = 0.5, 60.0  # seconds
 STATES = {"done": "done", "running": "running", "elsewhere": "elsewhere", "failed": "failed", "waiting": "to do"}
@@ -40,51 +38,40 @@ class Display:
 
     def __init__(self, study: str, workers: int, stream: TextIO | None = None) -> None:
         self.study, self.workers = study, workers
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
-        self._lines: list[str] = []  # of the table on the terminal
-        self._drawn = time.monotonic() if not self.live else 0.0  # last draw
+        self._lines = LiveLines(stream)
+        self._drawn = time.monotonic() if not self._lines.is_live else 0.0  # last draw
         self._made = self._drawn  # last time that a table was made for a log
+        self._make: Callable[[], Table] | None = None  # of the live table
         self._has_estimate = False  # the log has said how long the rest takes
 
     def say(self, text: str) -> None:
-        self._clear()
-        print(text, file=self.stream, flush=True)
-        self._draw(self._lines)
+        self._lines.say(text)
 
     def update(self, items: list[Item]) -> None:
         self.show(lambda: make_table(self.study, items, self.workers))
 
     def show(self, make: Callable[[], Table]) -> None:
         """Draw the table. A log gets its head now and then, and as soon as it says how long the rest takes."""
-        now = time.monotonic()
-        is_due = now - self._drawn >= (REDRAW if self.live else LOG_EVERY)
-        if not is_due and (self.live or self._has_estimate or now - self._made < REDRAW):
+        now, is_live = time.monotonic(), self._lines.is_live
+        is_due = now - self._drawn >= (REDRAW if is_live else LOG_EVERY)
+        if not is_due and (is_live or self._has_estimate or now - self._made < REDRAW):
             return
         table, self._made = make(), now
         self._has_estimate |= bool(table.seconds)
         if not (is_due or self._has_estimate):
             return
         self._drawn = now
-        if self.live:
-            self._clear()
-            size = shutil.get_terminal_size()
-            self._draw([line[: size.columns - 1] for line in table.lines[: size.lines - 2]])
+        if is_live:
+            self._make = make
+            self._lines.show(table.lines)
         else:
-            print(table.head, file=self.stream, flush=True)
+            self._lines.say(table.head)
 
     def close(self) -> None:
-        """Leave the last table on the terminal."""
-        self._lines = []
-
-    def _draw(self, lines: list[str]) -> None:
-        self._lines = lines
-        if self.live and lines:
-            print("\n".join(lines), file=self.stream, flush=True)
-
-    def _clear(self) -> None:
-        if self.live and self._lines:
-            print(f"\x1b[{len(self._lines)}F\x1b[J", end="", file=self.stream)
+        """Leave the table of the final state on the terminal."""
+        if self._make is not None:
+            self._lines.show(self._make().lines)
+        self._lines.close()
 
 
 def make_table(study: str, items: Sequence[Item], workers: int) -> Table:

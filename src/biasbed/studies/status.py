@@ -88,10 +88,11 @@ def format_tests(records: Iterable[Mapping[str, Any]]) -> str:
             if not name.startswith(f"{record.BEST}/"):
                 continue
             short = name.removeprefix(f"{record.BEST}/")
-            matching = [test for test in tests if short in (test.set, test.measure) and metrics[str(test)] == value]
+            named = [test for test in tests if short in (test.set, test.measure)]
+            matching = [test for test in named if measures.rounded(metrics[str(test)]) == measures.rounded(value)]
             if matching:
                 unit = measures.find_measure(matching[0].measure).unit
-                texts[short] = f"{short.replace('_', ' ')} {measures.shown(value, unit)}"
+                texts[short] = f"{short.replace('_', ' ')} {measures.shown(metrics[str(matching[0])], unit)}"
     return ", ".join(list(texts.values())[:SHOWN_TESTS])
 
 

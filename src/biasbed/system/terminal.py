@@ -1,29 +1,36 @@
-"""Progress of long work (a bar on a terminal, sparse lines in a log), columns of text, and colours."""
+"""Progress of long work (live lines on a terminal, sparse lines in a log), columns of text, and colours.
+
+Live lines are drawn by tqdm, all in this file. What a program prints while there are any stands above them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
+import shutil
 import sys
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}{unit}, {rate_noinv_fmt}, {remaining} left"
 
 
 class ProgressBar:
     """Counts steps of a total; `line` prints a message that stays."""
 
     def __init__(self, total: int, unit: str, start: int = 0, silent: bool = False, every: float = 30.0) -> None:
-        self.total, self.unit, self.silent, self.every = total, unit, silent, every
+        self.total, self.units, self.silent, self.every = total, plural(unit), silent, every
         self.done = self.start = start
-        self.stream: TextIO = sys.stderr
+        self.stream = _bare(sys.stderr)
         self._began = self._printed = time.monotonic()
-        self._bar = None
-        if not silent and self.stream.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total, initial=start, unit=unit, dynamic_ncols=True, file=self.stream)
+        self._bar: tqdm[Any] | None = None
+        self._drawing = contextlib.ExitStack()
 
     def tick(self, count: int = 1) -> None:
         self.done += count
@@ -38,25 +45,137 @@ class ProgressBar:
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = (self.done - self.start) / seconds
         left = f", {clock((self.total - self.done) / rate)} left" if rate > 0 else ""
-        return f"{self.done}/{self.total} {self.unit}s, {rate:.3g} {self.unit}s/s{left}"
+        return f"{self.done}/{self.total} {self.units}, {rate:.3g} {self.units}/s{left}"
 
     def line(self, text: str) -> None:
         """A message above the bar, or a line of the log."""
-        if self.silent:
-            return
-        if self._bar is not None:
-            self._bar.write(text, file=self.stream)
-        else:
-            print(text, file=self.stream, flush=True)
+        if not self.silent:
+            _print_above(text, self.stream)
 
     def __enter__(self) -> ProgressBar:
+        if not self.silent and is_live(self.stream):
+            from tqdm import tqdm
+
+            self._drawing.enter_context(_messages_above(self.stream))
+            options: dict[str, Any] = {"unit": f" {self.units}", "bar_format": BAR, "dynamic_ncols": True}
+            bar = tqdm(total=self.total, initial=self.start, file=self.stream, **options)
+            self._bar = self._drawing.enter_context(contextlib.closing(bar))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self._drawing.close()
+
+
+class LiveLines:
+    """Lines that are redrawn in place at the bottom of a terminal. A stream that is none gets no lines."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = _bare(stream or sys.stderr)
+        self.is_live = is_live(self.stream)
+        self._bars: list[tqdm[Any]] = []  # one without a bar for each line
+        self._texts: Sequence[str] = ()
+        self._drawing = contextlib.ExitStack()
+
+    def say(self, text: str) -> None:
+        """Print a message that stays, above the lines."""
+        _print_above(text, self.stream)
+
+    def show(self, texts: Sequence[str]) -> None:
+        """Draw these lines in place of the present ones, cut to the size of the terminal."""
+        if not self.is_live:
+            return
+        from tqdm import tqdm
+
+        if not self._bars:
+            self._drawing.enter_context(_messages_above(self.stream))
+        size = shutil.get_terminal_size()
+        self._texts = texts
+        shown = [text[: size.columns - 1] for text in texts[: size.lines - 2]]
+        while len(self._bars) > len(shown):
+            self._bars.pop().close()
+        for bar, text in zip(self._bars, shown, strict=False):
+            bar.set_description_str(text)
+        for text in shown[len(self._bars) :]:
+            self._bars.append(tqdm(desc=text, bar_format="{desc}", leave=False, file=self.stream))
+
+    def close(self) -> None:
+        """Leave the last lines on the terminal, as messages."""
+        if self._bars:
+            texts = self._texts
+            self.show(())
+            self._drawing.close()
+            print("\n".join(texts), file=self.stream, flush=True)
+
+
+def is_live(stream: TextIO) -> bool:
+    """Return True if a stream is a terminal that can redraw its lines."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def plural(unit: str) -> str:
+    """Return the plural of an English word: `steps`, `batches`."""
+    return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
+
+
+class _Above:
+    """Standard stream that prints whole lines above the live lines of a terminal."""
+
+    def __init__(self, stream: TextIO, terminal: TextIO) -> None:
+        self.stream, self._terminal, self._rest = stream, terminal, ""
+
+    def write(self, text: str) -> int:
+        lines, newline, self._rest = (self._rest + text).rpartition("\n")
+        if newline:
+            _write_above(lines + newline, self.stream, self._terminal)
+        return len(text)
+
+    def finish(self) -> None:
+        """Write a last line that has no end."""
+        rest, self._rest = self._rest, ""
+        self.stream.write(rest)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _bare(stream: TextIO) -> TextIO:
+    return stream.stream if isinstance(stream, _Above) else stream
+
+
+def _print_above(text: str, terminal: TextIO) -> None:
+    """Print a message, above the live lines if the terminal has any."""
+    if is_live(terminal):
+        _write_above(f"{text}\n", terminal, terminal)
+    else:
+        print(text, file=terminal, flush=True)
+
+
+def _write_above(text: str, stream: TextIO, terminal: TextIO) -> None:
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode(file=terminal):
+        stream.write(text)
+        stream.flush()
+
+
+@contextlib.contextmanager
+def _messages_above(terminal: TextIO) -> Iterator[None]:
+    """Print standard output and error above the live lines of a terminal while the block runs."""
+    replaced: dict[str, _Above] = {}
+    if terminal is sys.stderr:  # not if another block has replaced it already
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream.isatty():
+                replaced[name] = _Above(stream, terminal)
+                setattr(sys, name, replaced[name])
+    try:
+        yield
+    finally:
+        for name, above in replaced.items():
+            setattr(sys, name, above.stream)
+            above.finish()
 
 
 def clock(seconds: float) -> str:
@@ -92,6 +211,6 @@ def styled(text: str, style: Style) -> str:
 
     `NO_COLOR` and `TERM=dumb` turn colours off.
     """
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+    if os.environ.get("NO_COLOR") or not is_live(sys.stdout):
         return text
     return f"\033[{style}m{text}\033[0m"

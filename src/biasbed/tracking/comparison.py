@@ -15,7 +15,7 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,7 +40,7 @@ class Comparison:
 
     tags: Mapping[str, str]  # by which MLflow finds them, including study, kind and protocol
     protocol: record.Protocol
-    algorithms: tuple[str, ...]  # or the rows of a study, if the runs have them
+    algorithms: tuple[str, ...]  # values of the tag that names the rows
     experiments: Mapping[str, int]  # id -> number of the runs in it, beginning with that of the first run
     rows: str = record.ROW  # tag that names the rows
     settings: tuple[str, ...] = ()  # parameters in which a method's runs differ by design, as in trials
@@ -221,7 +221,7 @@ def _compare_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Compari
         protocol = record.Protocol.from_json(text or "")
     except ValueError as error:
         raise Failure(f"run {runs[0].info.run_id} has no {record.PROTOCOL_FILE} that could be read: {error}") from None
-    rows = record.ROW if all(run.data.tags.get(record.ROW) for run in runs) else record.ALGORITHM
+    rows = _choose_row_tag([run.data.tags for run in runs])
     return Comparison(
         tags=tags,
         protocol=protocol,
@@ -230,6 +230,15 @@ def _compare_runs(uri: str, tags: Mapping[str, str], runs: list[Any]) -> Compari
         experiments=Counter(run.info.experiment_id for run in runs),
         settings=_searched(runs) if tags[record.KIND] == "trial" else (),
     )
+
+
+def _choose_row_tag(runs: Sequence[Mapping[str, str]]) -> str:
+    """Return the tag that names the rows: that of display names, if every run has one and no two rows share one."""
+    rows = record.ROW if all(tags.get(record.ROW) for tags in runs) else record.ALGORITHM
+    names = {(tags.get(rows, ""), tags.get(record.DISPLAY_NAME, "")) for tags in runs}
+    displayed = {name for _, name in names if name}
+    is_one_to_one = len(displayed) == len(names) == len({row for row, _ in names})
+    return record.DISPLAY_NAME if is_one_to_one else rows
 
 
 def _searched(runs: Iterable[Any]) -> tuple[str, ...]:

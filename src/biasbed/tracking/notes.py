@@ -10,7 +10,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from biasbed import measures, record
@@ -19,6 +19,12 @@ from biasbed.system.commands import settings_of, through_mlflow
 NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"  # tags that MLflow's pages read
 RUN_ID = "@run_id@"  # placeholder for the run's id, which is unknown before the run exists
 LONGEST = 7800  # characters of a tag that every store of MLflow accepts
+
+# What to click below a study's links, in the words of MLflow's pages.
+GUIDE = (
+    "In the table, the arrow before a row opens its runs, and a run's name opens its page. **Models**, in the menu on "
+    "the left, lists the trained networks; a model's page has its results, each with a link to its data set and run."
+)
 
 
 def joined(*parts: str) -> str:
@@ -75,21 +81,36 @@ def shown(unit: str, values: Sequence[float]) -> str:
     return text if len(values) == 1 else f"{text} ± {measures.shown(statistics.stdev(values), unit)}"
 
 
-def best(protocol: record.Protocol, records: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table of the metrics at the best evaluation, from the records of a journal; empty before the first."""
+class BestEvaluation(NamedTuple):
+    """Results of the best evaluation of a journal."""
+
+    step: int | None  # None before the first evaluation
+    values: dict[str, float]  # exact values of `best/*`, in the order of the protocol
+
+
+def best_evaluation(protocol: record.Protocol, records: Iterable[Mapping[str, Any]]) -> BestEvaluation:
+    """Return the results of the best evaluation: those of the last record with `best/*`, whose values are rounded."""
     values: dict[str, float] = {}
     step = None
     for journal_record in records:
-        best_metrics = {name: value for name, value in journal_record["metrics"].items() if name in protocol.best}
+        metrics = journal_record["metrics"]
+        best_metrics = {name: value for name, value in metrics.items() if name in protocol.best}
         if best_metrics:
-            values |= best_metrics
+            values |= {name: metrics.get(protocol.best[name], value) for name, value in best_metrics.items()}
             step = journal_record["step"]
-    names = [name for name in protocol.best if name in values]
-    if not names:
+    return BestEvaluation(step, {name: values[name] for name in protocol.best if name in values})
+
+
+def best(protocol: record.Protocol, evaluation: BestEvaluation) -> str:
+    """Return a table of the results of the best evaluation; empty before the first."""
+    if not evaluation.values:
         return ""
-    row = [shown(measures.described(protocol, protocol.best[name]).unit, [values[name]]) for name in names]
+    row = []
+    for name, value in evaluation.values.items():
+        row.append(shown(measures.described(protocol, protocol.best[name]).unit, [value]))
     criterion = f"by `{protocol.monitor}`" if protocol.monitor else "of this test"
-    return joined(f"{protocol.step_unit.capitalize()} {step}, the best {criterion}:", table(map(short, names), [row]))
+    head = f"{protocol.step_unit.capitalize()} {evaluation.step}, the best {criterion}:"
+    return joined(head, table(map(short, evaluation.values), [row]))
 
 
 def short(name: str) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from biasbed import measures, record
 from biasbed.errors import Failure
+from biasbed.system.strict import parse_json
 from biasbed.tracking import comparison, notes
 from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.pages import Pages
@@ -37,6 +38,7 @@ NOTED = "biasbed.noted"  # tag with the hash of biasbed's note; another note is 
 class Reached:
     """Results of the finished runs of one row at their best evaluations."""
 
+    name: str = ""  # as it is displayed
     runs: int = 0
     values: dict[str, list[float]] = field(default_factory=dict)  # short name -> a value per run
 
@@ -123,12 +125,14 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
             with contextlib.suppress(ValueError):
                 protocol = record.Protocol.from_json(artifact_text(uri, run.info.run_id, record.PROTOCOL_FILE) or "")
                 protocols[tags.get(record.PROTOCOL_HASH, "")] = protocol
-        row = rows.setdefault(tags.get(record.ROW, tags.get(record.ALGORITHM, "")), Reached())
+        row_id = tags.get(record.ROW, tags.get(record.ALGORITHM, ""))
+        row = rows.setdefault(row_id, Reached(tags.get(record.DISPLAY_NAME, row_id)))
         row.runs += 1
+        exact = _exact_values(tags)
         if protocol is None:
             continue
         for name, metric in protocol.best.items():
-            value = metrics.get(name)
+            value = exact.get(name, metrics.get(name))
             if value is None and tags[record.KIND] == "evaluate":
                 value = metrics.get(metric)
             if value is not None and record.is_finite(value):
@@ -136,8 +140,17 @@ def _collect(uri: str, runs: Sequence[StoredRun]) -> StudyRuns:
     return StudyRuns(members, list(protocols.values()), rows)
 
 
+def _exact_values(tags: Mapping[str, str]) -> dict[str, float]:
+    """Return the exact values of `best/*`; empty for runs that have only the metrics."""
+    with contextlib.suppress(ValueError):
+        values = parse_json(tags.get(record.BEST_VALUES, "{}"))
+        if isinstance(values, dict):
+            return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+    return {}
+
+
 def _numbers(study: StudyRuns) -> dict[str, float]:
-    """Return the study's metrics: its progress, and the mean and deviation of each column and row.
+    """Return the study's metrics: its progress, and the rounded mean and deviation of each column and row.
 
     For a search, the value of the best trial takes the place of mean and deviation.
     """
@@ -148,11 +161,12 @@ def _numbers(study: StudyRuns) -> dict[str, float]:
         for row, reached in study.rows.items():
             values = reached.values.get(column, [])
             if study.is_search and values and metric == protocol.monitor:
-                numbers[f"{column}/{row}"] = max(values) if protocol.monitor_higher_is_better else min(values)
+                value = max(values) if protocol.monitor_higher_is_better else min(values)
+                numbers[f"{column}/{row}"] = measures.rounded(value)
             elif values and not study.is_search:
-                numbers[f"mean/{name}/{row}"] = statistics.fmean(values)
+                numbers[f"mean/{name}/{row}"] = measures.rounded(statistics.fmean(values))
                 if len(values) > 1:
-                    numbers[f"deviation/{name}/{row}"] = statistics.stdev(values)
+                    numbers[f"deviation/{name}/{row}"] = measures.rounded(statistics.stdev(values))
     return numbers
 
 
@@ -169,6 +183,7 @@ def _note(uri: str, study_run: StoredRun, study: StudyRuns, headline: str, links
     after = [
         notes.pictures(run_id, shown),
         links,
+        notes.GUIDE if links else "",
         notes.commands(
             {
                 "what the numbers support": notes.command("analyze", suite=suite, study=name),
@@ -185,8 +200,8 @@ def _table(study: StudyRuns, room: int) -> str:
     if study.is_search or not study.columns:
         return ""
     rows = []
-    for name, row in _ordered(study):
-        rows.append([name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
+    for _, row in _ordered(study):
+        rows.append([row.name, str(row.runs), *(study.shown(column, row) for column in study.columns)])
     head = ["", "runs", *map(notes.short, study.columns)]
     while rows and len(text := notes.table(head, rows)) > room:
         rows.pop()
@@ -206,12 +221,13 @@ def _note_experiment(client: MlflowClient, study_run: StoredRun, study: StudyRun
     if present not in (None, usual) and record.digest(present) != experiment.tags.get(NOTED):
         return  # a user's note
     column = next(iter(study.columns))
-    values = ", ".join(f"{name} {study.shown(column, row)}" for name, row in _ordered(study)[:MOST])
+    values = ", ".join(f"{row.name} {study.shown(column, row)}" for _, row in _ordered(study)[:MOST])
     left = len(study.rows) - MOST
     if left > 0:
         values += f" and {left} more"
     name = study_run.data.tags[record.STUDY]
-    text = notes.joined(f"Study **{name}**, {notes.short(column)}: {values}. {links}", usual)
+    result = f"Study **{name}**, {notes.short(column)}: {values}. {links}"
+    text = notes.joined(result, notes.GUIDE if links else "", usual)
     client.set_experiment_tag(experiment.experiment_id, notes.NOTE, text)
     client.set_experiment_tag(experiment.experiment_id, NOTED, record.digest(text))
 

@@ -44,7 +44,7 @@ from biasbed.tracking.server import (
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Run
 
 PARENT_RUN = "BIASBED_PARENT_RUN"  # variable with which a study passes the id of its run to its trainings
 PATIENCE = 90.0  # seconds for which the end of a training waits for an unreachable server
@@ -269,7 +269,11 @@ class Tracker:
         result = ""
         with contextlib.suppress(OSError, ValueError):  # a folder without a protocol has no best evaluation
             protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
-            result = notes.best(protocol, self.folder.read_journal())
+            evaluation = notes.best_evaluation(protocol, self.folder.read_journal())
+            result = notes.best(protocol, evaluation)
+            exact = {name: value for name, value in evaluation.values.items() if record.is_finite(value)}
+            if exact:
+                tags[record.BEST_VALUES] = record.canonical_json(exact)
         state = _noted({**state, "tags": tags}, result)
         self.folder.write_state(state)
         self._try(functools.partial(self._send_description, state))
@@ -300,16 +304,51 @@ class Tracker:
         return is_logged
 
     def _log_model(self, log_model: Callable[[str], None]) -> bool:
-        """Log the model once per run; return True if it has one. A network that can't be exported is only a warning."""
+        """Log the model once per run, with its results; return True if it is logged.
+
+        A network that can't be exported is only a warning.
+        """
+        models: list[str] = []
         try:
-            outputs = self._client.get_run(self.run_id).outputs
-            if outputs is None or not outputs.model_outputs:
+            models = self._logged_models()
+            if not models:
                 log_model(self.run_id)
+                models = self._logged_models()
+            for model_id in models:
+                self._send_model_results(model_id)
         except Exception as error:  # torch.export, MLflow and the server each raise their own types
             reason = places.public_text(first_line(error))
-            print(f"warning: no MLflow model was logged: {reason}; the checkpoint was", file=sys.stderr)
+            lacking = "the MLflow model was logged without its results" if models else "no MLflow model was logged"
+            print(f"warning: {lacking}: {reason}; the checkpoint was logged", file=sys.stderr)
             return False
         return True
+
+    def _logged_models(self) -> list[str]:
+        """Return the ids of the models that the run has logged."""
+        outputs = self._client.get_run(self.run_id).outputs
+        return [output.model_id for output in outputs.model_outputs] if outputs is not None else []
+
+    def _send_model_results(self, model_id: str) -> None:
+        """Send the results of the best evaluation as the model's, each with the data set that it was measured on.
+
+        MLflow's pages then show them with the model, and link model, data sets and run. The run has equal rows already,
+        which the store drops.
+        """
+        from mlflow.entities import Metric
+
+        journal = self.folder.read_journal()
+        protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+        step = notes.best_evaluation(protocol, journal).step
+        fingerprints = {name: fingerprint for _, name, fingerprint in self.folder.read_state().get("inputs", ())}
+        metrics: list[Metric] = []
+        for boundary in journal:
+            for name, value in boundary["metrics"].items() if boundary["step"] == step else ():
+                parsed = record.parse_metric(name)
+                if parsed is None or parsed.phase not in ("val", "test"):
+                    continue
+                dataset = (parsed.set, fingerprints[parsed.set]) if parsed.set in fingerprints else (None, None)
+                metrics.append(Metric(name, value, boundary["timestamp"], boundary["step"], model_id, *dataset))
+        self._send_metrics(metrics)
 
     def abort(self, status: str, tags: Mapping[str, str], note: str) -> None:
         """End the run early. Anything that can't be sent now is sent when the training is resumed."""
@@ -368,6 +407,9 @@ class Tracker:
         for boundary in records:
             time_and_step = (boundary["timestamp"], boundary["step"])
             metrics += [Metric(name, value, *time_and_step) for name, value in boundary["metrics"].items()]
+        self._send_metrics(metrics)
+
+    def _send_metrics(self, metrics: Sequence[Metric]) -> None:
         for start in range(0, len(metrics), 1000):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + 1000])
 

@@ -352,7 +352,8 @@ class Engine:
         is_best = best is None or measures.is_better(value, best["value"], self.scoring.higher_is_better)
         if is_best:
             self.state.best = {"value": value, "number": number}
-            metrics |= {short: metrics[name] for short, name in self.scoring.best.items() if name in metrics}
+            present = {short: name for short, name in self.scoring.best.items() if name in metrics}
+            metrics |= {short: measures.rounded(metrics[name]) for short, name in present.items()}
             state = {**self._describe_weights(), "best": self.state.best}
             checkpoint.save_whole(self.folder.path / checkpoint.BEST, state)
         for which in ("last", "best") if is_best else ("last",):

@@ -1,0 +1,27 @@
+"""Display names: how papers print the names of methods and sets that one types.
+
+Answers: Where does a display name come from?
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from typing import Any
+
+from biasbed.system import strict_yaml
+
+FILE = "names.yaml"
+
+
+@functools.cache
+def load() -> dict[str, Any]:
+    """Load our display names, keyed by the names that one types."""
+    text = (resources.files(__package__) / "display" / FILE).read_text(encoding="utf-8")
+    names: dict[str, Any] = strict_yaml.parse(text, FILE)
+    return names
+
+
+def display_name(name: str) -> str:
+    """Return a method's or set's name as it is printed; names that are not ours stay."""
+    return str(load().get(name, name))
