@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ def _export_results(options: ExportOptions) -> Path:
         organisation = model_id.partition("/")[0]
         paths.append(every_eval_ever.write_run(folder, run, model_id, organisation, named, options.samples))
     print(f"{len(paths)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
-    print(f"to check them: every_eval_ever validate {folder / every_eval_ever.ROOT}", flush=True)
+    print(f"to check them: cd {shlex.quote(str(folder))} && every_eval_ever validate 'data/*/*/*/*'", flush=True)
     return folder
 
 
@@ -78,14 +79,15 @@ def _read_results(options: ExportOptions) -> list[RunResults]:
     from biasbed.tracking.transfer import select_runs
 
     uri = resolve_uri()
-    results = []
+    results: list[RunResults] = []
+    histories: dict[str, Any] = {}
     for run in select_runs(uri, options):
         has_results = run.data.tags.get(record.KIND) in ("train", "trial", "evaluate", "published", "reproduction")
         if options.run == "none" and not (has_results and run.info.status == "FINISHED"):
             if has_results:
                 print(f"left out, as it has not finished: {run.info.run_name} ({run.info.run_id})")
             continue
-        results.append(read_run(uri, run))
+        results.append(read_run(uri, run, histories))
     if not results:
         raise UsageError(f"study={options.study}: no finished run with results")
     return results

@@ -17,13 +17,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from biasbed import __version__, measures, record
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, shown
 from biasbed.sharing.benchmarks import Benchmark
 from biasbed.sharing.model_folder import TIMM, ModelFolder
 from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name, set_identifier
 from biasbed.sharing.run_results import Result, RunResults, headline_results, interval_text
 from biasbed.system import formats, strict_yaml
 from biasbed.system.files import write_whole
+from biasbed.system.strict import parse_json
 
 CARD, RESULTS_FOLDER, SIDE_FILE = "README.md", ".eval_results", "biasbed.json"
 TASK = "image-classification"
@@ -99,7 +100,7 @@ def _leaderboard_entries(results: RunResults, set_name: str, benchmark: Benchmar
 
 def _body(results: RunResults, model: ModelFolder, name: str) -> str:
     facts = results.provenance
-    trained_on = f", trained on {facts['training_data']}" if "training_data" in facts else ""
+    trained_on = f", trained on {_training_data(facts['training_data'])}" if "training_data" in facts else ""
     lines = [
         f"# {name}",
         "",
@@ -119,7 +120,7 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
         *_results_table(results),
         "",
         "Proportions lie between 0 and 1. Intervals are 95 % intervals over the images of a set, for these weights. "
-        "The spread over seeds is that of other trainings with the same settings.",
+        "The spread over seeds is that of this and other trainings with the same settings.",
         "",
         "## Provenance",
         "",
@@ -130,6 +131,19 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _training_data(text: str) -> str:
+    """Return the data sets of a run's tag, with their shares of each batch if there are several."""
+    try:
+        shares = parse_json(text)
+    except ValueError:
+        shares = None
+    if not isinstance(shares, dict) or not all(isinstance(share, int | float) for share in shares.values()):
+        return f"`{shown(text, 100)}`"  # the tag of a run that somebody else wrote
+    if len(shares) == 1:
+        return f"`{next(iter(shares))}`"
+    return ", ".join(f"`{name}` ({100 * share:g} %)" for name, share in shares.items())
 
 
 def _usage(model: ModelFolder, suite: str) -> list[str]:

@@ -141,7 +141,7 @@ def make_report(models: Sequence[ReportedModel], source: Path, study: str) -> Re
         facts[run.name] = model.facts
     return Report(
         name=record.slug(source.stem),
-        citation=f"reported in {source.name}",
+        citation=f"results reported in {source.name}",
         protocol=protocol,
         training_data={},
         study_name=f"published_{record.slug(source.resolve().stem)}" if study == "auto" else study,

@@ -134,8 +134,12 @@ class RunResults:
         }
 
 
-def read_run(uri: str, run: Any) -> RunResults:
-    """Read a finished run's test results at its best step. Raises UsageError if it has no results or protocol."""
+def read_run(uri: str, run: Any, cache: dict[str, Histories] | None = None) -> RunResults:
+    """Read a finished run's test results at its best step. Raises UsageError if it has no results or protocol.
+
+    cache: histories by run id, which the runs of one study read for each other.
+    """
+    cache = {} if cache is None else cache
     where = f"run {run.info.run_id} ({run.info.run_name})"
     if run.info.status != "FINISHED":
         raise UsageError(f"{where} has not finished ({run.info.status}): only its zip file can be exported")
@@ -146,10 +150,10 @@ def read_run(uri: str, run: Any) -> RunResults:
         protocol = record.Protocol.from_json(text)
     except ValueError as error:
         raise UsageError(f"{where}: {record.PROTOCOL_FILE} can't be read: {error}") from None
-    histories = _read_histories(uri, run)
+    histories = _read_histories(uri, run, cache)
     step = _find_step(histories, protocol)
     decisions = _read_decisions(uri, run.info.run_id, protocol, step)
-    spreads = _read_spreads(uri, run, protocol)
+    spreads = _read_spreads(uri, run, protocol, cache)
     results = tuple(_results(histories, protocol, step, decisions, spreads))
     if not results:
         raise UsageError(f"{where} has no test results at step {step}")
@@ -189,8 +193,10 @@ def _without_folder(word: str) -> str:
 Histories = Mapping[str, Mapping[int, float]]  # metric -> step -> value
 
 
-def _read_histories(uri: str, run: Any) -> Histories:
-    """Read the test metrics and the short ones that name the best step."""
+def _read_histories(uri: str, run: Any, cache: dict[str, Histories]) -> Histories:
+    """Read the test metrics and the short ones that name the best step, unless the cache has them."""
+    if run.info.run_id in cache:
+        return cache[run.info.run_id]
     client = writer(uri)
     histories: dict[str, dict[int, float]] = {}
     with guarded(uri):
@@ -200,6 +206,7 @@ def _read_histories(uri: str, run: Any) -> Histories:
                 for row in client.get_metric_history(run.info.run_id, name):
                     rows.append((name, row.step, row.timestamp, row.value))
                 histories[name] = {step: value for _, step, _, value in sorted(rows)}
+    cache[run.info.run_id] = histories
     return histories
 
 
@@ -239,7 +246,7 @@ def _read_epoch(path: Path) -> int | None:
     return int(parquet.read_table(path, columns=["epoch"])["epoch"][0].as_py())
 
 
-def _read_spreads(uri: str, run: Any, protocol: record.Protocol) -> dict[str, SeedSpread]:
+def _read_spreads(uri: str, run: Any, protocol: record.Protocol, cache: dict[str, Histories]) -> dict[str, SeedSpread]:
     """Return the spread of each test metric over the finished runs of the same study and settings."""
     tags = run.data.tags
     if not tags.get(record.CONFIG_HASH) or not tags.get(record.STUDY) or tags.get(record.KIND) != "train":
@@ -252,7 +259,7 @@ def _read_spreads(uri: str, run: Any, protocol: record.Protocol) -> dict[str, Se
             by_seed.setdefault(sibling.data.tags.get(record.SEED, ""), sibling)
     values: dict[str, list[float]] = {}
     for sibling in by_seed.values() if len(by_seed) > 1 else ():
-        histories = _read_histories(uri, sibling)
+        histories = _read_histories(uri, sibling, cache)
         step = _find_step(histories, protocol)
         for name, history in histories.items():
             if step in history:
