@@ -210,6 +210,7 @@ class _Setting:
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
         family = len(pairs.pairs(self.comparison.algorithms, self.control))
         size = (num_sets, num_runs, alpha)
+        rates, luck = planner.false_positives(model, *size) if model.knows_runs else ([], None)
         return Limits(
             setting=self.name,
             num_sets=num_sets,
@@ -219,8 +220,8 @@ class _Setting:
             smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
             model=model,
             detectable=tuple(planner.detectable(model, *size)),
-            false_positives=tuple(planner.false_positives(model, *size)) if model.knows_runs else (),
-            luck=planner.luck(model, *size) if model.knows_runs else None,
+            false_positives=tuple(rates),
+            luck=luck,
             pair=_median(self.effects["detectable"]),
             pair_alone=_median(self.effects["detectable_alone"]),
         )
