@@ -72,10 +72,11 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
     from biasbed.analysis.report import data_files, figures, html, references, report_tables, tikz
 
-    files = data_files.write(analysis, folder)
-    files |= report_tables.write_latex(analysis, folder)
-    files |= references.write(analysis, folder)
-    files |= figures.write(analysis, folder)
+    with figures.drawing(analysis, folder) as drawing:
+        files = data_files.write(analysis, folder)
+        files |= report_tables.write_latex(analysis, folder)
+        files |= references.write(analysis, folder)
+        files |= drawing.finish()
     files |= tikz.write(analysis, folder)
     files |= sample_images.files(folder)
     files |= html.write(analysis, folder)

@@ -60,7 +60,7 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
 def test_figures_show_them_and_the_report_what_one_types(recorder: Recorder) -> None:
     fill(recorder, THREE)
     outcome = recorder.analyze()
-    words = {text.get_text() for _, figure, _ in figures.drawn(outcome.analysis) for text in figure.findobj(Text)}
+    words = {text.get_text() for plan in figures.planned(outcome.analysis) for text in plan.draw().findobj(Text)}
     assert {"InfoDrop", "pAdaIN", "ERM"} <= words
     assert not words & set(THREE)
     assert ">infodrop<" in (outcome.output_dir / "report.html").read_text()
