@@ -70,16 +70,18 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
-    from biasbed.analysis.report import data_files, figures, html, references, report_tables, tikz
+    from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
+    from biasbed.analysis.report.table_model import Links
 
     with figures.drawing(analysis, folder) as drawing:
         files = data_files.write(analysis, folder)
-        files |= report_tables.write_latex(analysis, folder)
+        by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
+        files |= report_tables.write_latex(analysis, folder, by_run)
         files |= references.write(analysis, folder)
         files |= drawing.finish()
     files |= tikz.write(analysis, folder)
     files |= sample_images.files(folder)
-    files |= html.write(analysis, folder)
+    files |= html.write(analysis, folder, by_run=by_run)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
