@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import pickle
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from biasbed.errors import Failure
+from biasbed.system.garbage import collection_of_new
 from biasbed.system.processes import ENDING, die_with_parent
 
 NUMBER = 4  # bytes of a task's number
@@ -47,8 +47,9 @@ class ForkedTasks:
     def finish(self) -> None:
         """Wait for all tasks; raise the first one's error. Raises Failure if a process was killed."""
         if not self._processes:
-            for task in self._tasks:
-                task()
+            with collection_of_new():
+                for task in self._tasks:
+                    task()
             return
         error = None
         with contextlib.suppress(EOFError):
@@ -92,10 +93,10 @@ def _work(tasks: Sequence[Callable[[], None]], numbers: int, errors: Any) -> Non
     die_with_parent(signal.SIGKILL)
     for number in (*ENDING, signal.SIGINT):  # the parent ends its copies
         signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # a collection would copy all memory that is shared
     try:
-        while task := os.read(numbers, NUMBER):
-            tasks[int.from_bytes(task, "big")]()
+        with collection_of_new():  # one of all would copy the memory that is shared
+            while task := os.read(numbers, NUMBER):
+                tasks[int.from_bytes(task, "big")]()
     except Exception as error:
         errors.send_bytes(_pickled(error))
 
