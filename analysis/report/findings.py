@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
@@ -18,10 +18,11 @@ from biasbed.analysis.report.study_design import replicates
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics import stability
+from biasbed.analysis.statistics import per_set, power, stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
 MOST = 6  # pairs that are put into words; the tables have all
+MOST_ALONE = 3  # sets, and pairs on each, where one set at a time is tested
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
@@ -62,7 +63,8 @@ def verdict(analysis: Analysis) -> str:
     """Return the result in a sentence or two."""
     comparison = main(analysis)
     if comparison.skipped:
-        return say("nothing_tested", reason=comparison.skipped)
+        alone = on_sets_alone(analysis)
+        return " ".join(alone) if alone else say("nothing_tested", reason=comparison.skipped)
     pool = wording.pool(comparison)
     if not comparison.significant:
         if pool:
@@ -73,7 +75,7 @@ def verdict(analysis: Analysis) -> str:
         return say("differ_pairs", differ=_differ(comparison), pairs=_list_pairs(analysis, comparison, claimed))
     differ = _differ(comparison) if pool else say("differ")
     if control != "none":
-        return say("differ_not_from_control", differ=differ, control=control)
+        return say("differ_not_from_control", differ=differ, control=analysis.label(control))
     return say("differ_no_pair", differ=differ)
 
 
@@ -163,13 +165,18 @@ def _pairs_of(claimed: Iterable[Claim]) -> list[RankedPair]:
     return list(dict.fromkeys(RankedPair(claim.better, claim.worse) for claim in claimed))
 
 
+def _shown(analysis: Analysis, pair: RankedPair) -> dict[str, str]:
+    """Return the display names of a pair by the slots of phrases."""
+    return {"better": analysis.label(pair.better), "worse": analysis.label(pair.worse)}
+
+
 def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
     """Return `: a over b; a over c`, best ranks first; nothing if there are none, or too many to read."""
     if not 0 < len(kept) <= MOST:
         return ""
     order = list(main(analysis).mean_ranks)
     pairs = sorted(kept, key=lambda pair: (order.index(pair.better), order.index(pair.worse)))
-    return say("survive_names", pairs="; ".join(say("over", **pair._asdict()) for pair in pairs))
+    return say("survive_names", pairs="; ".join(say("over", **_shown(analysis, pair)) for pair in pairs))
 
 
 def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
@@ -177,7 +184,7 @@ def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
     if comparison.skipped:
         return [say("concluded_no_tests", reason=comparison.skipped)]
     if comparison.pair is not None:
-        return [*wording.of_two(comparison), *contradictions(analysis, comparison)]
+        return [*wording.of_two(comparison, analysis.label), *contradictions(analysis, comparison)]
     lines = [wording.omnibus(comparison)]
     if comparison.significant:
         lines += [_nemenyi_sentence(analysis, comparison), *wilcoxon_sentences(analysis, comparison)]
@@ -196,7 +203,7 @@ def contradictions(analysis: Analysis, comparison: RankTests) -> list[str]:
 def _ranks_before(analysis: Analysis, comparison: RankTests, pair: RankedPair) -> str:
     lead = mean_lead(analysis, comparison, *pair)
     phrase = "ranks_before" if lead < 0 else "ranks_before_same"
-    return say(phrase, **pair._asdict(), points=points(analysis, -lead))
+    return say(phrase, **_shown(analysis, pair), points=points(analysis, -lead))
 
 
 def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
@@ -208,15 +215,15 @@ def _nemenyi_sentence(analysis: Analysis, comparison: RankTests) -> str:
         "nemenyi",
         number=len(claimed),
         pairs=count(number, "pair"),
-        control=_with_control(control),
+        control=_with_control(analysis, control),
         named=_named_pairs(analysis, comparison, claimed),
     )
 
 
-def _with_control(control: str) -> str:
+def _with_control(analysis: Analysis, control: str) -> str:
     if control == "none":
         return ""
-    return say("with_control", control=control)
+    return say("with_control", control=analysis.label(control))
 
 
 def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
@@ -234,7 +241,7 @@ def wilcoxon_sentences(analysis: Analysis, comparison: RankTests) -> list[str]:
         "wilcoxon",
         number=len(claimed),
         pairs=count(tests, "pair"),
-        control=_with_control(control_of(analysis, comparison)),
+        control=_with_control(analysis, control_of(analysis, comparison)),
         blind=blind,
         named=_named_pairs(analysis, comparison, claimed),
     )
@@ -257,7 +264,7 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         contradicted = [pair for pair in pairs if mean_lead(analysis, comparison, *pair) <= 0]
         clear = [pair.worse for pair in pairs if pair not in contradicted]
         if clear:
-            parts.append(say("better", better=better, worse=listing(clear)))
+            parts.append(say("better", better=analysis.label(better), worse=listing(map(analysis.label, clear))))
         parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
     return "; ".join(parts)
 
@@ -275,11 +282,64 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     if not significant:
         return [say("single_not_shown", sets=count(len(tested), "set"))]
     is_every = 1 < len(significant) == len(tested)
-    names = say("single_all") if is_every else listing(significant)
+    names = say("single_all") if is_every else listing(map(analysis.label, significant))
     sets = {"number": len(significant), "sets": count(len(tested), "tested set"), "names": names}
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
     return [say("single_shown", **sets), say("single_pairs", number=apart, comparisons=count(len(pairs), "comparison"))]
+
+
+def on_sets_alone(analysis: Analysis) -> list[str]:
+    """Return what runs show on each set alone if there is one set to compare on, and what a test over sets takes.
+
+    Empty if there are more, or if no set has a test over runs.
+    """
+    comparison, tests = main(analysis), analysis.pairwise.sets
+    tests = tests[tests["skipped"] == ""]
+    if not comparison.skipped or len(comparison.sets) != 1 or tests.empty:
+        return []
+    lines = [_alone(analysis, row) for row in tests.head(MOST_ALONE).to_dict("records")]
+    if len(tests) > MOST_ALONE:
+        lines.append(say("alone_more", sets=count(len(tests), "set"), number=MOST_ALONE))
+    if tests["significant"].any():
+        lines += on_single_sets(analysis)[1:]
+    number = len(comparison.algorithms)
+    smallest = power.reach(number, 1, comparison.alpha, comparison.noun).smallest_num_sets
+    needed = count(smallest, comparison.noun)
+    lines.append(say("alone_needed", reason=comparison.skipped, algorithms=count(number, "algorithm"), sets=needed))
+    return lines
+
+
+def _alone(analysis: Analysis, test: dict[Any, Any]) -> str:
+    """Return the sentence on one set: whether the algorithms differ, and by how much the best leads each other one."""
+    pairs = analysis.pairwise.set_pairs
+    on_set = pairs[pairs["dataset"] == test["dataset"]]
+    leads = sorted(on_set.to_dict("records"), key=lambda row: -abs(row["difference"]))
+    phrase = "alone_differ" if test["significant"] else "alone_not_shown"
+    listed_pairs = "; ".join(_lead_alone(analysis, row) for row in leads[:MOST_ALONE])
+    return say(phrase, name=analysis.label(test["dataset"]), p=wording.p_value(test["p_holm"]), pairs=listed_pairs)
+
+
+def _lead_alone(analysis: Analysis, row: dict[Any, Any]) -> str:
+    """Return by how much one algorithm leads another on one set, with Welch's interval."""
+    sign = 1 if row["difference"] >= 0 else -1
+    better, worse = (row["a"], row["b"])[::sign]
+    names = _shown(analysis, RankedPair(better, worse))
+    if not row["difference"]:
+        return say("alone_pair_even", **names)
+    scores_of_run = analysis.runs[analysis.runs["dataset"] == row["dataset"]]
+    values = [
+        scores_of_run.loc[scores_of_run["algorithm"] == name, "score"].dropna().to_numpy(dtype="float64")
+        for name in (better, worse)
+    ]
+    level = 1 - analysis.alpha
+    low, high, _ = per_set.welch(values[0], values[1], level)
+    if values[0].mean() < values[1].mean():  # lower is better
+        low, high = -high, -low
+    interval = ""
+    if math.isfinite(low):
+        interval = say("effect_interval", level=wording.percent(level), low=low, high=high)
+    return say("alone_pair", **names, points=points(analysis, abs(row["difference"])), interval=interval)
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------
@@ -311,7 +371,7 @@ def _effect(analysis: Analysis, comparison: RankTests, pair: RankedPair, sized: 
     if math.isfinite(low):
         phrase = "effect_interval" if difference > 0 else "effect_difference_interval"
         interval = say(phrase, level=wording.percent(1 - comparison.alpha), low=low, high=high)
-    slots = {**pair._asdict(), "where": where, "interval": interval}
+    slots = {**_shown(analysis, pair), "where": where, "interval": interval}
     if difference <= 0:
         phrase = "effect_worse" if difference < 0 else "effect_same"
         return say("effect_by_ranks", **slots, means=say(phrase, points=points(analysis, -difference)))
@@ -327,7 +387,7 @@ def _practical(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdic
     if not rope or not pairs or math.isnan(pairs[0].alike):
         return []
     different = [pair for pair in pairs if pair.practical in ("better", "worse")]
-    alike = [f"{pair.a} and {pair.b}" for pair in pairs if pair.practical == "alike"]
+    alike = [f"{analysis.label(pair.a)} and {analysis.label(pair.b)}" for pair in pairs if pair.practical == "alike"]
     named = ""
     if 0 < len(alike) <= MOST:
         named = say("practical_names", pairs="; ".join(alike))

@@ -57,11 +57,11 @@ def caption(analysis: Analysis) -> str:
         text += say("columns_average", average=AVERAGE, **slots)
     for group in groups(analysis):
         if len(group.counted) < len(group.columns):
-            columns = listing(names_of(group.counted))
-            text += say("columns_counted", block=group.block, columns=columns)
+            columns = listing(map(analysis.label, names_of(group.counted)))
+            text += say("columns_counted", block=analysis.label(group.block), columns=columns)
     lower = [column.name for column in analysis.sets if not column.higher_is_better]
     if 0 < len(lower) < len(analysis.sets):
-        text += say("columns_lower", columns=listing(lower))
+        text += say("columns_lower", columns=listing(map(analysis.label, lower)))
     return text
 
 

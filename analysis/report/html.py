@@ -6,7 +6,6 @@ import base64
 import hashlib
 import itertools
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from markupsafe import Markup, escape
 
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
+    charts,
     findings,
     further_findings,
     limitations,
@@ -26,7 +26,7 @@ from biasbed.analysis.report import (
     study_design,
     wording,
 )
-from biasbed.analysis.report.figures.style import DPI
+from biasbed.analysis.report.figures.svg import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
@@ -39,6 +39,8 @@ FIRST_WORDS = 95  # before the first figure; what is left over stands below it
 WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
 CONTENTS = ("scores", "concluded", "sure", "flip", "unseen", "details", "provenance", "terms")  # anchors
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
+SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
+NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
@@ -68,7 +70,7 @@ def content(
 ) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture)
+    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in (verdict, *texture))
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {
@@ -84,11 +86,12 @@ def content(
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
+        "score_charts": charts.score_charts(analysis),
         "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
-        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha),
-        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha),
+        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha, analysis.label),
+        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha, analysis.label),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": limitations.weaknesses(analysis),
         "unseen": fold(unseen, WORDS["unseen"]),
@@ -123,7 +126,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
     flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
     names = ("critical_difference", "p_values", "ranks", "effects")
     return {
-        "title": wording.setting_title(comparison),
+        "title": wording.setting_title(comparison, analysis.label),
         "about": wording.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
         "concluded": fold(findings.concluded(analysis, comparison), WORDS["concluded"]),
@@ -179,7 +182,11 @@ def _entry(cell: TableCell) -> str:
     if len(shown) > LONG:
         classes.append("wrap")
     parts = [f'<td class="{" ".join(classes)}"' if classes else "<td"]
-    parts.append(">" if cell.value is None else f' data-v="{cell.value}">')
+    if cell.value is not None:
+        parts.append(f' data-v="{cell.value}"')
+    if cell.name and cell.name != cell.text:
+        parts.append(f' title="{escape(cell.name)}"')
+    parts.append(">")
     if cell.href:
         parts.append(f'<a href="{escape(cell.href)}">')
     words = _breakable(shown) if cell.left else escape(shown)
@@ -197,23 +204,24 @@ def _entry(cell: TableCell) -> str:
 
 
 class _Pictures:
-    """Figures by name: each a PNG as text, and the width at which its letters are as large as the page's."""
+    """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
     def __init__(self, folder: Path, is_alone: bool) -> None:
         self.folder, self.is_alone = folder / "figures", is_alone
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
-        path = self.folder / f"{name}.png"
+        path = self.folder / f"{name}.svg"
         if not path.exists():
             return None
-        data = path.read_bytes()
-        width, height = struct.unpack(">II", data[16:24])  # the format's header
-        scale = CSS_DPI / DPI
-        source = "data:image/png;base64," + base64.b64encode(data).decode()
-        kinds = () if self.is_alone else ("pdf", "png")
+        text = path.read_text(encoding="utf-8")
+        size = SIZE.search(text)
+        assert size is not None
+        width, height = (round(float(points) / POINTS_PER_INCH * CSS_DPI) for points in size.groups())
+        drawing = Markup(NAMESPACES.sub("", SIZE.sub("", text, count=1)))
+        kinds = () if self.is_alone else ("pdf", "svg", "png")
         files = [f"figures/{name}.{kind}" for kind in kinds if (self.folder / f"{name}.{kind}").exists()]
-        return {"source": source, "width": round(width * scale), "height": round(height * scale), "files": files}
+        return {"drawing": drawing, "width": width, "height": height, "files": files}
 
 
 class _Files:

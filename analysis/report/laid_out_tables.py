@@ -57,7 +57,8 @@ def _lay_out(analysis: Analysis, layout: TableLayout, links: Links) -> LaidOutTa
         records[row] = {"name": text_cell(row if label is None else label)}
     printed = layout.published()
     for head in layout.columns:
-        columns.append(TableColumn(head, prepared(("column", head)), printed=head, style="turned"))
+        shown = analysis.label(head)
+        columns.append(TableColumn(shown, prepared(("column", head)), printed=shown, style="turned", name=head))
         of_column = frame[frame["column"] == head]
         if layout.hypotheses:
             cells = _gain_cells(analysis, layout, of_column, head, links)
@@ -190,8 +191,8 @@ def frame(tables: list[LaidOutTable]) -> pd.DataFrame:
                 lines.append(
                     {
                         "layout": laid_out.name,
-                        "row": name.text,
-                        "column": column.head,
+                        "row": name.name or name.text,
+                        "column": column.name,
                         "ours": "" if cell.text == MISSING else cell.text,
                         "about": cell.spread,
                         "printed": cell.published,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import MISSING, ReportTable, TableCell, TableColumn, names_above
@@ -23,8 +23,6 @@ COLUMN, PAGE = 84.0, 178.0  # millimetres: of one of two columns, and of both
 CHARACTER, GAP = 1.5, 2.1  # millimetres: a digit at 8 pt, and the space between two columns
 LINES = {"table": 46, "table*": 46, "sidewaystable*": 26}  # that a page takes besides caption, head and note
 HELD = 20  # floats in a row; LaTeX holds back no more than 52
-
-Label = Callable[[str], str]  # a name as a paper prints it
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -52,12 +50,12 @@ def provenance(analysis: Analysis) -> str:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def render(table: ReportTable, label: Label) -> str:
-    """Render a table as a float, or several if it is longer than a page. label: names as a paper prints them."""
-    return render_panels([("", table)], label)
+def render(table: ReportTable) -> str:
+    """Render a table as a float, or several if it is longer than a page."""
+    return render_panels([("", table)])
 
 
-def render_panels(panels: Sequence[tuple[str, ReportTable]], label: Label) -> str:
+def render_panels(panels: Sequence[tuple[str, ReportTable]]) -> str:
     """Render tables with the same columns in one float, each under its title if there are several."""
     table = panels[0][1]
     is_printed = [column.printed is not None for column in table.columns]
@@ -72,7 +70,7 @@ def render_panels(panels: Sequence[tuple[str, ReportTable]], label: Label) -> st
         rows += [list(map(_cell, itertools.compress(row, is_printed))) for row in panel.rows]
     assert table.printed is not None
     return floated(
-        _header(columns, label),
+        _header(columns),
         rows,
         "".join(column.align for column in columns),
         table.printed.label,
@@ -83,14 +81,14 @@ def render_panels(panels: Sequence[tuple[str, ReportTable]], label: Label) -> st
     )
 
 
-def _header(columns: Sequence[TableColumn], label: Label) -> list[str]:
+def _header(columns: Sequence[TableColumn]) -> list[str]:
     """Return the heads; above them, in the first, the names of data sets that have several columns, with rules."""
-    heads = [_head(column, label) for column in columns]
+    heads = [_head(column) for column in columns]
     names, rules, start = [], [], 1
     for name, width in names_above(columns):
         end = start + width - 1
         is_first = not columns[start - 1].block
-        names += [""] * width if is_first else [rf"\multicolumn{{{width}}}{{c}}{{{escape(label(name))}}}"]
+        names += [""] * width if is_first else [rf"\multicolumn{{{width}}}{{c}}{{{escape(name)}}}"]
         if name:
             rules.append(rf"\cmidrule(lr){{{start}-{end}}}")
         start = end + 1
@@ -99,11 +97,11 @@ def _header(columns: Sequence[TableColumn], label: Label) -> list[str]:
     return heads
 
 
-def _head(column: TableColumn, label: Label) -> str:
+def _head(column: TableColumn) -> str:
     head = (column.printed or "") + column.unit
     if column.style == "math":
         return f"${head}$"
-    text = escape(head if column.style == "plain" else label(head))
+    text = escape(head)
     if column.style == "turned":
         return rf"\rotatebox{{60}}{{{text}}}"
     return text
@@ -113,8 +111,7 @@ def _cell(cell: TableCell) -> str:
     """Return a cell in LaTeX: value, spread, published value in brackets, marks."""
     if not cell.text and cell.published:
         return f"({cell.published})"
-    is_text = cell.left or cell.label
-    text = escape(cell.label or cell.text) if is_text else cell.text.replace("<", "$<$")
+    text = escape(cell.text) if cell.left else cell.text.replace("<", "$<$")
     text = _MARKS.get(cell.text, text)
     text = rf"\textbf{{{text}}}" if cell.bold else text
     text = rf"\underline{{{text}}}" if cell.underlined else text

@@ -51,10 +51,12 @@ def seen_before(analysis: Analysis) -> list[str]:
             web[run.algorithm] = None
     lines = []
     if len(rows_by_data) > 1:
-        groups = [say("weak_seen_group", data=data, algorithms=listing(rows)) for data, rows in rows_by_data.items()]
+        groups = []
+        for data, rows in rows_by_data.items():
+            groups.append(say("weak_seen_group", data=data, algorithms=listing(map(analysis.label, rows))))
         lines.append(say("weak_seen", groups="; ".join(groups)))
     if web:
-        lines.append(say("weak_seen_web", algorithms=listing(web)))
+        lines.append(say("weak_seen_web", algorithms=listing(map(analysis.label, web))))
     return lines
 
 
@@ -136,7 +138,7 @@ def _survival_of_pairs(analysis: Analysis, comparison: RankTests, flips: FlipsBy
         more = ""
         if len(held) > MOST:
             more = say("survive_more", number=len(held) - MOST)
-        conclusions = "; ".join(_claim_text(claim) for claim in held[:MOST])
+        conclusions = "; ".join(claim_text(analysis, claim) for claim in held[:MOST])
         lines.append(say("survive_all", conclusions=conclusions, more=more))
     shaky = []
     for claim in claims(analysis, comparison):
@@ -146,7 +148,7 @@ def _survival_of_pairs(analysis: Analysis, comparison: RankTests, flips: FlipsBy
     for flip in shaky[:MOST]:
         is_a_better = flip.before == f"{flip.a} before {flip.b}"
         better, worse = (flip.a, flip.b) if is_a_better else (flip.b, flip.a)
-        lines.append(_survival(analysis, _claim_text(Claim(flip.test, better, worse)), flip))
+        lines.append(_survival(analysis, claim_text(analysis, Claim(flip.test, better, worse)), flip))
     if len(shaky) > MOST:
         lines.append(say("overturned_more", number=len(shaky) - MOST))
     return lines
@@ -163,20 +165,30 @@ def _new_pairs(analysis: Analysis, comparison: RankTests, flips: list[Overturned
     return [say("new_pairs", pairs=count(len(pairs), "pair"))]
 
 
-def _claim_text(claim: Claim) -> str:
+def claim_text(analysis: Analysis, claim: Claim) -> str:
+    """Return `a before b by the test`."""
     test = say(f"test_names.{claim.test}")
-    return say("conclusion_pair", better=claim.better, worse=claim.worse, test=test)
+    return say("conclusion_pair", better=analysis.label(claim.better), worse=analysis.label(claim.worse), test=test)
+
+
+def outcome_text(analysis: Analysis, conclusion: Overturned, outcome: str) -> str:
+    """Return a conclusion on a pair, as in sensitivity.csv, with display names."""
+    a, b = conclusion.a, conclusion.b
+    for before, after in ((a, b), (b, a)):
+        if outcome == f"{before} before {after}":
+            return f"{analysis.label(before)} before {analysis.label(after)}"
+    return outcome
 
 
 def change_text(analysis: Analysis, change: str, changed: str) -> str:
     """Return one change in words. changed: what is left out or set; a run by its id."""
-    run_names = {run.id: f"{run.algorithm} seed {run.seed}" for run in analysis.collection.runs}
+    run_names = {run.id: f"{analysis.label(run.algorithm)} seed {run.seed}" for run in analysis.collection.runs}
     oracles = analysis.selection.loc[analysis.selection["oracle"].astype(bool), "rule"]
     oracle = ""
     if change == "selection_rule" and changed in set(oracles):
         oracle = " (ORACLE)"
     slots = {"noun": analysis.comparisons[0].noun, "run": wording.repeated(analysis)}
-    return say(f"changes.{change}.made", changed=run_names.get(changed, changed), **slots) + oracle
+    return say(f"changes.{change}.made", changed=run_names.get(changed, analysis.label(changed)), **slots) + oracle
 
 
 def _survival(analysis: Analysis, conclusion: str, flip: Overturned | None) -> str:

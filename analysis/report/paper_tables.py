@@ -389,7 +389,7 @@ def report_tables(analysis: Analysis, table: PaperTable, links: Links) -> list[R
     printed = PrintedText(f"paper-{table.name}", caption, note, packages="amssymb")
     columns = [TableColumn(table.heads[0], prepared("row"), printed="", align="l")]
     columns += [TableColumn(head, prepared(head), printed=head, align="c") for head in table.heads[1:]]
-    columns += score_columns(table.groups)
+    columns += score_columns(table.groups, analysis.label)
     tables = []
     for panel in table.panels:
         marks = table.caption if panel is table.panels[0] else say("paper_marks_as_above")
@@ -403,7 +403,7 @@ def _record(table: PaperTable, panel: Panel, row: TableRow, links: Links) -> dic
     href = ""
     if row.name in links.algorithms:
         href = links.to_algorithm(row.name)
-    cells = {"row": TableCell(row.text, href=href, left=True)}
+    cells = {"row": TableCell(links.label(row.text), href=href, left=True, name=row.name)}
     for head, about in zip(table.heads[1:], row.about, strict=True):
         cells[head] = _about_cell(about)
     for name in table.columns:

@@ -88,7 +88,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
         records.append(
             {
                 "run": TableCell(run.id, href=run_url(analysis.tracking_uri, run), left=True),
-                "algorithm": text_cell(run.algorithm),
+                "algorithm": TableCell(links.label(run.algorithm), left=True, name=run.algorithm),
                 "cell": text_cell(run.cell),
                 "seed": TableCell(run.seed, value=seed),
                 "name": text_cell(run.name),

@@ -76,17 +76,17 @@ def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = N
     files = {}
     for name, (table, description) in _in_print(analysis, links, by_run).items():
         if table is not None:
-            _write(folder, name, latex.render(table, analysis.label))
+            _write(folder, name, latex.render(table))
             files[f"tables/{name}.tex"] = f"{description}, LaTeX"
     for paper_table in paper_tables.make_tables(analysis).tables:
         tables = paper_tables.report_tables(analysis, paper_table, links)
         titles = [panel.title if len(tables) > 1 else "" for panel in paper_table.panels]
         name = f"paper_{paper_table.name}"
-        _write(folder, name, latex.render_panels(list(zip(titles, tables, strict=True)), analysis.label))
+        _write(folder, name, latex.render_panels(list(zip(titles, tables, strict=True))))
         title = f"table {paper_table.number} of the Align-Conflict paper: {paper_table.title}"
         files[f"tables/{name}.tex"] = f"{title}, LaTeX"
     for laid_out in laid_out_tables.laid_out_tables(analysis, links):
-        _write(folder, laid_out.name, latex.render(laid_out.table, analysis.label))
+        _write(folder, laid_out.name, latex.render(laid_out.table))
         files[f"tables/{laid_out.name}.tex"] = f"{laid_out.title}, LaTeX"
     return files
 
@@ -96,7 +96,7 @@ def render_latex(analysis: Analysis) -> dict[str, str]:
     texts = {}
     for name, (table, _) in _in_print(analysis, Links(analysis)).items():
         if table is not None:
-            texts[name] = latex.render(table, analysis.label)
+            texts[name] = latex.render(table)
     return texts
 
 

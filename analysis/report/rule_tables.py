@@ -23,10 +23,10 @@ from biasbed.analysis.report.table_model import (
     TableRecord,
     interval,
     make_table,
+    named,
     number,
     number_cell,
     prepared,
-    prepared_columns,
     text,
     text_cell,
 )
@@ -54,7 +54,7 @@ def grain(analysis: Analysis) -> ReportTable | None:
             medians = of_set[[column for column in of_set if column in GRAIN_NUMBERS]].median()
             records.append({"dataset": name, **medians.astype(float).to_dict()})
     columns = [
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("conflicting images", _whole_number("conflicting_images")),
         TableColumn("points of one", number("image_conflicting")),
         TableColumn("AC points", number("image_score")),
@@ -98,7 +98,9 @@ def labels(analysis: Analysis) -> ReportTable | None:
         cells = records.setdefault(row["rule"], {"rule": rule, "needs": text_cell(row["labels"])})
         cells[row["dataset"]] = _gain_cell(row, digits[row["dataset"]])
     columns = [TableColumn("rule", prepared("rule")), TableColumn("labels", prepared("needs"))]
-    columns += [TableColumn(name, prepared(name)) for name in digits if name in set(frame["dataset"])]
+    columns += [
+        TableColumn(analysis.label(name), prepared(name), name=name) for name in digits if name in set(frame["dataset"])
+    ]
     level = wording.percent(1 - analysis.alpha)
     caption = say("labels", units=analysis.units, baseline=BASELINE, level=level)
     if analysis.collection.is_search:
@@ -192,7 +194,8 @@ def gap(analysis: Analysis, links: Links) -> ReportTable | None:
         places = digits[row["dataset"]]
         cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
         cells[row["dataset"]] = number_cell(row["gap"], places, interval=number_text(row["mean"], places))
-    columns = [algorithm_column(links), *prepared_columns(digits)]
+    columns = [algorithm_column(links)]
+    columns += [TableColumn(analysis.label(name), prepared(name), name=name) for name in digits]
     caption = say("gap", rule=rule, unit=wording.unit(analysis))
     return make_table(caption, columns, _in_order(analysis, records), "selection.csv", oracle=True)
 
@@ -205,7 +208,10 @@ def gap_in_print(analysis: Analysis, links: Links) -> ReportTable | None:
     columns = [
         TableColumn(None, prepared("name"), printed="", align="l"),
         TableColumn(None, prepared("column"), printed="", align="l"),
-        *(TableColumn(None, prepared(name), printed=name, style="turned") for name in analysis.set_names),
+        *(
+            TableColumn(None, prepared(name), printed=analysis.label(name), style="turned")
+            for name in analysis.set_names
+        ),
     ]
     records = []
     for algorithm in analysis.algorithms:
@@ -228,7 +234,7 @@ def criteria(analysis: Analysis) -> ReportTable | None:
     if frame.empty:
         return None
     columns = [
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("criterion", _rule_cell),
         TableColumn("it needs", text("labels")),
         *_measure_columns(analysis),
@@ -252,8 +258,8 @@ def winners(analysis: Analysis, links: Links) -> ReportTable | None:
         trial = links.run_cell(row["run_id"], f"trial {row['trial']}")
         records.append({**row, "trial": trial, "settings": text_cell(" ".join(settings))})
     columns = [
-        TableColumn("set", text("dataset")),
-        TableColumn("algorithm", text("algorithm")),
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("algorithm", links.algorithm()),
         TableColumn("criterion", _rule_cell),
         TableColumn("trial", prepared("trial")),
         TableColumn("settings", prepared("settings")),

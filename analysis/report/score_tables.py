@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import groups, latex, wording
 from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
 from biasbed.analysis.report.phrases import say
@@ -27,6 +28,7 @@ from biasbed.analysis.report.table_model import (
     TableRecord,
     interval,
     make_table,
+    named,
     number,
     number_cell,
     p_value,
@@ -51,7 +53,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
     columns = [
         algorithm_column(links),
         *prepared_columns(shape_biases),
-        *score_columns(groups.groups(analysis)),
+        *score_columns(groups.groups(analysis), analysis.label),
     ]
     records = []
     for algorithm in analysis.algorithms:
@@ -87,7 +89,7 @@ def algorithm_column(links: Links) -> TableColumn:
     return TableColumn("algorithm", links.algorithm(), printed="", align="l")
 
 
-def score_columns(column_groups: Sequence[ColumnGroup]) -> list[TableColumn]:
+def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[TableColumn]:
     """Return the columns of the data sets, each with its average if it has several."""
     columns = []
     for group in column_groups:
@@ -95,11 +97,13 @@ def score_columns(column_groups: Sequence[ColumnGroup]) -> list[TableColumn]:
         if len(group.columns) > 1:
             prefix = f"{group.block}-"
         for column in group.columns:
-            head = column.name.removeprefix(prefix)
-            columns.append(_set_column(head, column.name, groups.unit_of(column), group.block, column.name))
+            head, unit = label(column.name.removeprefix(prefix)), groups.unit_of(column)
+            shown = _set_column(head, column.name, unit, label(group.block), label(column.name))
+            columns.append(dataclasses.replace(shown, name=column.name))
         if group.wide:
+            block = label(group.block)
             key = (AVERAGE, group.block)
-            columns.append(_set_column(AVERAGE, key, block=group.block, full_head=f"{group.block} {AVERAGE}"))
+            columns.append(_set_column(AVERAGE, key, block=block, full_head=f"{block} {AVERAGE}"))
     return columns
 
 
@@ -143,7 +147,7 @@ def averages(analysis: Analysis, links: Links) -> ReportTable | None:
         return None
     columns = [algorithm_column(links)]
     for head, unit in averages.heads:
-        columns.append(_set_column(head, head, unit))
+        columns.append(_set_column(analysis.label(head), head, unit))
     if averages.means:
         columns.append(_set_column(AVERAGE, "mean"))
     records = []
@@ -175,8 +179,8 @@ def averages(analysis: Analysis, links: Links) -> ReportTable | None:
 def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportTable:
     """Algorithms x the columns of one data set and their average; for LaTeX."""
     columns = [algorithm_column(links)]
-    for column in score_columns([group]):
-        columns.append(dataclasses.replace(column, block="", style="name"))
+    for column in score_columns([group], analysis.label):
+        columns.append(dataclasses.replace(column, block="", style="plain"))
     records = [_score_record(analysis, links, algorithm) for algorithm in analysis.algorithms]
     name = latex.escape(analysis.label(group.block))
     label = latex.escape(f"scores-{group.block}")
@@ -233,7 +237,7 @@ def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[Table
     ]
     if step:
         columns += [TableColumn("run", prepared("run")), TableColumn(step, prepared("steps"))]
-    return columns + [_set_column(name, name) for name in analysis.set_names]
+    return columns + [_set_column(analysis.label(name), name) for name in analysis.set_names]
 
 
 def _plain_name(links: Links) -> CellMaker:
@@ -257,7 +261,7 @@ def _run_records(
         span = ""
         if not analysis.collection.published:
             span = spans.get(run.id, "")
-        record: dict[str, Any] = {"algorithm": run.algorithm, "name": TableCell(name, seed, label=name)}
+        record: dict[str, Any] = {"algorithm": run.algorithm, "name": TableCell(name, seed, left=True)}
         record |= {"run": links.run_cell(run.id), "steps": TableCell(span)}
         for column in analysis.sets:
             record[column.name] = number_cell(scores.get((run.id, column.name), math.nan), column.digits)
@@ -311,7 +315,7 @@ def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
     printed = PrintedText("spread", say("printed_deviations", **slots), say("printed_deviations_note", **slots))
     return make_table(
         say("deviations", **slots),
-        [algorithm_column(links), *(_set_column(name, name) for name in analysis.set_names)],
+        [algorithm_column(links), *(_set_column(analysis.label(name), name) for name in analysis.set_names)],
         records,
         "spread.csv",
         oracle=analysis.rule.oracle,
@@ -327,15 +331,15 @@ def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
     reference = next(filter(None, frame["reference"]), "")
     columns = [
         TableColumn("algorithm", links.algorithm()),
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("shape bias", number("mean", spread="std")),
         TableColumn("coverage", number("coverage")),
-        TableColumn(f"against {reference or MISSING}", interval("difference", "low", "high")),
+        TableColumn(f"against {analysis.label(reference) or MISSING}", interval("difference", "low", "high")),
         TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
         TableColumn("runs", number("num_runs", 0)),
     ]
     against = "shape_bias_against" if reference else "shape_bias_alone"
-    caption = say("shape_bias") + say(against, reference=reference)
+    caption = say("shape_bias") + say(against, reference=analysis.label(reference))
     return make_table(caption, columns, frame.to_dict("records"), "shape_bias.csv", oracle=analysis.rule.oracle)
 
 
@@ -345,7 +349,7 @@ def _shape_biases(analysis: Analysis) -> dict[str, dict[str, TableCell]]:
     by_set = analysis.texture.groupby("dataset", sort=False)
     make = number("mean", spread="std")
     for dataset, frame in by_set:
-        head = "shape bias" if by_set.ngroups == 1 else f"shape bias, {dataset}"
+        head = "shape bias" if by_set.ngroups == 1 else f"shape bias, {analysis.label(str(dataset))}"
         columns[head] = {str(row["algorithm"]): make(row) for row in frame.to_dict("records")}
     return columns
 
@@ -357,7 +361,7 @@ def card(analysis: Analysis, links: Links) -> ReportTable | None:
         return None
     columns = [
         TableColumn("algorithm", links.algorithm()),
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("ours", _ours(links)),
         TableColumn("published", number("published_mean", spread="published_std")),
         TableColumn("difference", number("difference")),
@@ -386,8 +390,8 @@ def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, Re
         columns = [
             TableColumn("", links.algorithm()),
             TableColumn("", prepared("kind")),
-            TableColumn(str(reference), number("reference_accuracy")),
-            TableColumn(str(dataset), number("accuracy")),
+            TableColumn(analysis.label(str(reference)), number("reference_accuracy")),
+            TableColumn(analysis.label(str(dataset)), number("accuracy")),
             TableColumn("predicted", number("predicted")),
             TableColumn("above the line", interval("residual", "low", "high")),
         ]
@@ -398,7 +402,8 @@ def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, Re
                 kind = "extrapolated"
             records.append({**row, "kind": text_cell("plain" if row["plain"] else kind)})
         level = f"{100 * (1 - analysis.alpha):g}"
-        caption = say("effective", dataset=dataset, reference=reference, level=level)
+        names = {"dataset": analysis.label(str(dataset)), "reference": analysis.label(str(reference))}
+        caption = say("effective", level=level, **names)
         table = make_table(caption, columns, records, "effective_robustness.csv", oracle=analysis.rule.oracle)
         tables.append((wording.effective_figure(str(reference), str(dataset)), table))
     return tables

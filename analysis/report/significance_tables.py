@@ -24,6 +24,7 @@ from biasbed.analysis.report.table_model import (
     interval_cell,
     interval_text,
     make_table,
+    named,
     number,
     number_cell,
     p_cell,
@@ -66,7 +67,7 @@ def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
             columns_too = say("ranks_columns")
         level = wording.percent(1 - comparison.alpha)
         caption += say("ranks_means", noun=noun, level=level, columns=columns_too)
-    columns += [TableColumn(name, prepared(("rank", name))) for name in sets]
+    columns += [TableColumn(analysis.label(name), prepared(("rank", name)), name=name) for name in sets]
     records = []
     for name, average in comparison.mean_ranks.items():
         record: dict[Any, Any] = {"algorithm": name, "average": number_cell(average, 2, bold=True)}
@@ -137,7 +138,7 @@ def nemenyi(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTa
     """p-values of all pairs, upper triangle; for LaTeX. Bold ones need a significant omnibus test."""
     names = [name for name in analysis.algorithms if name in comparison.algorithms]
     columns = [algorithm_column(links)]
-    columns += [TableColumn(None, _cell_or_blank(name), printed=name, style="turned") for name in names]
+    columns += [TableColumn(None, _cell_or_blank(name), printed=analysis.label(name), style="turned") for name in names]
     records = []
     for i, a in enumerate(names):
         record: dict[str, Any] = {"algorithm": a}
@@ -245,16 +246,18 @@ def flips(analysis: Analysis, comparison: RankTests) -> ReportTable | None:
     """Every conclusion that some change overturns, with the changes."""
     records = []
     for conclusion in overturned(analysis.pairwise.flips, comparison.setting):
-        named = conclusion.before
+        about = limitations.outcome_text(analysis, conclusion, conclusion.before)
         if not conclusion.a:
-            named = f"all algorithms: {named}"
+            about = f"all algorithms: {about}"
         elif conclusion.before == stability.SAME:
-            named = f"{conclusion.a}, {conclusion.b}: {named}"
+            about = f"{analysis.label(conclusion.a)}, {analysis.label(conclusion.b)}: {about}"
         changes = [limitations.change_text(analysis, change.kind, change.changed) for change in conclusion.changes]
-        outcomes = dict.fromkeys(change.after for change in conclusion.changes)
+        outcomes = dict.fromkeys(
+            limitations.outcome_text(analysis, conclusion, change.after) for change in conclusion.changes
+        )
         records.append(
             {
-                "conclusion": named,
+                "conclusion": about,
                 "test": say(f"test_names.{conclusion.test}"),
                 "number": count_cell(len(changes)),
                 "outcomes": "; ".join(outcomes),
@@ -288,7 +291,7 @@ def per_set(analysis: Analysis) -> ReportTable | None:
         cell = TableCell(f"{apart} of {len(of_set)}", value=apart)
         records.append({**row, "apart": TableCell(row["skipped"]) if row["skipped"] else cell})
     columns = [
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("runs", number("num_runs", 0)),
         TableColumn("H", number("h", 2)),
         TableColumn("p", p_value("p_holm", analysis.alpha, bold="significant")),
@@ -304,10 +307,13 @@ def over_images(analysis: Analysis, links: Links) -> ReportTable | None:
         return None
     records = []
     for row in frame.to_dict("records"):
-        names = {"name_a": links.run_cell(row["run_a"], row["a"]), "name_b": links.run_cell(row["run_b"], row["b"])}
+        names = {
+            "name_a": links.run_cell(row["run_a"], links.label(row["a"])),
+            "name_b": links.run_cell(row["run_b"], links.label(row["b"])),
+        }
         records.append(dict(row) | names)
     columns = [
-        TableColumn("set", text("dataset")),
+        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("a", prepared("name_a")),
         TableColumn("b", prepared("name_b")),
         TableColumn("only a", count("only_a")),

@@ -24,6 +24,7 @@ from biasbed.analysis.report.table_model import (
     number_cell,
     prepared,
     prepared_columns,
+    text,
     text_cell,
     without_columns,
 )
@@ -46,7 +47,7 @@ def sentences(analysis: Analysis) -> list[str]:
     published = len(collection.runs) - len(collection.unpublished)
     compared = {
         "algorithms": count(len(analysis.algorithms), "algorithm"),
-        "names": listing(analysis.algorithms),
+        "names": listing(map(analysis.label, analysis.algorithms)),
         "sets": _sets(analysis),
         "of_each": of_each(analysis, analysis.algorithms),
         "in_all": _in_all(analysis),
@@ -61,7 +62,7 @@ def sentences(analysis: Analysis) -> list[str]:
     if published and not collection.published:
         lines.append(say("design_published_mark", mark=PUBLISHED_MARK))
     if analysis.options.control != "none":
-        lines.append(say("design_control", control=analysis.options.control))
+        lines.append(say("design_control", control=analysis.label(analysis.options.control)))
     return lines
 
 
@@ -88,11 +89,12 @@ def _sets(analysis: Analysis) -> str:
     """Name the evaluation sets; the data sets with their columns if some have several."""
     column_groups = groups(analysis)
     if all(len(group.columns) == 1 for group in column_groups):
-        return f"{count(len(analysis.sets), 'evaluation set')} ({listing(analysis.set_names)})"
+        return f"{count(len(analysis.sets), 'evaluation set')} ({listing(map(analysis.label, analysis.set_names))})"
     names = []
     for group in column_groups:
         size = len(group.columns)
-        names.append(f"{group.block}: {size} columns" if size > 1 else group.block)
+        name = analysis.label(group.block)
+        names.append(f"{name}: {size} columns" if size > 1 else name)
     return f"{count(len(column_groups), 'data set')} ({', '.join(names)})"
 
 
@@ -111,7 +113,7 @@ def of_each(analysis: Analysis, algorithms: Iterable[str]) -> str:
     names = set(algorithms)
     numbers = {name: number for name, number in replicates(analysis).items() if name in names}
     usual = statistics.mode(numbers.values())
-    unusual = [f"{number} of {name}" for name, number in numbers.items() if number != usual]
+    unusual = [f"{number} of {analysis.label(name)}" for name, number in numbers.items() if number != usual]
     if len(unusual) > MOST_UNUSUAL:
         slots = {"low": min(numbers.values()), "high": max(numbers.values()), "run": repeated(analysis)}
         return say("design_each_range", **slots)
@@ -147,7 +149,7 @@ def _training_data(analysis: Analysis) -> str:
     parts = [say("design_trained_on", data=listing(usual))]
     for name, data in unusual.items():
         if data:
-            parts.append(say("design_trained_also_on", algorithm=name, data=listing(sorted(data))))
+            parts.append(say("design_trained_also_on", algorithm=analysis.label(name), data=listing(sorted(data))))
     return "; ".join(parts) + "."
 
 
@@ -164,11 +166,11 @@ def _start(analysis: Analysis) -> list[str]:
     if len(starts) > 1:
         parts = []
         for start, names in starts.items():
-            slots = {"algorithms": listing(names), "start": start or say("design_unknown_start")}
+            slots = {"algorithms": listing(map(analysis.label, names)), "start": start or say("design_unknown_start")}
             parts.append(say("design_from", **slots))
         lines.append(say("design_starts", starts="; ".join(parts)))
     if tested:
-        lines.append(say("design_only_tested", algorithms=listing(tested)))
+        lines.append(say("design_only_tested", algorithms=listing(map(analysis.label, tested))))
     return lines
 
 
@@ -207,7 +209,7 @@ HEADS = {
     "backbone": "backbone",
     "start": "start",
     "weights": "weights",
-    "seen": "weights have seen",
+    "seen": "seen",
     "training_data": "training data",
     "image_size": "image size",
     "preprocessing": "preprocessing",
@@ -324,14 +326,14 @@ def rows(analysis: Analysis, links: Links) -> ReportTable:
         if hidden > 0:
             more = say("rows_more_settings", number=hidden)
         caption += say("rows_settings", more=more)
-    columns = [TableColumn("algorithm", links.algorithm())]
+    columns = [TableColumn("algorithm", links.algorithm()), TableColumn("id", text("algorithm"))]
     columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]
     table = make_table(caption, columns, records.values(), "rows.csv", oracle=False)
-    usual = {"kind": [KINDS["train"]] * len(records), "method": list(records)}  # that need not be said
-    fields = ["algorithm", *names]
+    shown = {"kind": [KINDS["train"]] * len(records), "id": [*map(links.label, records)], "method": list(records)}
+    fields = ["algorithm", "id", *names]
 
     def is_empty(index: int, cells: Sequence[TableCell]) -> bool:
-        expected = usual.get(fields[index], [""] * len(cells))
+        expected = shown.get(fields[index], [""] * len(cells))  # what need not be said
         return all(cell.text in ("", MISSING, text) for cell, text in zip(cells, expected, strict=True))
 
     return without_columns(table, is_empty)
@@ -382,7 +384,7 @@ def cells(analysis: Analysis) -> ReportTable | None:
                 "trained on": text_cell(content.training_data),
                 "held out": text_cell(content.held_out),
                 "has": text_cell(labels),
-                "columns": text_cell(", ".join(content.columns)),
+                "columns": text_cell(", ".join(map(analysis.label, content.columns))),
                 "runs": number_cell(runs[content.cell.name], 0),
             }
         )

@@ -31,7 +31,7 @@ WIDTH = 100
 
 def render(analysis: Analysis) -> str:
     """Render the summary; what must be known before the numbers stands before them."""
-    links, part = Links(analysis), analysis.collection.part
+    links, part, label = Links(analysis), analysis.collection.part, analysis.label
     rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
@@ -40,19 +40,20 @@ def render(analysis: Analysis) -> str:
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
+        *([wrap([analysis.since], indent=0)] if analysis.since else []),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
     parts += _section(say("summary_seen"), limitations.seen_before(analysis))
-    parts += _section(say("summary_texture"), further_findings.texture_sentences(analysis.texture))
+    parts += _section(say("summary_texture"), further_findings.texture_sentences(analysis.texture, label))
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     parts += _section(
-        say("summary_effective"), further_findings.effective_sentences(analysis.effective, analysis.alpha)
+        say("summary_effective"), further_findings.effective_sentences(analysis.effective, analysis.alpha, label)
     )
     parts += _section(
-        say("summary_single_runs"), further_findings.single_run_sentences(analysis.over_images, analysis.alpha)
+        say("summary_single_runs"), further_findings.single_run_sentences(analysis.over_images, analysis.alpha, label)
     )
     parts += _over_images(analysis, links)
     parts += _reproduction(analysis) + _regret(analysis, links) + _criteria(analysis) + _paper_tables(analysis)
@@ -176,12 +177,12 @@ def _paper_tables(analysis: Analysis) -> list[str]:
 
 
 def _comparison(analysis: Analysis, comparison: RankTests) -> str:
-    parts = [wording.setting_title(comparison)]
+    parts = [wording.setting_title(comparison, analysis.label)]
     about = wording.setting_sentence(analysis, comparison)
     if about:
         parts.append(wrap([about]))
     if comparison.reach is not None:
-        ranks = [[name, f"{value:.2f}"] for name, value in comparison.mean_ranks.items()]
+        ranks = [[analysis.label(name), f"{value:.2f}"] for name, value in comparison.mean_ranks.items()]
         parts.append(align(["average rank", "1 = best"], ranks))
     power = wording.power_sentence(comparison)
     lines = [*wording.statistics(comparison), *findings.concluded(analysis, comparison)]

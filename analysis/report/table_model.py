@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, Cell
 
@@ -27,7 +28,7 @@ class TableCell:
     spread: str = ""  # behind the text, small
     interval: str = ""  # below the text, on screen only
     published: str = ""  # a paper's number beside the text: below it on screen, else in brackets
-    label: str = ""  # what LaTeX prints in place of the text
+    name: str = ""  # id of the method or set whose display name the text is
     href: str = ""
     bold: bool = False
     dagger: bool | None = None  # None: it can't have one
@@ -56,11 +57,12 @@ class TableColumn:
     head: str | None  # on screen
     make: CellMaker
     printed: str | None = None  # head in LaTeX
-    style: Literal["plain", "name", "turned", "math"] = "plain"  # of the head in LaTeX; a turned one is a name
+    style: Literal["plain", "turned", "math"] = "plain"  # of the head in LaTeX
     align: Literal["l", "c", "r"] = "r"  # in LaTeX
     unit: str = ""  # behind the head, as ` (ratio)`
     block: str = ""  # data set that the column belongs to
     full_head: str | None = None  # head where no name of a data set stands above it
+    name: str = ""  # id of the set whose display name the head is
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ class ReportTable:
     footer: tuple[tuple[str, ...], ...] = ()  # last lines in LaTeX
 
     @property
+    def screen_columns(self) -> list[TableColumn]:
+        """Columns without those that only LaTeX has."""
+        return [column for column in self.columns if column.head is not None]
+
+    @property
     def heads(self) -> list[str]:
         """Heads on screen."""
         return [column.head + column.unit for column in self.columns if column.head is not None]
@@ -109,7 +116,7 @@ class ReportTable:
     @property
     def above(self) -> list[tuple[str, int]]:
         """Names of data sets above the heads on screen, each with its number of columns."""
-        return names_above([column for column in self.columns if column.head is not None])
+        return names_above(self.screen_columns)
 
 
 def names_above(columns: Sequence[TableColumn]) -> list[tuple[str, int]]:
@@ -233,6 +240,16 @@ def text(key: str) -> CellMaker:
     return make
 
 
+def named(key: str, label: Labels) -> CellMaker:
+    """Show the display name of the method or set in a field."""
+
+    def make(record: TableRecord) -> TableCell:
+        name = str(record[key])
+        return TableCell(label(name), left=True, name=name)
+
+    return make
+
+
 def count(key: str) -> CellMaker:
     """Show a whole number with separators of thousands."""
 
@@ -292,7 +309,7 @@ class Links:
 
     def algorithm_cell(self, name: str) -> TableCell:
         """Return an algorithm's name that leads to its runs."""
-        return TableCell(name, href=self.to_algorithm(name), left=True, label=self.label(name))
+        return TableCell(self.label(name), href=self.to_algorithm(name), left=True, name=name)
 
     def run_cell(self, run_id: str, text: str = "") -> TableCell:
         """Return a text, by default the first digits of the id, that leads to the run."""

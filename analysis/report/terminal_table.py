@@ -38,7 +38,7 @@ def render(analysis: Analysis) -> str:
 
 def answer_sentences(analysis: Analysis) -> list[str]:
     """Return the answer: which algorithm is better, and which relies less on texture."""
-    return [verdict(analysis), *further_findings.texture_sentences(analysis.texture)[:1]]
+    return [verdict(analysis), *further_findings.texture_sentences(analysis.texture, analysis.label)[:1]]
 
 
 def _rest(analysis: Analysis) -> str:

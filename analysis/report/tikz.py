@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.further import rows_of
 from biasbed.analysis.report.figures.ranks import groups_in_figure, note_of_groups, skips_some
-from biasbed.analysis.report.latex import Label, escape, provenance
+from biasbed.analysis.report.latex import escape, provenance
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -47,7 +48,7 @@ def _pictures(analysis: Analysis) -> Iterator[tuple[str, RankTests, pd.DataFrame
             yield f"critical_difference_wilcoxon{comparison.suffix}", comparison, cliques
 
 
-def draw(comparison: RankTests, label: Label, cliques: pd.DataFrame | None = None) -> str:
+def draw(comparison: RankTests, label: Labels, cliques: pd.DataFrame | None = None) -> str:
     """Return the picture: an axis of ranks, names at either side, bars below the axis, the critical difference above.
 
     cliques: bars of these (`cliques.clique_table`) and no critical difference.
@@ -91,7 +92,7 @@ def _bar(group: Sequence[str], ranks: dict[str, float], order: list[str], y: flo
     return lines
 
 
-def _names(ranks: dict[str, float], label: Label, top: float) -> list[str]:
+def _names(ranks: dict[str, float], label: Labels, top: float) -> list[str]:
     """Return names and ranks, the better half at the left, each joined to its rank by a line."""
     k = len(ranks)
     half = (k + 1) // 2

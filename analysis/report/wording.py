@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from biasbed import measures
 from biasbed.analysis import scores
 from biasbed.analysis.columns import blocks
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report.phrases import group, say
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
@@ -42,6 +43,11 @@ def listing(names: Iterable[str]) -> str:
     if first:
         return f"{', '.join(first)} and {last}"
     return last
+
+
+def join_names(analysis: Analysis, names: Iterable[str]) -> str:
+    """Return the display names of methods or sets, joined by commas."""
+    return ", ".join(map(analysis.label, names))
 
 
 def capitalized(text: str) -> str:
@@ -119,7 +125,7 @@ def by_category(dataset: str) -> str:
 # --- settings of the tests --------------------------------------------------------------------------------------------
 
 
-def setting_title(comparison: RankTests) -> str:
+def setting_title(comparison: RankTests, label: Labels) -> str:
     """Return the heading of one choice of sets."""
     if comparison.setting == STRICT:
         return say("setting_strict", size=comparison.size)
@@ -127,7 +133,7 @@ def setting_title(comparison: RankTests) -> str:
     if title:
         return capitalized(title)
     if comparison.noun == "data set" and len(comparison.sets) == 1:
-        return say("setting_one_data_set", name=comparison.sets[0])
+        return say("setting_one_data_set", name=label(comparison.sets[0]))
     if len(comparison.sets) == 1:
         return say("setting_one_set")
     return say("setting_all", size=comparison.size)
@@ -150,7 +156,8 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
     algorithms = count(len(comparison.algorithms), "algorithm")
     size = say("setting_size", algorithms=algorithms, sets=count(len(comparison.sets), comparison.noun))
     if comparison.setting == COMPLETE:
-        others = ", ".join(name for name in everything.algorithms if name not in comparison.algorithms)
+        missing = [name for name in everything.algorithms if name not in comparison.algorithms]
+        others = join_names(analysis, missing)
         phrase = "setting_no_score" if analysis.collection.is_table else "setting_not_applicable"
         return say(phrase, algorithms=others, noun=comparison.noun, size=size)
     parts = []
@@ -159,12 +166,12 @@ def setting_sentence(analysis: Analysis, comparison: RankTests) -> str:
         made = [name for name in left_out if name in made_by_makers(analysis)]
         empty = [name for name in left_out if name not in made]
         if made:
-            parts.append(say("setting_made", sets=", ".join(made)))
+            parts.append(say("setting_made", sets=join_names(analysis, made)))
         if empty:
-            parts.append(say("setting_empty", sets=", ".join(empty)))
+            parts.append(say("setting_empty", sets=join_names(analysis, empty)))
     if everything.left_out:
         phrase = "setting_unscored" if analysis.collection.is_table else "setting_lacking"
-        parts.append(say(phrase, sets=", ".join(everything.left_out), size=size))
+        parts.append(say(phrase, sets=join_names(analysis, everything.left_out), size=size))
     sentences = [say("setting_left_out", parts="; and ".join(parts))] if parts else []
     if comparison.setting == STRICT:
         sentences += overlaps(analysis, comparison)
@@ -190,8 +197,8 @@ def overlaps(analysis: Analysis, comparison: RankTests) -> list[str]:
         reasons = []
         for rows, kinds in kinds_by_rows.items():
             phrase = "overlap_reason" if len(rows) == 1 else "overlap_reason_several"
-            reasons.append(say(phrase, conditions=listing(kinds), algorithms=listing(rows)))
-        sentences.append(say("overlap", column=column, reasons="; and ".join(reasons)))
+            reasons.append(say(phrase, conditions=listing(kinds), algorithms=listing(map(analysis.label, rows))))
+        sentences.append(say("overlap", column=analysis.label(column), reasons="; and ".join(reasons)))
     return sentences
 
 
@@ -300,7 +307,7 @@ def omnibus(comparison: RankTests) -> str:
     return say(phrase, size=comparison.size, numbers=numbers)
 
 
-def of_two(comparison: RankTests) -> list[str]:
+def of_two(comparison: RankTests, label: Labels) -> list[str]:
     """Return the exact tests of two algorithms, and whether anything may be concluded."""
     test = comparison.pair
     if test is None:
@@ -309,10 +316,10 @@ def of_two(comparison: RankTests) -> list[str]:
     counts = {"wins": test.wins, "losses": test.losses, "ties": test.ties}
     return [
         say("pair_exact"),
-        say("pair_counts", a=test.a, b=test.b, noun=comparison.noun, **counts),
+        say("pair_counts", a=label(test.a), b=label(test.b), noun=comparison.noun, **counts),
         say("pair_wilcoxon", rank_sum=test.rank_sum, p=p_value(test.wilcoxon_p)),
         say("pair_sign", p=p_value(test.sign_p)),
-        say(verdict, alpha=comparison.alpha, better=test.better),
+        say(verdict, alpha=comparison.alpha, better=label(test.better)),
     ]
 
 

@@ -15,6 +15,7 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.report import findings, further_findings, provenance, score_tables, significance_tables, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import study_design as design
+from biasbed.analysis.report.charts import set_chart
 from biasbed.analysis.report.table_model import (
     ReportTable,
     TableCell,
@@ -89,6 +90,14 @@ def number_files(kind: str, names: Iterable[str]) -> dict[str, str]:
 Page = tuple[str, str, Mapping[str, Any]]  # template, what it is, values
 
 
+class PageLink(NamedTuple):
+    """Link to the page of a method or set."""
+
+    text: str
+    name: str  # id
+    href: str
+
+
 class SitePages:
     """All analyses with the files of their pages."""
 
@@ -145,24 +154,31 @@ class SitePages:
         for suite, rows in by_suite.items():
             caption = f"Tables of the suite {suite}. Each has one protocol and one selection rule."
             suites[suite] = make_table(caption, prepared_columns(rows[0]), rows, oracle=False)
-        return {"suites": suites, "methods": self.methods, "sets": self.sets, "left_out": self.left_out}
+        links = {"methods": self._links_to(self.methods), "sets": self._links_to(self.sets)}
+        return {"suites": suites, **links, "left_out": self.left_out}
+
+    def _links_to(self, files: Mapping[str, str]) -> list[PageLink]:
+        """Return links to pages of methods or sets, by their display names."""
+        label = self.rankings[0].analysis.label if self.rankings else str
+        links = [PageLink(label(name), name, file) for name, file in files.items()]
+        return sorted(links, key=lambda link: link.text.casefold())
 
     def _table(self, position: int) -> Mapping[str, Any]:
         """Return what the page of one analysis shows."""
         ranking, links = self.rankings[position], self.links[position]
         analysis = ranking.analysis
         comparison = main(analysis)
-        charts = [*tables.rank_charts(analysis, links), tables.mean_chart(analysis, links)]
+        charts = [*tables.rank_charts(analysis), tables.mean_chart(analysis)]
         return {
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
             "verdict": findings.verdict(analysis),
-            "texture": further_findings.texture_sentences(analysis.texture),
+            "texture": further_findings.texture_sentences(analysis.texture, analysis.label),
             "caveats": findings.caveats(analysis),
             "scores": tables.score_table(analysis, links),
             "has_ranks": not comparison.skipped,
-            "setting": wording.setting_title(comparison),
+            "setting": wording.setting_title(comparison, analysis.label),
             "level": wording.percent(1 - analysis.alpha),
             "averages": score_tables.averages(analysis, links),
             "charts": [chart for chart in charts if chart is not None],
@@ -170,7 +186,7 @@ class SitePages:
             "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
             "compared": design.sentences(analysis),
             "rows": self.rows[position],
-            "sets": {name: self.sets[name] for name in analysis.set_names},
+            "sets": self._links_to({name: self.sets[name] for name in analysis.set_names}),
             "facts": provenance.facts(analysis),
         }
 
@@ -195,7 +211,7 @@ class SitePages:
             "source": ranking.source,
             "ranks": ranks_of(analysis, name),
             "number": len(comparison.algorithms),
-            "setting": wording.setting_title(comparison),
+            "setting": wording.setting_title(comparison, analysis.label),
             "level": wording.percent(1 - analysis.alpha),
             "scores": tables.method_table(
                 analysis, links, name, self.set_ranks[position], self.sets, ranking.decisions
@@ -221,7 +237,7 @@ class SitePages:
                     "href": self.files[position],
                     "facts": facts_of(analysis, columns[0]),
                     "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
-                    "chart": tables.set_chart(analysis, links, name),
+                    "chart": set_chart(analysis, name),
                 }
                 parts.append(part)
         return {"name": name, "label": self.rankings[0].analysis.label(name), "parts": parts}
@@ -241,8 +257,8 @@ def ranks_of(analysis: Analysis, name: str) -> list[MethodRanks]:
     told_apart = claims(analysis, main(analysis))
     lines = []
     for test, ranks in tables.ranks_over_sets(analysis).items():
-        above = [claim.worse for claim in told_apart if (claim.test, claim.better) == (test, name)]
-        below = [claim.better for claim in told_apart if (claim.test, claim.worse) == (test, name)]
+        above = [analysis.label(claim.worse) for claim in told_apart if (claim.test, claim.better) == (test, name)]
+        below = [analysis.label(claim.better) for claim in told_apart if (claim.test, claim.worse) == (test, name)]
         if name in ranks:
             lines.append(MethodRanks(tables.TESTS[test], ranks[name], above, below))
     return lines

@@ -13,6 +13,7 @@ from scipy import stats
 from biasbed import cli
 from biasbed.analysis.columns import Column
 from biasbed.analysis.comparisons import effective_robustness
+from biasbed.analysis.display_names import Labels
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report.further_findings import effective_sentences
 from biasbed.errors import UsageError
@@ -67,7 +68,7 @@ def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
 
 
 def test_what_is_said_of_it(means: pd.DataFrame) -> None:
-    (text,) = effective_sentences(effective_robustness.effective_table(means, SETS, options()), 0.05)
+    (text,) = effective_sentences(effective_robustness.effective_table(means, SETS, options()), 0.05, Labels({}))
     assert "slope 1.4104, intercept -2.3350 and R² 0.901" in text
     assert "deepaug_augmix (+10.6)" in text
     assert "noise2net" not in text.partition("Rows above")[2], "within what a plain row may be"

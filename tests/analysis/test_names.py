@@ -1,7 +1,8 @@
-"""Names as a paper prints them, in LaTeX tables and figures alone; and a file of one's own, whose order counts."""
+"""Display names: in figures, tables and sentences alike, with the id where it is typed; a file of one's own names."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from matplotlib.text import Text
 
 from biasbed import algorithms, cli
 from biasbed.analysis import display_names
-from biasbed.analysis.report import figures, latex, score_tables
+from biasbed.analysis.report import figures, latex, score_tables, study_design
 from biasbed.analysis.report.table_model import Links
 from biasbed.errors import UsageError
+from helpers.sentences.page import pieces
 from helpers.toy_runs import THREE, Recorder, fill
 
 
@@ -46,7 +48,7 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
     named = recorder.analyze(names=str(file))
     assert named.analysis.algorithms == ("padain", "erm", "infodrop")
     assert named.analysis.set_names[0] == "sketch"
-    text = latex.render(score_tables.scores(named.analysis, Links(named.analysis)), named.analysis.label)
+    text = latex.render(score_tables.scores(named.analysis, Links(named.analysis)))
     assert r"Ours \& more & " in text
     assert "Drawings" in text
     assert "InfoDrop & " in text
@@ -57,13 +59,29 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
         )
 
 
-def test_figures_show_them_and_the_report_what_one_types(recorder: Recorder) -> None:
+def test_figures_tables_and_sentences_show_them(recorder: Recorder) -> None:
     fill(recorder, THREE)
     outcome = recorder.analyze()
     words = {text.get_text() for plan in figures.planned(outcome.analysis) for text in plan.draw().findobj(Text)}
     assert {"InfoDrop", "pAdaIN", "ERM"} <= words
     assert not words & set(THREE)
-    assert ">infodrop<" in (outcome.output_dir / "report.html").read_text()
+    ids = re.compile(rf"\b({'|'.join((*THREE, 'cue_conflict', 'silhouette', 'edge'))})\b(?!-seed)")
+    answer = (outcome.output_dir / "summary.txt").read_text()
+    assert {"InfoDrop", "pAdaIN", "ERM", "Edge"} <= set(re.findall(r"\w+", answer))
+    assert not set(ids.findall(answer))
+    for piece in pieces((outcome.output_dir / "report.html").read_text()):
+        assert not set(ids.findall(piece.text)), piece.text
+
+
+def test_the_id_stands_where_one_looks_what_to_type(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    outcome = recorder.analyze()
+    analysis, page = outcome.analysis, (outcome.output_dir / "report.html").read_text()
+    rows = study_design.rows(analysis, Links(analysis))
+    assert rows.heads[:2] == ["algorithm", "id"]
+    assert [(row[0].text, row[1].text) for row in rows.rows] == [(analysis.label(n), n) for n in analysis.algorithms]
+    assert 'title="infodrop"' in page
+    assert 'title="cue_conflict"' in page
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_names_and_captions_are_those_of_the_table() -> None:
     table = rows({"erm": [71.0], "infodrop": [74.0]}).replace("s0", "sketch")
     single = analyse(table)
     assert [single.label(name) for name in ("erm", "sketch")] == ["erm", "sketch"]
-    assert wording.setting_title(single.comparisons[0]) == "One set"
+    assert wording.setting_title(single.comparisons[0], single.label) == "One set"
     assert wording.scores_figure(single) == ""
     assert "Scores, percent\n" in summary.render(single)
     seeds = analyse(pd.concat([table.assign(seed=0), table.assign(seed=1)]))

@@ -72,7 +72,7 @@ def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
     analysis = compute(RunStore(recorder.uri), recorder.options())
     table = rule_tables.gap_in_print(analysis, Links(analysis))
     assert table
-    text = latex.render(table, analysis.label)
+    text = latex.render(table)
     assert " & ".join(["ERM", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text
     assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text

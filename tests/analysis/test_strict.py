@@ -102,8 +102,8 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
 
     said = wording.setting_sentence(analysis, strict)
     reasons = (
-        "gaussian_noise, shot_noise and impulse_noise, because speckle trains on similar corruptions; and brightness, "
-        "because augmix trains on similar corruptions"
+        "gaussian_noise, shot_noise and impulse_noise, because Speckle Noise trains on similar corruptions; and "
+        "brightness, because AugMix trains on similar corruptions"
     )
     assert said == " ".join(f"{name} leaves out {reasons}." for name in CORRUPTED)
     caveats = " ".join(findings.caveats(analysis))

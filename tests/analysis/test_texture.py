@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from biasbed import record
+from biasbed.analysis import display_names
 from biasbed.analysis.comparisons import shape_bias
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report.further_findings import texture_sentences
@@ -19,6 +20,7 @@ from biasbed.published import observers
 from helpers.cue_decisions import decided
 from helpers.toy_runs import EPOCHS, SETS, Recorder
 
+LABEL = display_names.load(display_names.AUTO)
 FRAME = {
     "erm": [20.0, 22.0, 21.0],
     "infodrop": [40.0, 43.0, 42.0],
@@ -48,34 +50,34 @@ def test_differences_are_welch_s_with_holm_s_correction() -> None:
 
 
 def test_the_answer_is_a_sentence() -> None:
-    (said,) = texture_sentences(table(FRAME))
-    assert said.startswith("Relies less on texture than erm: infodrop +20.7 [+")
-    assert "; Relies more on texture than erm: sin -10.8 [-" in said.replace("; relies", "; Relies")
-    assert "not shown for padain +0.3 [-" in said
-    assert said.endswith("(shape bias on cue_conflict in points, over runs, 95 %).")
+    (said,) = texture_sentences(table(FRAME), LABEL)
+    assert said.startswith("Relies less on texture than ERM: InfoDrop +20.7 [+")
+    assert "; Relies more on texture than ERM: sin -10.8 [-" in said.replace("; relies", "; Relies")
+    assert "not shown for pAdaIN +0.3 [-" in said
+    assert said.endswith("(shape bias on Cue Conflict in points, over runs, 95 %).")
 
 
 def test_nothing_is_claimed_of_one_run() -> None:
-    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}))
-    assert said.startswith("No row is shown to rely less on texture than erm: infodrop +70.0 [one run]")
+    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}), LABEL)
+    assert said.startswith("No row is shown to rely less on texture than ERM: InfoDrop +70.0 [one run]")
     alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
     assert not alike["significant"].any()
 
 
 def test_without_a_reference_values_stand_alone() -> None:
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}))
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}), LABEL)
     assert said == (
-        "Shape bias on cue_conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
+        "Shape bias on Cue Conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
         "names one."
     )
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"))
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), LABEL)
     assert said.startswith("Relies less on texture than a: b +20.0")
 
 
 def test_runs_without_cue_conflicts_have_no_answer() -> None:
     frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
     assert shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()).empty
-    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions())) == []
+    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), LABEL) == []
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
@@ -86,7 +88,7 @@ def test_the_answer_stands_in_summary_and_report(recorder: Recorder, one_figure:
             biased = {"test/shape_bias/cue_conflict": [base + 0.01 * seed] * 4}
             recorder.train(name, seed, (0.5 + 0.01 * seed,) * len(SETS), metrics=biased)
     folder = recorder.analyze(drawn=True, bootstrap="200").output_dir
-    said = "Relies less on texture than erm: infodrop +40.0"
+    said = "Relies less on texture than ERM: InfoDrop +40.0"
     assert said in " ".join((folder / "summary.txt").read_text().split())
     page = (folder / "report.html").read_text()
     assert page.index(said) < page.index("<figure")

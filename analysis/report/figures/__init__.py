@@ -1,4 +1,7 @@
-"""The result as figures, PNG to look at and PDF to print. No pyplot: nothing global is touched, nothing stays open."""
+"""The result as figures: SVG for the page, PNG to look at, PDF to print.
+
+They are made without pyplot: nothing global is touched, nothing stays open.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures import effective, effects, further, ranks, scores, style
+from biasbed.analysis.report.figures import effective, effects, further, ranks, scores, style, svg
 from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
@@ -38,12 +41,13 @@ class Drawing(NamedTuple):
 def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
     """Begin to draw all figures that the result allows, in processes beside this one if there are processors for it."""
     (folder / "figures").mkdir(exist_ok=True)
-    importlib.import_module("matplotlib.backends.backend_pdf")  # once, and not in each process
+    for backend in ("pdf", "svg"):  # once, and not in each process
+        importlib.import_module(f"matplotlib.backends.backend_{backend}")
     tasks: list[Callable[[], None]] = []
     files: dict[str, str] = {}
     for figure in planned(analysis):
         tasks.append(functools.partial(_write, analysis, figure, folder))
-        files |= {f"figures/{figure.name}.{kind}": figure.description for kind in ("png", "pdf")}
+        files |= {f"figures/{figure.name}.{kind}": figure.description for kind in ("png", "svg", "pdf")}
     with forked(tasks, "drew figures") as running:
         yield Drawing(files, running)
 
@@ -60,7 +64,10 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         figure = planned_figure.draw()
         path = folder / "figures" / planned_figure.name
         FigureCanvasAgg(figure)
-        style.save(figure, path.with_name(f"{path.name}.png"), style.lay_out(figure))
+        bounds = style.lay_out(figure)
+        style.save(figure, path.with_name(f"{path.name}.png"), bounds)
+        drawing = svg.render(figure, bounds, planned_figure.name)
+        path.with_name(f"{path.name}.svg").write_text(drawing, encoding="utf-8")
         bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
         style.save(figure, path.with_name(f"{path.name}.pdf"), bounds, metadata={"CreationDate": None})
         figure.clear()

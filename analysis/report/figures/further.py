@@ -84,6 +84,8 @@ def comparison_matrix(analysis: Analysis, comparison: RankTests, matrix: pd.Data
         weight = "bold" if row["p"] < comparison.alpha else "normal"
         colour = text_on(float(red), float(green), float(blue))
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=colour, weight=weight)
+        pair = f"{analysis.label(row['a'])} \N{MINUS SIGN} {analysis.label(row['b'])}"
+        figure.tip(axes, j, i, f"{pair}: {text}".replace("\n", ", "), 1, 1)
     centres = [i + 0.5 for i in range(k)]
     shown = [*map(analysis.label, names)]
     ranks.label_map(axes, centres, shown, shown)

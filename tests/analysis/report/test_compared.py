@@ -44,14 +44,14 @@ def analysed(recorder: Recorder, **options: Any) -> Analysis:
 
 
 def printed_scores(analysis: Analysis) -> str:
-    return latex.render(score_tables.scores(analysis, Links(analysis)), analysis.label)
+    return latex.render(score_tables.scores(analysis, Links(analysis)))
 
 
 def said(analysis: Analysis) -> list[str]:
     """Every sentence."""
     found = [findings.verdict(analysis), *findings.caveats(analysis), *study_design.sentences(analysis)]
     for comparison in analysis.comparisons:
-        found += [wording.setting_title(comparison), wording.setting_sentence(analysis, comparison)]
+        found += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
         found += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
         found += [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
     found += [*findings.on_single_sets(analysis), *limitations.weaknesses(analysis)]
@@ -91,11 +91,11 @@ def test_tests_say_which_pool_they_are_on(cells: Analysis) -> None:
     assert (whole.setting, whole.sets, whole.left_out) == (ALL_SETS, ("office", "pacs"), ("bff",))
     assert (complete.setting, complete.algorithms) == (COMPLETE, ("erm", "mixup"))
     assert complete.sets == ("bff", "office", "pacs")
-    assert wording.setting_title(whole) == "The 2 data sets that all 3 algorithms have"
-    assert wording.setting_title(complete) == "The 2 algorithms that have all 3 data sets"
+    assert wording.setting_title(whole, cells.label) == "The 2 data sets that all 3 algorithms have"
+    assert wording.setting_title(complete, cells.label) == "The 2 algorithms that have all 3 data sets"
     assert wording.setting_sentence(cells, whole).endswith("(3 algorithms x 2 data sets).")
     assert wording.setting_sentence(cells, complete) == (
-        "Left out: irm, not applicable on some data set (2 algorithms x 3 data sets)."
+        "Left out: IRM, not applicable on some data set (2 algorithms x 3 data sets)."
     )
     assert [limits.num_sets for limits in cells.pairwise.limits] == [2, 3]
     assert cells.pairwise.limits[0].num_runs == 2  # replicates, not the runs of all cells
@@ -149,7 +149,7 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
 def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files: Path) -> None:
     table = score_tables.scores(cells, Links(cells))
     assert table.heads == ["algorithm", "bff", "clip", "real", "Avg", "art", "photo", "Avg"]
-    assert table.above == [("", 1), ("", 1), ("office", 3), ("pacs", 3)]
+    assert table.above == [("", 1), ("", 1), ("office", 3), ("PACS", 3)]
     blocks = pd.read_csv(files / "blocks.csv").set_index(["algorithm", "dataset"])
     scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])["mean"]
     runs = pd.read_csv(files / "runs.csv")
@@ -160,7 +160,7 @@ def test_columns_stand_by_data_set_with_the_average_last(cells: Analysis, files:
             assert blocks.loc[(name, block), "mean"] == pytest.approx(scores[name].filter(like=block).mean())
             assert blocks.loc[(name, block), "std"] == pytest.approx(means.std(), abs=1e-5)
     page = (files / "report.html").read_text()
-    assert '<th colspan="3">office</th><th colspan="3">pacs</th>' in page
+    assert '<th colspan="3">office</th><th colspan="3">PACS</th>' in page
     assert (
         r"\multicolumn{3}{c}{PACS} \\ \cmidrule(lr){3-5} \cmidrule(lr){6-8}"
         in (files / "tables/scores.tex").read_text()

@@ -260,8 +260,8 @@ def test_files_and_the_report_have_them(analysis: Analysis, tmp_path: Path) -> N
     files = {name for name in report_tables.write_latex(analysis, tmp_path) if "/paper_" in name}
     assert files == {f"tables/paper_{name}.tex" for name in ("unbiased", "conflicting", "criteria", "fairness")}
     text = (tmp_path / "tables" / "paper_conflicting.tex").read_text()
-    assert r"lnl & $\checkmark$ & $\checkmark$ & \textbf{60.50} {\scriptsize$\pm$ 0.71} & -- \\" in text
-    assert r"lff & -- & -- & \underline{50.50}" in text
+    assert r"LNL & $\checkmark$ & $\checkmark$ & \textbf{60.50} {\scriptsize$\pm$ 0.71} & -- \\" in text
+    assert r"LfF & -- & -- & \underline{50.50}" in text
     frame, _ = data_files.frames(analysis)["paper_tables.csv"]
     assert set(frame["table"]) == {"unbiased", "conflicting", "criteria", "fairness"}
     own = frame[(frame["table"] == "conflicting") & (frame["row"] == "lff")]

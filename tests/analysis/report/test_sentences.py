@@ -26,7 +26,7 @@ CASES = [pytest.param(s, id=s.name, marks=[] if s.name in QUICK else [pytest.mar
 def rendered(study: Study, recorder: Recorder) -> list[Piece]:
     """What a reader reads, without figures."""
     study.log(recorder)
-    analysis = compute(RunStore(recorder.uri), recorder.options(**study.options))
+    analysis = compute(RunStore(recorder.uri), recorder.options(**{"names": "none"} | study.options))
     html.write(analysis, recorder.folder)
     return pieces((recorder.folder / html.REPORT).read_text(encoding="utf-8"))
 

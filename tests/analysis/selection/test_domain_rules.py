@@ -259,7 +259,7 @@ def test_what_was_accepted_to_be_missing_is_an_x(mnist: list[SweepJob], tmp_path
     assert "X" not in [analysis.cells[place].mean_text for place in (("irm", columns[2]), ("erm", columns[0]))]
     assert analysis.averages["irm", "colored_mnist"].mean_text == "X"
     assert any(note.startswith("accepted [missing_pairs]: irm: none on") for note in analysis.notes)
-    table = latex.render(score_tables.scores(analysis, Links(analysis)), analysis.label)
+    table = latex.render(score_tables.scores(analysis, Links(analysis)))
     assert " X & " in table
     assert "X: runs are missing, which was accepted." in table
 

@@ -107,9 +107,11 @@ def tables_of(folder: Path) -> Iterator[Page]:
 def test_scores_and_ranks_are_those_of_the_analysis(folder: Path, analyses: list[Analysis]) -> None:
     for page, analysis in zip(tables_of(folder), analyses, strict=True):
         scores = page.tables[0]
-        assert [text for text, _, _ in column(scores, "algorithm")] == list(analysis.algorithms)
+        assert [text for text, _, _ in column(scores, "algorithm")] == [*map(analysis.label, analysis.algorithms)]
         for name in analysis.set_names:
-            for algorithm, (text, key, link) in zip(analysis.algorithms, column(scores, name), strict=True):
+            for algorithm, (text, key, link) in zip(
+                analysis.algorithms, column(scores, analysis.label(name)), strict=True
+            ):
                 cell = analysis.cells[algorithm, name]
                 assert first_number(text) == cell.mean_text
                 assert float(key) == cell.mean
@@ -156,7 +158,7 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
     page = Page(folder / "method-erm.html")
     of_scores = [table for table in page.tables if table[0][0][0] == "set"]
     for table, analysis in zip(of_scores, analyses, strict=True):
-        assert [row[0][0] for row in table[1:]] == list(analysis.set_names)
+        assert [row[0][0] for row in table[1:]] == [*map(analysis.label, analysis.set_names)]
         for name, (text, key, _) in zip(analysis.set_names, column(table, "score"), strict=True):
             assert (first_number(text), float(key)) == (
                 analysis.cells["erm", name].mean_text,
@@ -165,7 +167,7 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
     assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
     page = Page(folder / "set-sketch.html")
     for table, analysis in zip(page.tables, analyses, strict=True):
-        assert [row[0][0] for row in table[1:]] == list(analysis.algorithms)
+        assert [row[0][0] for row in table[1:]] == [*map(analysis.label, analysis.algorithms)]
         values = [float(key) for _, key, _ in column(table, "score")]
         assert values == [analysis.cells[name, "sketch"].mean for name in analysis.algorithms]
 
@@ -225,7 +227,7 @@ def test_each_study_and_each_protocol_has_a_table_of_its_own(
     assert len(list(made.glob("table-*.html"))) == 2
     assert "left out: more (toy): no run of protocol" in capsys.readouterr().out
     for page in tables_of(made):
-        assert [text for text, _, _ in column(page.tables[0], "algorithm")] == list(THREE)
+        assert [text for text, _, _ in column(page.tables[0], "algorithm")] == ["ERM", "InfoDrop", "pAdaIN"]
     assert "no decisions are stored" in (made / "method-erm.html").read_text()
 
 
