@@ -7,8 +7,8 @@ with the tags that trainings have and forty parameters each. Ours is from nothin
 search for runs in it; raw SQL fetches every row of the same runs: runs, tags, parameters, last values and histories.
 Then the whole of `analyze`, in a process of its own: seconds of all that comes after reading (statistics, tables,
 figures, report, logging), and the memory of all its processes at its highest (PSS: what they share counts once). A
-study of 45 methods x 10 seeds goes the same way, whose 990 pairs are what takes time; and ten thousand runs, with nine epochs in place of ninety, so that there are
-as many values as of a thousand.
+study of 45 methods x 10 seeds goes the same way, whose 990 pairs are what takes time; and ten thousand runs, with nine
+epochs in place of ninety, so that there are as many values as of a thousand.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 `--help` of every command stands beside a Python that does nothing, as it loads nothing heavy; the shortest real run of
 those that compute stands beside an import of the libraries that they can't do without. A comparison of a small table
 stands by itself, and so does the import of a paper's 158 runs (50,000 values) into a new local database. Seconds of the
-processor, children's included; each with a home of its own, and a database that is made before. A training of one step is tested
-on all sets of the demo and written down: what is above the import is a whole small training.
+processor, children's included; each with a home of its own, and a database that is made before. A training of one step
+is tested on all sets of the demo and written down: what is above the import is a whole small training.
 """
 
 from __future__ import annotations
