@@ -61,7 +61,7 @@ def make_environment(*folders: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals["say"] = say
-    environment.filters |= {"breakable": _breakable, "unbroken": _unbroken, "entries": _entries}
+    environment.filters |= {"breakable": _breakable, "unbroken": _unbroken, "cells": _render_cells}
     return environment
 
 
@@ -164,12 +164,12 @@ def _unbroken(text: str) -> Markup:
 LONG = 42  # characters: a longer cell is wrapped
 
 
-def _entries(row: Sequence[TableCell]) -> Markup:
+def _render_cells(row: Sequence[TableCell]) -> Markup:
     """Return the cells of a row. There may be hundreds of thousands, for which a macro takes three times as long."""
-    return Markup("".join(map(_entry, row)))
+    return Markup("".join(map(_render_cell, row)))
 
 
-def _entry(cell: TableCell) -> str:
+def _render_cell(cell: TableCell) -> str:
     """Return one cell of a table as HTML."""
     shown = cell.shown
     classes = []
@@ -189,8 +189,8 @@ def _entry(cell: TableCell) -> str:
     parts.append(">")
     if cell.href:
         parts.append(f'<a href="{escape(cell.href)}">')
-    words = _breakable(shown) if cell.left else escape(shown)
-    parts.append(f'<b class="value">{words}</b>' if cell.bold else f'<span class="value">{words}</span>')
+    text = _breakable(shown) if cell.left else escape(shown)
+    parts.append(f'<b class="value">{text}</b>' if cell.bold else f'<span class="value">{text}</span>')
     if cell.href:
         parts.append("</a>")
     if cell.spread:

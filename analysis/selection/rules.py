@@ -273,8 +273,8 @@ class BestEpochPerRun(Rule):
         step = steps[0]
         values = []
         for block in self.blocks:
-            size = len(block) if block[0].higher_is_better else -len(block)
-            values.append(math.fsum(history.curve(headline(eval_set))[step] for eval_set in block) / size)
+            total = math.fsum(history.curve(headline(eval_set))[step] for eval_set in block)
+            values.append(total / _signed_size(block))
         mean = math.fsum(values) / len(self.blocks)
         return mean if self.blocks[0][0].higher_is_better else -mean
 
@@ -286,9 +286,14 @@ class BestEpochPerRun(Rule):
         tested = [step for step in next(iter(curves.values())) if step in common]
         values = []
         for block in self.blocks:
-            size = len(block) if block[0].higher_is_better else -len(block)
+            size = _signed_size(block)
             values.append([math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in tested])
         return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
+
+
+def _signed_size(block: Sequence[record.SetRecord]) -> int:
+    """Return the number of a block's columns, negated if lower is better."""
+    return len(block) if block[0].higher_is_better else -len(block)
 
 
 @dataclass(frozen=True)

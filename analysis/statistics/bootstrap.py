@@ -176,7 +176,7 @@ CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # of runs: whole numbers,
 
 
 class WinRates(NamedTuple):
-    """How often a run of a beats a run of b; ties count half, and it is 1/2 if no pair was drawn."""
+    """Rates at which a run of a beats a run of b; ties count half, and it is 1/2 if no pair was drawn."""
 
     drawn: Array  # resamples x columns
     observed: Array  # columns: of all runs
