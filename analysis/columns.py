@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from biasbed import measures, record
 from biasbed.analysis.statistics.design import Design
@@ -71,7 +72,13 @@ def by_name(columns: Iterable[Column]) -> dict[str, Column]:
 
 def headline(tested: record.SetRecord) -> record.MetricName:
     """Return the metric that stands for an evaluation set."""
-    return record.MetricName("test", tested.headline, tested.name)
+    return _test_metric(tested.headline, tested.name)
+
+
+@cache
+def _test_metric(measure: str, dataset: str) -> record.MetricName:
+    """Return one object for each name: rules ask for it for every run and set."""
+    return record.MetricName("test", measure, dataset)
 
 
 def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Column | None:

@@ -24,6 +24,7 @@ from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
 from biasbed.system import commands
+from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
 from biasbed.system.processes import Interrupted
 from biasbed.tracking import notes, study_row
@@ -47,7 +48,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         check_writable(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
     # last digits would go by the number of cores.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with threadpool_limits(limits=1, user_api="blas"), without_collection():
         analysis = compute(store, options)
     paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
@@ -75,16 +76,19 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
-    from biasbed.analysis.report import data_files, figures, html, references, report_tables, tikz
+    from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
+    from biasbed.analysis.report.table_model import Links
 
-    files = data_files.write(analysis, folder)
-    files |= report_tables.write_latex(analysis, folder)
-    files |= references.write(analysis, folder)
-    files |= figures.write(analysis, folder)
-    files |= tikz.write(analysis, folder)
-    files |= sample_images.files(folder)
-    files |= html.write(analysis, folder)
-    files |= last_analysis.write(analysis, folder)
+    with without_collection(), figures.drawing(analysis, folder) as drawing:
+        files = data_files.write(analysis, folder)
+        by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
+        files |= report_tables.write_latex(analysis, folder, by_run)
+        files |= references.write(analysis, folder)
+        files |= drawing.finish()
+        files |= tikz.write(analysis, folder)
+        files |= sample_images.files(folder)
+        files |= html.write(analysis, folder, by_run=by_run)
+        files |= last_analysis.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")

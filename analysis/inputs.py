@@ -8,12 +8,10 @@ nearest name.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import gc
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +32,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.settings import nearest
 from biasbed.suites import REGISTRY as SUITES
 from biasbed.system import places
+from biasbed.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -134,7 +133,7 @@ def read_histories(
     """Return run id -> curves of these MLflow runs; derived curves are added if they were not logged."""
     runs = {run.info.run_id: run for run in mlflow_runs}
     histories = {}
-    with _without_garbage_collection():
+    with without_collection():
         for run_id, rows in store.histories(list(runs.values())).items():
             run = read_run(runs[run_id])
             protocol = protocols.get(run.protocol)
@@ -142,18 +141,6 @@ def read_histories(
             history = History(f"{run.name} ({run.id})", rows, run.kind in SETTLED, images)
             histories[run_id] = history if protocol is None else history.with_derived(protocol.derived, run.held_out)
     return histories
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable the cyclic garbage collector while rows are read: they form no cycles, and scanning millions is slow."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 # --- unknown names ----------------------------------------------------------------------------------------------------

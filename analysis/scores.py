@@ -33,7 +33,7 @@ def run_table(
     """Return selected values with their run's identity and scores as shown, one row per run and column.
 
     Columns: algorithm (the row's name), seed, cell, test_domains, dataset, measure, score, first_step, last_step,
-    num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicate`)
+    num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicates`)
     last. Fractions in percent. protocols: hash -> protocol, of all runs.
     """
     order = {column.name: position for position, column in enumerate(sets)}

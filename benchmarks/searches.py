@@ -128,7 +128,7 @@ def of_trials(methods: int, repeats: int, trials: int, evaluations: int) -> list
     note = f"{len(found):,} values, {evaluations} evaluations each; SQL {sql:.2f} s; {ours['reading']:.1f} s of reading"
     return [
         Row.of(f"{words}: the whole analysis", [ours["all"]], None, note, "s"),
-        Row.of(f"{words}: peak memory", [ours["memory"]], None, "private (USS), of the whole command", "MiB"),
+        Row.of(f"{words}: peak memory", [ours["memory"]], None, "of all processes of the whole command (PSS)", "MiB"),
     ]
 
 

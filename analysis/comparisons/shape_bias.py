@@ -81,7 +81,7 @@ def count_by_category(
     """
     drawn = [] if collection.is_search else _choose_drawn(biases)
     runs = {name: [run for run in collection.unpublished if run.algorithm == name] for _, name in drawn}
-    steps, rows = steps_of(selected), []
+    steps, rows = steps_of(selected) if drawn else {}, []
     with ProgressBar(sum(len(runs[name]) for _, name in drawn), "file") as progress:
         for dataset, name in drawn:
             number, totals = 0, pd.DataFrame(columns=["shape", "texture"], dtype="int64")

@@ -57,11 +57,12 @@ def compare_single_runs(
     selected: `select.SELECTED_COLUMNS`, which say at which steps decisions are taken. The first run of a row stands for
     it. Trials of a search are no rows with one run.
     """
-    steps, compared = steps_of(selected), []
+    compared = []
     for column in () if collection.is_search else sets:
         rows = _rows_of(column, collection, sets)
         if _pairs_to_compare(rows, options.control):
             compared.append((column, rows))
+    steps = steps_of(selected) if compared else {}
     lines: list[dict[str, object]] = []
     left_out: list[str] = []
     images = 0
@@ -86,11 +87,11 @@ def compare_single_runs(
 def _rows_of(column: Column, collection: Collection, sets: Sequence[Column]) -> dict[str, tuple[Run, ...]]:
     """Return the runs of the column's cell by row; published ones, which have no decisions, are left out."""
     cells = [set_column.cell for set_column in sets]
-    rows: dict[str, tuple[Run, ...]] = {}
+    rows: dict[str, list[Run]] = {}
     for run in collection.unpublished:
         if column.cell in run.among(cells):
-            rows[run.algorithm] = (*rows.get(run.algorithm, ()), run)
-    return dict(sorted(rows.items()))
+            rows.setdefault(run.algorithm, []).append(run)
+    return {name: tuple(rows[name]) for name in sorted(rows)}
 
 
 def _pairs_to_compare(rows: Mapping[str, tuple[Run, ...]], control: str) -> list[tuple[str, str]]:

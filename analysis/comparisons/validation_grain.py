@@ -40,21 +40,22 @@ def grain_table(
     numbers of images.
     """
     columns = by_name(sets)
-    runs = {run.id: run for run in (*collection.runs, *collection.duplicates)}
+    runs = {}
+    for run in (*collection.runs, *collection.duplicates):
+        protocol = collection.protocol_of(run)
+        validated = _read_scores(protocol, protocol.monitor, histories[run.id])
+        if validated is not None:
+            runs[run.id] = (protocol, validated)
     rows = []
-    chosen = choices.loc[choices["num_steps"] == 1, [*IDENTITY, "first_step"]]
+    chosen = choices.loc[(choices["num_steps"] == 1) & choices["run_id"].isin(list(runs)), [*IDENTITY, "first_step"]]
     for values in chosen.to_numpy(dtype=object).tolist():
         choice = dict(zip(chosen, values, strict=True))
-        column, run = columns.get(choice["dataset"]), runs.get(choice["run_id"])
-        if column is None or run is None:
-            continue
-        protocol, history = collection.protocol_of(run), histories[run.id]
-        validated = _read_scores(protocol, protocol.monitor, history)
-        if validated is not None and choice["first_step"] in validated.curve:
+        column, (protocol, validated) = columns.get(choice["dataset"]), runs[choice["run_id"]]
+        if column is not None and choice["first_step"] in validated.curve:
             monitor = record.parse_metric(protocol.monitor)
             # The same score on the column's set, whatever measure is shown of it.
             score = replace(column.metric, measure=monitor.measure if monitor else "")
-            tested = _read_scores(protocol, str(score), history)
+            tested = _read_scores(protocol, str(score), histories[choice["run_id"]])
             step = int(choice["first_step"])
             identity = {name: choice[name] for name in IDENTITY}
             rows.append({**identity, **_describe_choice(validated, step), **_describe_test(tested, step)})

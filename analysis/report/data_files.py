@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import math
@@ -30,16 +31,34 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write all tables and return file name -> one line that says what it is."""
     files = {}
     for name, (frame, description) in frames(analysis).items():
-        safe = frame.rename(columns=harmless)  # of cells, those of texts
-        for column in safe.select_dtypes(exclude=["number", "bool"]).columns:
-            texts = safe[column].to_numpy(dtype=object)  # at once: pandas reads a text of a column one by one
-            safe[column] = pd.Series(list(map(harmless, texts)), safe.index, dtype=object)
-        safe.to_csv(folder / name, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(map(harmless, frame.columns))
+            writer.writerows(zip(*(_texts(frame[column]) for column in frame.columns), strict=True))
         files[name] = description
     for name, content, description in (*_power(analysis), *_omnibus(analysis)):
         (folder / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         files[name] = description
     return files
+
+
+def _texts(column: pd.Series[Any]) -> list[Any]:
+    """Return a column as it is written: empty if a value is missing. There may be hundreds of thousands of values."""
+    values = column.tolist()
+    if column.dtype.kind == "f":
+        return ["" if math.isnan(value) else FLOAT_FORMAT % value for value in values]
+    if column.dtype.kind in "iub" and not column.hasnans:
+        return values
+    if isinstance(column.dtype, pd.StringDtype):
+        texts = {value: _text(value) for value in set(values)}  # few names, many times
+        return [texts[value] for value in values]
+    return list(map(_text, values))
+
+
+def _text(value: Any) -> Any:
+    if pd.isna(value):
+        return ""
+    return harmless(value)
 
 
 def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:

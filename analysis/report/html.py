@@ -28,7 +28,7 @@ from biasbed.analysis.report import (
 )
 from biasbed.analysis.report.figures.svg import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
@@ -44,9 +44,14 @@ NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
-def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
-    """Write the report; the figures are expected in `folder/figures`. is_alone: it names no files beside it."""
-    text = make_environment(TEMPLATES).get_template(REPORT).render(content(analysis, folder, is_alone))
+def write(
+    analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
+) -> dict[str, str]:
+    """Write the report; the figures are expected in `folder/figures`.
+
+    is_alone: it names no files beside it. by_run: `score_tables.by_run`, if it is made already.
+    """
+    text = make_environment(TEMPLATES).get_template(REPORT).render(content(analysis, folder, is_alone, by_run))
     (folder / REPORT).write_text(text, encoding="utf-8")
     return {REPORT: "everything on one page"}
 
@@ -56,11 +61,13 @@ def make_environment(*folders: Path) -> Environment:
     environment = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals["say"] = say
-    environment.filters |= {"breakable": _breakable, "unbroken": _unbroken}
+    environment.filters |= {"breakable": _breakable, "unbroken": _unbroken, "cells": _render_cells}
     return environment
 
 
-def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, Any]:
+def content(
+    analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
+) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
     verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture, analysis.label)
@@ -92,7 +99,7 @@ def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[st
         "files": _Files(folder, is_alone),
         "looks": sample_images.shown(folder),
         "tables": report_tables.on_page(analysis, links),
-        "runs": provenance.run_tables(analysis, links),
+        "runs": provenance.run_tables(analysis, links, by_run),
         "facts": provenance.facts(analysis),
         "terms": wording.terms(analysis),
     }
@@ -152,6 +159,48 @@ def _breakable(name: str) -> Markup:
 def _unbroken(text: str) -> Markup:
     """Keep numbers from breaking at a minus; what is copied stays a number."""
     return Markup(NEGATIVE.sub(r'<span class="number">\g<0></span>', str(escape(text))))
+
+
+LONG = 42  # characters: a longer cell is wrapped
+
+
+def _render_cells(row: Sequence[TableCell]) -> Markup:
+    """Return the cells of a row. There may be hundreds of thousands, for which a macro takes three times as long."""
+    return Markup("".join(map(_render_cell, row)))
+
+
+def _render_cell(cell: TableCell) -> str:
+    """Return one cell of a table as HTML."""
+    shown = cell.shown
+    classes = []
+    if cell.left:
+        classes.append("left")
+    if cell.dagger:
+        classes.append("dagger")
+    if cell.underlined:
+        classes.append("underlined")
+    if len(shown) > LONG:
+        classes.append("wrap")
+    parts = [f'<td class="{" ".join(classes)}"' if classes else "<td"]
+    if cell.value is not None:
+        parts.append(f' data-v="{cell.value}"')
+    if cell.name and cell.name != cell.text:
+        parts.append(f' title="{escape(cell.name)}"')
+    parts.append(">")
+    if cell.href:
+        parts.append(f'<a href="{escape(cell.href)}">')
+    text = _breakable(shown) if cell.left else escape(shown)
+    parts.append(f'<b class="value">{text}</b>' if cell.bold else f'<span class="value">{text}</span>')
+    if cell.href:
+        parts.append("</a>")
+    if cell.spread:
+        parts.append(f" <small>{escape(cell.spread)}</small>")
+    if cell.dagger:
+        parts.append("†")
+    if cell.below:
+        parts.append(f"<br><small>{escape(cell.below)}</small>")
+    parts.append("</td>")
+    return "".join(parts)
 
 
 class _Pictures:

@@ -66,12 +66,15 @@ def command(analysis: Analysis) -> str:
     return commands.typed("analyze", values)
 
 
-def run_tables(analysis: Analysis, links: Links) -> Mapping[str, ReportTable | None]:
-    """Return the scores of every run, the same of runs that do not count, and the origin of all."""
+def run_tables(analysis: Analysis, links: Links, by_run: ReportTable | None = None) -> Mapping[str, ReportTable | None]:
+    """Return the scores of every run, the same of runs that do not count, and the origin of all.
+
+    by_run: `score_tables.by_run`, if it is made already.
+    """
     chosen, collection = set(analysis.runs["run_id"]), analysis.collection
     shown = [run for run in analysis.shown_runs if run.id in chosen or not collection.is_search]
     return {
-        "scores": score_tables.by_run(analysis, links),
+        "scores": by_run or score_tables.by_run(analysis, links),
         "duplicates": score_tables.duplicates(analysis, links),
         "origin": None if collection.is_table else _origin(analysis, links, [*shown, *collection.duplicates]),
     }

@@ -68,12 +68,15 @@ def paper_section(analysis: Analysis, links: Links) -> PaperSection | None:
     return None
 
 
-def write_latex(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Write all LaTeX tables into `folder/tables` and return file name -> one line that says what it is."""
+def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, str]:
+    """Write all LaTeX tables into `folder/tables` and return file name -> one line that says what it is.
+
+    by_run: `score_tables.by_run`, if it is made already.
+    """
     (folder / "tables").mkdir(exist_ok=True)
     links = Links(analysis)
     files = {}
-    for name, (table, description) in _in_print(analysis, links).items():
+    for name, (table, description) in _in_print(analysis, links, by_run).items():
         if table is not None:
             _write(folder, name, latex.render(table))
             files[f"tables/{name}.tex"] = f"{description}, LaTeX"
@@ -103,12 +106,14 @@ def _write(folder: Path, name: str, text: str) -> None:
     (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
 
 
-def _in_print(analysis: Analysis, links: Links) -> dict[str, tuple[ReportTable | None, str]]:
+def _in_print(
+    analysis: Analysis, links: Links, by_run: ReportTable | None = None
+) -> dict[str, tuple[ReportTable | None, str]]:
     """Return each table by its file's name, with what it is; None for those without rows."""
     runs = f"score of every {wording.repeated(analysis)}, for an appendix"
     tables: dict[str, tuple[ReportTable | None, str]] = {
         "scores": (score_tables.scores(analysis, links), "scores of the algorithms on the sets"),
-        "runs": (score_tables.by_run(analysis, links), runs),
+        "runs": (by_run or score_tables.by_run(analysis, links), runs),
         "averages": (score_tables.averages(analysis, links), "averages of the data sets"),
     }
     if tables["averages"][0] is not None:

@@ -72,8 +72,9 @@ def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
     selected: `select.SELECTED_COLUMNS`.
     """
     steps: dict[tuple[str, str], int | None] = {}
-    for row in selected.to_dict("records"):
-        steps[row["run_id"], row["dataset"]] = int(row["last_step"]) if row["num_steps"] == 1 else None
+    names = ("run_id", "dataset", "last_step", "num_steps")
+    for run_id, dataset, last, number in zip(*(selected[name].tolist() for name in names), strict=True):
+        steps[run_id, dataset] = int(last) if number == 1 else None
     return steps
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.run import Run, group_runs
 from biasbed.suites import derived
 
 
@@ -130,17 +130,34 @@ class Pool:
         """Return the key by which runs are matched with those on other cells: the trial's draw, else the seed."""
         return str(run.draw) if self.is_search else run.seed
 
-    def replicate(self, run: Run) -> str:
-        """Return the key by which a row's values are matched across columns: the run, or the seed if cells have runs
-        of their own."""
+    @cached_property
+    def replicates(self) -> Mapping[str, str]:
+        """Run id -> key by which a row's values are matched across columns.
+
+        It is the run, or the seed if cells have runs of their own.
+        """
+        runs = [candidate.run for candidate in self.candidates]
         if self.is_search:
-            return f"repeat {self.repeat}"
+            return dict.fromkeys((run.id for run in runs), f"repeat {self.repeat}")
         if not self.cell:
-            return run.id
-        same = [candidate.run.id for candidate in self.candidates if candidate.run.seed == run.seed]
-        if len(same) > 1:
-            return f"seed {run.seed} ({same.index(run.id) + 1})"
-        return f"seed {run.seed}"
+            return {run.id: run.id for run in runs}
+        replicates = {}
+        for seed, same in group_runs(runs, "seed").items():
+            for number, run in enumerate(same, 1):
+                replicates[run.id] = f"seed {seed}" if len(same) == 1 else f"seed {seed} ({number})"
+        return replicates
+
+    @cached_property
+    def varied_settings(self) -> tuple[str, ...]:
+        """Settings that a search varied."""
+        if not self.is_search:
+            return ()
+        configs = [candidate.run.config for candidate in self.candidates]
+        varied = []
+        for name in sorted(set().union(*configs)):
+            if len({config.get(name, "") for config in configs}) > 1:
+                varied.append(name)
+        return tuple(varied)
 
     @property
     def title(self) -> str:

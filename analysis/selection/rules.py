@@ -270,7 +270,12 @@ class BestEpochPerRun(Rule):
 
     def criterion(self, history: History, eval_set: record.SetRecord, steps: Sequence[int]) -> float:
         """Return the mean over blocks at the chosen step."""
-        mean = self._means(history)[steps[0]] / len(self.blocks)
+        step = steps[0]
+        values = []
+        for block in self.blocks:
+            total = math.fsum(history.curve(headline(eval_set))[step] for eval_set in block)
+            values.append(total / _signed_size(block))
+        mean = math.fsum(values) / len(self.blocks)
         return mean if self.blocks[0][0].higher_is_better else -mean
 
     def _means(self, history: History) -> dict[int, float]:
@@ -281,9 +286,14 @@ class BestEpochPerRun(Rule):
         tested = [step for step in next(iter(curves.values())) if step in common]
         values = []
         for block in self.blocks:
-            size = len(block) if block[0].higher_is_better else -len(block)
+            size = _signed_size(block)
             values.append([math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in tested])
         return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
+
+
+def _signed_size(block: Sequence[record.SetRecord]) -> int:
+    """Return the number of a block's columns, negated if lower is better."""
+    return len(block) if block[0].higher_is_better else -len(block)
 
 
 @dataclass(frozen=True)
@@ -381,11 +391,14 @@ def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
 
 def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int, ...]:
     """Return the step of the best finite value, the first of equals; empty without one."""
-    finite = {step: value for step, value in curve.items() if record.is_finite(value)}
-    if not finite:
+    values = list(curve.values())
+    if not all(map(record.is_finite, values)):
+        finite = {step: value for step, value in curve.items() if record.is_finite(value)}
+        return _best_steps(finite, higher_is_better)
+    if not values:
         return ()
-    best = max if higher_is_better else min
-    return (best(finite, key=finite.__getitem__),)  # `max` and `min` return the first of equal values
+    best = max(values) if higher_is_better else min(values)
+    return (next(itertools.islice(curve, values.index(best), None)),)  # the first of equal values
 
 
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:

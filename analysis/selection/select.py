@@ -140,20 +140,26 @@ def select(
     headlines = {column.name: str(headline(column.set_record)) for column in columns}
     for pool in pools:
         by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
+        replicates = pool.replicates
+        scales: dict[tuple[str, str], float] = {}  # (hash of a protocol, column) -> factor
         for choice in _choices(rules, pool):
             candidate, column = pool.by_run[choice.run], by_set[choice.set]
-            protocol = protocols[candidate.run.protocol]
+            protocol_hash = candidate.run.protocol
+            protocol = protocols[protocol_hash]
             problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
             if problem:
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
-            criterion = choice.value * _scale(rules.get((candidate.run.protocol, pool.cell)), protocol, column)
-            replicate = pool.replicate(candidate.run)
+            if (protocol_hash, column.name) not in scales:
+                rule = rules.get((protocol_hash, pool.cell))
+                scales[protocol_hash, column.name] = _scale(rule, protocol, column)
+            criterion = choice.value * scales[protocol_hash, column.name]
             values = _values(candidate.history, headlines[column.name], choice.steps, protocol.monitor, criterion)
             values += _means(candidate.history, metrics[column.name], choice.steps)
-            rows.append((choice.run, replicate, pool.cell, column.name, column.headline, *values))
-    return Selected(pd.DataFrame(rows, columns=[*SELECTED_COLUMNS, *measures]), tuple(missing), tuple(chosen))
+            rows.append((choice.run, replicates[choice.run], pool.cell, column.name, column.headline, *values))
+    values_frame = frame_of_rows(rows, [*SELECTED_COLUMNS, *measures])
+    return Selected(values_frame, tuple(missing), tuple(chosen))
 
 
 def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
@@ -200,6 +206,8 @@ OTHER_STEPS = "not tested at step"
 def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
     """Return the reason why the selected steps give no value; empty if they do."""
     curve = history.curve(headline(eval_set))
+    if steps and all(step in curve and record.is_finite(curve[step]) for step in steps):
+        return ""
     if not curve:
         derivation = protocol.derivation(str(headline(eval_set)))
         if derivation is None:
@@ -213,9 +221,7 @@ def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int],
         tested = ", ".join(map(str, list(curve)[:5])) + ", ..." * (len(curve) > 5)
         return f"{OTHER_STEPS} {', '.join(absent)} (tested at {tested})"
     bad = [str(step) for step in steps if not record.is_finite(curve[step])]
-    if bad:
-        return f"not a finite number at step {', '.join(bad)}"
-    return ""
+    return f"not a finite number at step {', '.join(bad)}"
 
 
 # --- as a file --------------------------------------------------------------------------------------------------------
@@ -228,24 +234,26 @@ CHOICE_COLUMNS = (
 
 def choice_table(rule: Rule, selected: Selected) -> pd.DataFrame:
     """Return each pool's chosen run and steps by column: `CHOICE_COLUMNS`, then the settings that a search varied."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
+    varied: list[dict[str, str]] = []
     for pool, candidate, column, _, steps in selected.choices:
         run = candidate.run
         subject = (rule.name, rule.oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, column.name)
-        values = (*subject, run.id, run.name, run.trial, min(steps), max(steps), len(steps))
-        rows.append({**dict(zip(CHOICE_COLUMNS, values, strict=True)), **_varied(pool, run)})
-    frame = pd.DataFrame(rows)
-    settings = sorted(set(frame.columns) - set(CHOICE_COLUMNS))
-    return frame.reindex(columns=[*CHOICE_COLUMNS, *settings])
+        rows.append((*subject, run.id, run.name, run.trial, min(steps), max(steps), len(steps)))
+        varied.append(_varied(pool, run))
+    frame = frame_of_rows(rows, CHOICE_COLUMNS)
+    for name in sorted(set().union(*varied)):
+        frame[name] = pd.Series([settings.get(name) for settings in varied], frame.index, dtype="str")
+    return frame
+
+
+def frame_of_rows(rows: Sequence[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return a frame of many rows, made column by column: pandas infers the types of rows slowly."""
+    if not rows:
+        return pd.DataFrame(columns=list(columns))
+    return pd.DataFrame(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 def _varied(pool: Pool, run: Run) -> dict[str, str]:
     """Return this run's values of the settings that a search varied."""
-    if not pool.is_search:
-        return {}
-    configs = [candidate.run.config for candidate in pool.candidates]
-    varied = {}
-    for name in sorted(set().union(*configs)):
-        if len({config.get(name, "") for config in configs}) > 1:
-            varied[name] = run.config.get(name, "")
-    return varied
+    return {name: run.config.get(name, "") for name in pool.varied_settings}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,8 +25,7 @@ from biasbed.analysis.statistics.pairs import Pairs
 
 SEED = 0
 TIE = 5e-10  # scores that differ by no more are equal: they agree to nine digits
-MANY_PAIRS = 50_000  # of runs: above, sorting is faster than a table of all pairs
-RESAMPLES_AT_ONCE = 100
+AT_ONCE = 100_000  # drawn runs of a row, to fit the processor's cache
 
 INTERVAL_COLUMNS = ("algorithm", "dataset", "mean", "low", "high", "num_runs", "run_ids")
 IMPROVEMENT_COLUMNS = (
@@ -120,13 +120,12 @@ def improvements(
     mean was published of a or b, since nothing is known of its runs.
     """
     means = {name: column_means(row, draws.runs[name]) for name, row in rows.items()}
-    drawn = {name: _by_column(row, draws.runs[name]) for name, row in rows.items()}
-    once = {name: _by_column(row, [np.ones((1, len(row.part(c)))) for c in row.together]) for name, row in rows.items()}
+    rates_by_pair = win_rates(rows, draws, family)
     table = []
     for a, b in family:
         difference = draws.mean(means[a] - means[b])
-        improvement = draws.mean(_win_rates(drawn[a], drawn[b]))
-        observed = pd.Series(_win_rates(once[a], once[b])[0], index=list(design.columns))
+        improvement = draws.mean(rates_by_pair[a, b].drawn)
+        observed = pd.Series(rates_by_pair[a, b].observed, index=list(design.columns))
         bounds = interval(difference, alpha, len(design.blocks))
         rates = (float(design.reduced(observed).to_numpy().mean()), *interval(improvement, alpha, len(design.blocks)))
         has_runs = not (rows[a].mean_of or rows[b].mean_of)
@@ -173,49 +172,74 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 
-DrawnRuns = dict[str, tuple[Array, Array]]  # column -> the runs' scores, and how often each run is drawn
+CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # of runs: whole numbers, which it has exactly
 
 
-def _win_rates(a: DrawnRuns, b: DrawnRuns) -> Array:
-    """Return how often a drawn run of a beats a drawn run of b, resamples x columns; 1/2 if no pair was drawn."""
-    return np.stack([_win_rate(*a[name], *b[name]) for name in a], axis=1)
+class WinRates(NamedTuple):
+    """Rates at which a run of a beats a run of b; ties count half, and it is 1/2 if no pair was drawn."""
+
+    drawn: Array  # resamples x columns
+    observed: Array  # columns: of all runs
 
 
-def _by_column(row: RowScores, counts: Sequence[Array]) -> DrawnRuns:
-    by_column: DrawnRuns = {}
-    for columns, drawn in zip(row.together, counts, strict=True):
-        part = row.part(columns)
-        by_column |= {name: (part[name].to_numpy(dtype="float64"), drawn) for name in columns}
-    return {str(name): by_column[name] for name in row.columns}
+@dataclass(frozen=True)
+class DrawnRuns:
+    """Finite scores of one row on one column, sorted, and how often each is drawn."""
+
+    scores: Array
+    counts: Array  # scores x resamples
+    below: Array  # (scores + 1) x resamples: draws of the first 0, 1, ... scores
 
 
-def _win_rate(x: Array, counts_x: Array, y: Array, counts_y: Array) -> Array:
-    in_x, in_y = np.isfinite(x), np.isfinite(y)
-    number = (counts_x @ in_x) * (counts_y @ in_y)
-    if len(x) * len(y) > MANY_PAIRS:
-        sums = _sum_wins(x, counts_x, y, counts_y)
-    else:
-        wins = np.where(in_x[:, None] & in_y, np.heaviside(np.round(x[:, None] - y, 9), 0.5), 0.0)
-        # Halves of whole numbers: float32 has them exactly, in half the time.
-        sums = np.einsum("ri,ri->r", counts_x.astype("float32") @ wins.astype("float32"), counts_y)
+def win_rates(rows: Mapping[str, RowScores], draws: Resamples, family: Pairs) -> dict[tuple[str, str], WinRates]:
+    """Return the rates of each pair, whose rows have the same columns."""
+    columns = next(iter(rows.values())).columns
+    resamples = len(draws.blocks)
+    rates = {pair: np.full((resamples + 1, len(columns)), 0.5) for pair in family}
+    counts_by_row = {name: _with_all_runs(draws.runs[name]) for name in rows}
+    for position, column in enumerate(columns):
+        groups = {name: _group_of(row, column) for name, row in rows.items()}
+        scores_by_row = {name: row.part(row.together[groups[name]])[column].to_numpy() for name, row in rows.items()}
+        at_once = max(1, AT_ONCE // max(map(len, scores_by_row.values())))
+        for start in range(0, resamples + 1, at_once):
+            part = slice(start, start + at_once)
+            drawn = {}
+            for name, scores in scores_by_row.items():
+                drawn[name] = _draw_runs(scores, counts_by_row[name][groups[name]][part])
+            for a, b in family:
+                rates[a, b][part, position] = _win_rate(drawn[a], drawn[b])
+    return {pair: WinRates(values[:-1], values[-1]) for pair, values in rates.items()}
+
+
+def _with_all_runs(counts: Sequence[Array]) -> list[CompactCounts]:
+    """Return counts of draws, resamples x runs for each training, with every run once as a further resample."""
+    return [np.concatenate([drawn, np.ones((1, drawn.shape[1]))]).astype("float32") for drawn in counts]
+
+
+def _group_of(row: RowScores, column: str) -> int:
+    """Return the position of the column's trainings in `RowScores.together`."""
+    return next(position for position, columns in enumerate(row.together) if column in columns)
+
+
+def _draw_runs(scores: Array, counts: CompactCounts) -> DrawnRuns:
+    """Sort the finite scores with their draws. counts: resamples x scores."""
+    order = np.argsort(scores)[: np.isfinite(scores).sum()]  # NaN is last
+    # Halves of whole numbers: float32 has them exactly up to 2^23, in half the time.
+    kind = "float32" if len(scores) ** 2 < 2**22 else "float64"
+    by_score = np.ascontiguousarray(counts.T[order], dtype=kind)
+    below = np.zeros((len(order) + 1, len(counts)), dtype=kind)
+    np.cumsum(by_score, axis=0, out=below[1:])
+    return DrawnRuns(scores[order], by_score, below)
+
+
+def _win_rate(a: DrawnRuns, b: DrawnRuns) -> Array:
+    """Return the rate for each resample. The draws below each run of a are counted without a table of all pairs."""
+    num_worse = np.searchsorted(b.scores, a.scores - TIE, side="left")
+    num_not_better = np.searchsorted(b.scores, a.scores + TIE, side="right")
+    beaten = b.below.take(num_worse, axis=0)
+    if (num_worse != num_not_better).any():
+        beaten = (beaten + b.below.take(num_not_better, axis=0)) / 2
+    sums = np.einsum("ir,ir->r", a.counts, beaten).astype("float64")
+    number = a.below[-1].astype("float64") * b.below[-1]
     result: Array = np.where(number > 0, sums / np.where(number > 0, number, 1.0), 0.5)
     return result
-
-
-def _sum_wins(x: Array, counts_x: Array, y: Array, counts_y: Array) -> Array:
-    """Count the drawn pairs in which x beats y, per resample; ties count half. The same sums as those of all pairs.
-
-    With the runs of y sorted, a cumulative sum of their draws counts what each run of x beats, without a table of all
-    pairs. Resamples go in parts that fit the processor's cache.
-    """
-    by_x, by_y = np.argsort(x)[: np.isfinite(x).sum()], np.argsort(y)[: np.isfinite(y).sum()]  # NaN is last
-    num_worse = np.searchsorted(y[by_y], x[by_x] - TIE, side="left")
-    num_not_better = np.searchsorted(y[by_y], x[by_x] + TIE, side="right")
-    sums = []
-    for start in range(0, len(counts_x), RESAMPLES_AT_ONCE):
-        part = slice(start, start + RESAMPLES_AT_ONCE)
-        drawn_y = np.cumsum(counts_y[part].take(by_y, axis=1), axis=1)
-        drawn_y = np.pad(drawn_y, ((0, 0), (1, 0)))
-        beaten = (drawn_y.take(num_worse, axis=1) + drawn_y.take(num_not_better, axis=1)) / 2
-        sums.append(np.einsum("ri,ri->r", counts_x[part].take(by_x, axis=1), beaten))
-    return np.concatenate(sums)

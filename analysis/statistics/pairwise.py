@@ -108,13 +108,14 @@ def gather(
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
     sets, set_pairs = per_set.per_set(frames, options.alpha, family)
     flips = [(part.name, *part.flips()) for part in parts]
+    draws = {part.name: part.draws for part in parts}
     seeds = further.seeds_of(runs[0])
     return PairwiseResults(
         skipped=skipped,
         wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
         effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
         bayesian=_stack([p for p in parts if p.in_points], _Setting.bayesian, bayesian.COLUMNS),
-        intervals=_intervals(comparisons, rows_by_setting, design, options, over_sets=not skipped),
+        intervals=_intervals(comparisons, rows_by_setting, design, draws, options, over_sets=not skipped),
         sets=sets,
         set_pairs=set_pairs,
         flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
@@ -167,11 +168,15 @@ class _Setting:
         return frame.assign(omnibus_significant=allowed, significant=allowed & (frame["p_holm"] < self.options.alpha))
 
     @cached_property
+    def draws(self) -> bootstrap.Resamples:
+        """Resamples of the rows, the same for scores that are not oriented."""
+        return bootstrap.resample(self.rows, self.design, self.options.bootstrap)
+
+    @cached_property
     def effects(self) -> pd.DataFrame:
         frame = pairs.effects(self.scores, self.options.alpha, self.control)
-        draws = bootstrap.resample(self.rows, self.design, self.options.bootstrap)
         family = pairs.pairs(self.comparison.algorithms, self.control)
-        improvements = bootstrap.improvements(self.rows, self.design, draws, self.options.alpha, family)
+        improvements = bootstrap.improvements(self.rows, self.design, self.draws, self.options.alpha, family)
         frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
         differences = [difference(self.scores, a, b) for a, b in family]
         alpha, holm = self.options.alpha, self.options.alpha / len(family)
@@ -210,6 +215,7 @@ class _Setting:
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
         family = len(pairs.pairs(self.comparison.algorithms, self.control))
         size = (num_sets, num_runs, alpha)
+        rates, luck = planner.false_positives(model, *size) if model.knows_runs else ([], None)
         return Limits(
             setting=self.name,
             num_sets=num_sets,
@@ -219,8 +225,8 @@ class _Setting:
             smallest_num_runs=power.smallest_num_runs_mann_whitney(family, alpha),
             model=model,
             detectable=tuple(planner.detectable(model, *size)),
-            false_positives=tuple(planner.false_positives(model, *size)) if model.knows_runs else (),
-            luck=planner.luck(model, *size) if model.knows_runs else None,
+            false_positives=tuple(rates),
+            luck=luck,
             pair=_median(self.effects["detectable"]),
             pair_alone=_median(self.effects["detectable_alone"]),
         )
@@ -242,15 +248,19 @@ def _intervals(
     comparisons: Sequence[RankTests],
     rows_by_setting: Sequence[Mapping[str, RowScores]],
     design: Design,
+    draws: Mapping[str, bootstrap.Resamples],
     options: AnalyzeOptions,
     over_sets: bool,
 ) -> pd.DataFrame:
-    """Return the intervals of scores, not oriented; means over sets only if all sets have the same direction."""
+    """Return the intervals of scores, not oriented; means over sets only if all sets have the same direction.
+
+    draws: setting -> resamples of its rows, if they were drawn.
+    """
     frames = []
     for position, (comparison, rows) in enumerate(zip(comparisons, rows_by_setting, strict=True)):
         same_way = len({name in design.lower_blocks for name in comparison.sets}) == 1
         compared, compared_rows = _select(comparison, rows, design)
-        frame = _intervals_of(compared, compared_rows, options)
+        frame = _intervals_of(compared, compared_rows, options, draws.get(comparison.setting))
         is_mean = frame["dataset"] == bootstrap.OVER_SETS
         keep = is_mean & (over_sets and same_way)
         if position == 0 and len(compared.columns) < len(design.shown):
@@ -263,11 +273,15 @@ def _intervals(
     return _concat(frames, bootstrap.INTERVAL_COLUMNS)
 
 
-def _intervals_of(design: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions) -> pd.DataFrame:
+def _intervals_of(
+    design: Design, rows: Mapping[str, RowScores], options: AnalyzeOptions, draws: bootstrap.Resamples | None = None
+) -> pd.DataFrame:
     rows = {name: row for name, row in rows.items() if row.columns}
     if not design.blocks or not rows:
         return pd.DataFrame(columns=list(bootstrap.INTERVAL_COLUMNS))
-    return bootstrap.intervals(rows, design, bootstrap.resample(rows, design, options.bootstrap), options.alpha)
+    if draws is None:
+        draws = bootstrap.resample(rows, design, options.bootstrap)
+    return bootstrap.intervals(rows, design, draws, options.alpha)
 
 
 def _median(differences: pd.Series[float]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,16 @@ from biasbed import measures
 from biasbed.analysis.statistics import power
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import hodges_lehmann
-from biasbed.analysis.statistics.simulation import SEED, BoolArray, VarianceModel, decide, draw, omnibus, wilcoxon
+from biasbed.analysis.statistics.simulation import (
+    SEED,
+    BoolArray,
+    VarianceModel,
+    decide,
+    draw,
+    draw_each,
+    omnibus,
+    signed_rank_p,
+)
 
 TARGET = 0.8  # sufficient power (Cohen 1988)
 SIMULATIONS = 2000
@@ -120,37 +129,27 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
 
 
-def false_positives(model: VarianceModel, num_sets: int, num_runs: float, alpha: float) -> list[FalsePositives]:
-    """Return the family-wise rates of false positives in one design.
+def false_positives(
+    model: VarianceModel, num_sets: int, num_runs: float, alpha: float
+) -> tuple[list[FalsePositives], Luck]:
+    """Return the family-wise rates of false positives in one design, and what luck adds to that of the omnibus test.
 
     A rate above alpha means that runs differ on all sets at once: tests over sets can't know that a method's lead on
-    every set may be the luck of its few runs. More runs lower it. `luck` separates this from other reasons for which a
-    test may miss its level.
+    every set may be the luck of its few runs. More runs lower it. `Luck` separates this from other reasons for which a
+    test may miss its level. Its two cases use the same random numbers, so they differ only in the tables that one of
+    them rejects. The noise of a run on a single set stays in both: it adds to the interactions, which the tests account
+    for.
     """
-    tables = _null_tables(model, num_sets, num_runs)
-    significant = omnibus(tables, alpha)
-    if model.num_algorithms == 2:
-        return [FalsePositives("wilcoxon", _rate(significant))]
-    rejections = {"iman_davenport": significant}
-    for name in ("nemenyi", "wilcoxon_holm"):
+    size = (RATE_SIMULATIONS, num_sets, num_runs)
+    tables, without_luck = draw_each(model, [model.run, 0.0], *size, exchangeable=True)
+    significant, without_it = omnibus(tables, alpha), omnibus(without_luck, alpha)
+    omnibus_name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
+    rejections = {omnibus_name: significant}
+    for name in ("nemenyi", "wilcoxon_holm") if model.num_algorithms > 2 else ():
         rejections[name] = (decide(tables, alpha, name) != 0).any(axis=1) & significant
-    return [FalsePositives(name, _rate(flags)) for name, flags in rejections.items()]
-
-
-def luck(model: VarianceModel, num_sets: int, num_runs: float, alpha: float) -> Luck:
-    """Return the omnibus test's rate of false positives, with and without runs that are better on all sets at once.
-
-    Both cases use the same random numbers, so they differ only in the tables that one of them rejects. The noise of a
-    run on a single set stays in both: it adds to the interactions, which the tests account for.
-    """
-    with_it = omnibus(_null_tables(model, num_sets, num_runs), alpha)
-    without_it = omnibus(_null_tables(replace(model, run=0.0), num_sets, num_runs), alpha)
-    name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
-    return Luck(name, alpha, _rate(with_it), _rate(without_it), int((with_it != without_it).sum()))
-
-
-def _null_tables(model: VarianceModel, num_sets: int, num_runs: float) -> Array:
-    return draw(model, RATE_SIMULATIONS, num_sets, num_runs, exchangeable=True)
+    discordant = int((significant != without_it).sum())
+    luck = Luck(omnibus_name, alpha, _rate(significant), _rate(without_it), discordant)
+    return [FalsePositives(name, _rate(flags)) for name, flags in rejections.items()], luck
 
 
 def _rate(flags: BoolArray) -> Rate:
@@ -188,11 +187,15 @@ def detectable_pair(differences: Array, level: float) -> float:
     centred = (differences - hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
     drawn = generator.choice(centred, (SIMULATIONS, n)) * generator.choice([-1.0, 1.0], (SIMULATIONS, n))
     drawn = drawn + generator.normal(0, 1e-6, drawn.shape)  # breaks ties
-    still = np.zeros_like(drawn)
+    # The test rejects in favour of the first when so many Walsh averages are positive (Tukey 1949), that is when the
+    # shift is above the negated one that is the last of so many, largest first.
+    first, second = np.triu_indices(n)
+    averages = (drawn[:, first] + drawn[:, second]) / 2
+    number = int(np.flatnonzero(signed_rank_p(n)[len(first) // 2 + 1 :] < level)[0]) + len(first) // 2 + 1
+    needed = -np.partition(averages, len(first) - number, axis=1)[:, len(first) - number]
 
     def power_at(shift: float) -> float:
-        balance, p = wilcoxon(np.stack([drawn + shift, still], axis=-1), [(0, 1)])
-        return float(((p < level) & (balance > 0)).mean())
+        return float((needed < shift).mean())
 
     return _smallest(power_at, float(drawn.std()))
 

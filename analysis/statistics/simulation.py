@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -104,19 +105,45 @@ def draw(
     spreads, related methods stay alike, and differences are symmetric. The algorithms are permuted once per table;
     exchangeable: once per set, so that only luck distinguishes them. Levels of sets are omitted, as no test uses them.
     """
+    return draw_each(model, [model.run], num_simulations, num_sets, num_runs, exchangeable=exchangeable, seed=seed)[0]
+
+
+def draw_each(
+    model: VarianceModel,
+    deviations: Sequence[float],
+    num_simulations: int,
+    num_sets: int,
+    num_runs: float,
+    *,
+    exchangeable: bool,
+    seed: int = SEED,
+) -> list[Array]:
+    """Draw the tables of `draw` for several standard deviations between runs, in place of `model.run`.
+
+    All use the same random numbers.
+    """
     generator = np.random.default_rng(seed)
     observed, num_algorithms = model.interactions.shape
     rows = generator.integers(observed, size=(num_simulations, num_sets))
     signs = generator.choice([-1.0, 1.0], size=(num_simulations, num_sets, 1))
     dealt = np.tile(np.arange(num_algorithms), (num_simulations, num_sets if exchangeable else 1, 1))
-    tables = np.take_along_axis(model.interactions[rows] * signs, generator.permuted(dealt, axis=2), axis=2)
+    drawn = np.take_along_axis(model.interactions[rows] * signs, generator.permuted(dealt, axis=2), axis=2)
     if model.knows_runs:
         scale = 1 / math.sqrt(num_runs)
-        tables = tables + generator.normal(0, model.run * scale, (num_simulations, 1, num_algorithms))
-        tables = tables + generator.normal(0, model.noise * scale, tables.shape)
+        runs = generator.standard_normal((num_simulations, 1, num_algorithms))
+        tables = [drawn + deviation * scale * runs for deviation in deviations]
+        _add(tables, generator.normal(0, model.noise * scale, drawn.shape))
+    else:
+        tables = [drawn.copy() for _ in deviations]
     # A set that is drawn twice makes ties, which the fast tests don't handle; break them at random.
-    result: Array = tables + generator.normal(0, 1e-6, tables.shape)
-    return result
+    _add(tables, generator.normal(0, 1e-6, drawn.shape))
+    return tables
+
+
+def _add(tables: Iterable[Array], values: Array) -> None:
+    """Add values to every table in place: they may be large."""
+    for table in tables:
+        table += values
 
 
 # --- the tests, many at once ------------------------------------------------------------------------------------------
@@ -148,6 +175,8 @@ def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
 
 
 def _wilcoxon_holm(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
+    if tables.shape[1] < power.smallest_num_sets_wilcoxon(len(pairs), alpha):
+        return np.zeros((len(tables), len(pairs)), dtype=np.int64)  # not even the clearest outcome rejects
     balance, p = wilcoxon(tables, pairs)
     verdicts: Verdicts = np.sign(balance) * (exact.holm(p) < alpha)
     return verdicts
@@ -201,10 +230,17 @@ def wilcoxon(tables: Array, pairs: ColumnPairs) -> tuple[Verdicts, Array]:
     first, second = np.array(pairs).T
     differences = (tables[:, :, first] - tables[:, :, second]).transpose(0, 2, 1)
     plus = (row_ranks(np.abs(differences)) * (differences > 0)).sum(axis=-1)
+    return 2 * plus - num_sets * (num_sets + 1) // 2, signed_rank_p(num_sets)[plus]
+
+
+@cache
+def signed_rank_p(num_sets: int) -> Array:
+    """Return Wilcoxon's exact two-sided p by the rank sum of the positive differences; without ties."""
     distribution = exact.signed_rank_distribution(tuple(range(2, 2 * num_sets + 1, 2)))[::2]
     lower = np.cumsum(distribution)
     tail = np.minimum(lower, lower[::-1])  # the distribution is symmetric
-    return 2 * plus - num_sets * (num_sets + 1) // 2, np.minimum(1.0, 2 * tail)[plus]
+    result: Array = np.minimum(1.0, 2 * tail)
+    return result
 
 
 def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:

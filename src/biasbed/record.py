@@ -153,8 +153,12 @@ class MetricName:
         """Set, as `<set>:<group>` if the metric is of a group; empty without a set."""
         return ":".join(filter(None, (self.set, self.group)))
 
-    def __str__(self) -> str:
+    @functools.cached_property
+    def _text(self) -> str:
         return "/".join(filter(None, (self.phase, self.measure, self.measured_on)))
+
+    def __str__(self) -> str:
+        return self._text
 
 
 _METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z0-9_-]+)(?::(?P<group>[a-z0-9_-]+))?)?")

@@ -441,7 +441,7 @@ def test_further_tests_are_files_and_change_no_verdict(recorder: Recorder, full:
     fill(recorder, THREE)
     with pytest.MonkeyPatch.context() as patch:
         # Of the figures, which take seconds, these alone.
-        patch.setattr(figures, "_all", lambda analysis: further_figures.drawn(analysis, analysis.comparisons[0]))
+        patch.setattr(figures, "_all", lambda analysis: further_figures.planned(analysis, analysis.comparisons[0]))
         outcome = recorder.analyze(drawn=True, further="all", correction="shaffer", correlation="0.1")
     written = names(outcome.output_dir)
     tables = {"corrections", "omnibus", "cliques", "aggregates", "profiles", "comparison_matrix", "correlated_t"}

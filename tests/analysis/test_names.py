@@ -62,7 +62,7 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
 def test_figures_tables_and_sentences_show_them(recorder: Recorder) -> None:
     fill(recorder, THREE)
     outcome = recorder.analyze()
-    words = {text.get_text() for _, figure, _ in figures.drawn(outcome.analysis) for text in figure.findobj(Text)}
+    words = {text.get_text() for plan in figures.planned(outcome.analysis) for text in plan.draw().findobj(Text)}
     assert {"InfoDrop", "pAdaIN", "ERM"} <= words
     assert not words & set(THREE)
     ids = re.compile(rf"\b({'|'.join((*THREE, 'cue_conflict', 'silhouette', 'edge'))})\b(?!-seed)")

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 import biasbed
 from biasbed.data.source import MemorySource
-from biasbed.datasets.digits import CLASSES, EVALUATION, PARTS, SPLITS, digits
+from biasbed.datasets.digits import CLASSES, EVALUATION, PARTS, SPLITS, _bitmaps, digits
 from biasbed.datasets.textures import FAMILIES, UNSEEN
 from biasbed.errors import UsageError
 from biasbed.record import slug
+from helpers.commands import command_environment
 
 SIZE = {"train": 2200, "val": 560, "stylized_train": 2200, "texture_train": 2200}  # the others have 360
 
@@ -191,3 +192,17 @@ def test_texture_tells_the_class_without_any_shape(sources: dict[str, MemorySour
 
     source, other = sources["texture_train"], digits("texture_train", seed=1)
     assert linear_accuracy(spectrum(source), source.y, spectrum(other), other.y) > 0.9
+
+
+def test_the_bitmaps_are_scikit_learns() -> None:
+    """They are read from its file, without an import of its data sets."""
+    from sklearn.datasets import load_digits
+
+    images, classes = _bitmaps()
+    assert (images == load_digits().images / 16).all()
+    assert (classes == load_digits().target).all()
+    code = "import sys; from biasbed.datasets.digits import _bitmaps; _bitmaps(); print('sklearn' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=command_environment(), check=True
+    )
+    assert done.stdout.strip() == "False"

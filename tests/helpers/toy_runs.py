@@ -140,7 +140,7 @@ class Recorder:
         """drawn: with figures, which take half of an analysis's time; without, files and report have none."""
         with pytest.MonkeyPatch.context() as patch:
             if not drawn:
-                patch.setattr(figures, "drawn", lambda analysis: iter(()))
+                patch.setattr(figures, "planned", lambda analysis: iter(()))
             return analyze(self.options(**values))
 
 

@@ -48,8 +48,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "selection: the worst epoch",
-            "best = max if higher_is_better else min",
-            "best = max",
+            "best = max(values) if higher_is_better else min(values)",
+            "best = max(values)",
             "a loss is best where it is lowest",
             "::test_best_validation_of_a_loss_is_the_lowest",
         ),
@@ -69,8 +69,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "selection: losses add to accuracies' sum",
-            "size = len(block) if block[0].higher_is_better else -len(block)",
-            "size = len(block)",
+            "return len(block) if block[0].higher_is_better else -len(block)",
+            "return len(block)",
             "the worst epoch of losses would be the oracle's",
             "::test_best_epoch_per_run_turns_round_what_is_better_lower_and_skips_gaps",
         ),

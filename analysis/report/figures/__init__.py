@@ -5,8 +5,12 @@ They are made without pyplot: nothing global is touched, nothing stays open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,38 +18,72 @@ from matplotlib.figure import Figure
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import effective, effects, further, ranks, scores, style, svg
+from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.system.forks import ForkedTasks, forked
+
+
+class Drawing(NamedTuple):
+    """Files of figures, which are being written."""
+
+    files: dict[str, str]  # file name -> one line that says what it is
+    tasks: ForkedTasks
+
+    def finish(self) -> dict[str, str]:
+        """Wait for the files and return their names and descriptions."""
+        self.tasks.finish()
+        return self.files
+
+
+@contextlib.contextmanager
+def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
+    """Begin to draw all figures that the result allows, in processes beside this one if there are processors for it."""
+    (folder / "figures").mkdir(exist_ok=True)
+    for backend in ("pdf", "svg"):  # once, and not in each process
+        importlib.import_module(f"matplotlib.backends.backend_{backend}")
+    tasks: list[Callable[[], None]] = []
+    files: dict[str, str] = {}
+    for figure in planned(analysis):
+        tasks.append(functools.partial(_write, analysis, figure, folder))
+        files |= {f"figures/{figure.name}.{kind}": figure.description for kind in ("png", "svg", "pdf")}
+    with forked(tasks, "drew figures") as running:
+        yield Drawing(files, running)
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Draw all figures that the result allows and return file name -> one line that says what it is."""
-    (folder / "figures").mkdir(exist_ok=True)
-    files: dict[str, str] = {}
+    with drawing(analysis, folder) as begun:
+        return begun.finish()
+
+
+def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> None:
+    """Draw a figure and write its files."""
     with matplotlib.rc_context(style.STYLE):
-        for name, figure, description in drawn(analysis):
-            FigureCanvasAgg(figure)
-            bounds = style.lay_out(figure)
-            style.save(figure, folder / "figures" / f"{name}.png", bounds)
-            (folder / "figures" / f"{name}.svg").write_text(svg.render(figure, bounds, name), encoding="utf-8")
-            bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
-            style.save(figure, folder / "figures" / f"{name}.pdf", bounds, metadata={"CreationDate": None})
-            figure.clear()
-            files |= {f"figures/{name}.{kind}": description for kind in ("png", "svg", "pdf")}
-    return files
+        figure = planned_figure.draw()
+        path = folder / "figures" / planned_figure.name
+        FigureCanvasAgg(figure)
+        bounds = style.lay_out(figure)
+        style.save(figure, path.with_name(f"{path.name}.png"), bounds)
+        drawing = svg.render(figure, bounds, planned_figure.name)
+        path.with_name(f"{path.name}.svg").write_text(drawing, encoding="utf-8")
+        bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
+        style.save(figure, path.with_name(f"{path.name}.pdf"), bounds, metadata={"CreationDate": None})
+        figure.clear()
 
 
 def names(analysis: Analysis) -> list[str]:
     """Return the names of the figures that the result allows."""
-    return [name for name, *_ in drawn(analysis)]
+    return [figure.name for figure in planned(analysis)]
 
 
 def draw(analysis: Analysis, figure: str) -> Figure | None:
     """Draw one figure by its name; None if the result does not allow it."""
     with matplotlib.rc_context(style.STYLE):
-        for name, sheet, _ in drawn(analysis):
-            if name == figure:
+        for candidate in planned(analysis):
+            if candidate.name == figure:
+                sheet = candidate.draw()
                 FigureCanvasAgg(sheet)
                 style.lay_out(sheet)
                 return sheet
@@ -66,52 +104,62 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
 UNSELECTED = ("epochs", "selection_gap")  # every epoch is shown; the gap says itself what is an oracle's
 
 
-def drawn(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
-    """Yield all figures with their marks: (name, figure, description)."""
-    for name, figure, description in _all(analysis):
-        if analysis.rule.oracle and name not in UNSELECTED:
-            style.mark_oracle(figure)
-        yield name, figure, description
+def planned(analysis: Analysis) -> Iterator[PlannedFigure]:
+    """Yield all figures, which are drawn with their marks."""
+    for figure in _all(analysis):
+        if analysis.rule.oracle and figure.name not in UNSELECTED:
+            yield figure._replace(draw=functools.partial(_draw_marked, figure.draw))
+        else:
+            yield figure
 
 
-def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
-    """Yield (name, figure, description), one after the other so that only one is held at a time."""
+def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
+    figure = draw_figure()
+    style.mark_oracle(figure)
+    return figure
+
+
+def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
+    """Yield the figures in their order; each is drawn when it is needed, so that only one is held at a time."""
+    make = functools.partial
     for comparison in analysis.comparisons:
         yield from _of_setting(analysis, comparison)
-    yield "scores", scores.scores(analysis), "scores of the algorithms on the sets"
+    yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
-        yield "epochs", scores.epochs(analysis), "scores over epochs, mean and standard deviation over runs"
+        description = "scores over epochs, mean and standard deviation over runs"
+        yield PlannedFigure("epochs", make(scores.epochs, analysis), description)
     points = scores.shape_bias_points(analysis)
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
-        yield "shape_bias", scores.shape_bias(analysis, points), description
+        yield PlannedFigure("shape_bias", make(scores.shape_bias, analysis, points), description)
     for cue_set, rows in analysis.cues.groupby("dataset", sort=False):
-        yield wording.by_category(str(cue_set)), scores.shape_bias_by_category(analysis, rows), "shape bias by category"
+        drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
+        yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
     for (reference, dataset), rows in analysis.effective.groupby(["reference", "dataset"], sort=False):
         description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
-        yield wording.effective_figure(str(reference), str(dataset)), effective.scatter(analysis, rows), description
+        name = wording.effective_figure(str(reference), str(dataset))
+        yield PlannedFigure(name, make(effective.scatter, analysis, rows), description)
     gaps = scores.gap_rows(analysis)
     if len(gaps):
-        yield (
-            "selection_gap",
-            scores.selection_gap(analysis, gaps),
-            "how far each selection rule stays behind the oracle",
-        )
+        description = "how far each selection rule stays behind the oracle"
+        yield PlannedFigure("selection_gap", make(scores.selection_gap, analysis, gaps), description)
 
 
-def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
-    """Yield (name, figure, caption) of the figures on one comparison; none where its tests are skipped."""
+def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFigure]:
+    """Yield the figures on one comparison; none where its tests are skipped."""
     if comparison.skipped:
         return
-    where = wording.setting_file(comparison)
+    make, of_setting = functools.partial, (analysis, comparison)
+    where, suffix = wording.setting_file(comparison), comparison.suffix
     if comparison.nemenyi is not None:
-        figure = ranks.critical_difference(analysis, comparison)
-        yield f"critical_difference{comparison.suffix}", figure, f"average ranks and critical difference, {where}"
-        yield f"p_values{comparison.suffix}", ranks.p_values(analysis, comparison), f"p-values of all pairs, {where}"
-    figure = ranks.rank_map(analysis, comparison)
-    yield f"ranks{comparison.suffix}", figure, f"rank of each algorithm on each set, {where}"
-    pairs = effects.most(verdicts(analysis, comparison))
+        description = f"average ranks and critical difference, {where}"
+        yield PlannedFigure(f"critical_difference{suffix}", make(ranks.critical_difference, *of_setting), description)
+        yield PlannedFigure(f"p_values{suffix}", make(ranks.p_values, *of_setting), f"p-values of all pairs, {where}")
+    yield PlannedFigure(
+        f"ranks{suffix}", make(ranks.rank_map, *of_setting), f"rank of each algorithm on each set, {where}"
+    )
+    pairs = effects.most(verdicts(*of_setting))
     if pairs:
-        figure = effects.forest(analysis, comparison, pairs)
-        yield f"effects{comparison.suffix}", figure, f"mean difference of every pair with its interval, {where}"
-    yield from further.drawn(analysis, comparison)
+        description = f"mean difference of every pair with its interval, {where}"
+        yield PlannedFigure(f"effects{suffix}", make(effects.forest, *of_setting, pairs), description)
+    yield from further.planned(*of_setting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.colors import CenteredNorm
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import ranks
+from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.figures.style import GREY, Sheet, legend, look, text_on
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -18,21 +20,23 @@ CELL = (0.92, 0.52)  # inches
 COLOURS = "PuOr"
 
 
-def drawn(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Sheet, str]]:
-    """Yield (name, figure, description) of the further frames that one setting has."""
+def planned(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFigure]:
+    """Yield the figures of the further frames that one setting has."""
     where, suffix = wording.setting_file(comparison), comparison.suffix
     cliques = rows_of(analysis, comparison, "cliques")
     if len(cliques):
-        figure = ranks.critical_difference(analysis, comparison, cliques)
-        yield f"critical_difference_wilcoxon{suffix}", figure, f"average ranks and Wilcoxon's cliques, {where}"
+        draw = functools.partial(ranks.critical_difference, analysis, comparison, cliques)
+        description = f"average ranks and Wilcoxon's cliques, {where}"
+        yield PlannedFigure(f"critical_difference_wilcoxon{suffix}", draw, description)
     profiles = rows_of(analysis, comparison, "profiles")
     if len(profiles):
-        figure = performance_profiles(analysis, profiles)
-        yield f"profiles{suffix}", figure, f"share of scores better than each threshold, {where}"
+        draw = functools.partial(performance_profiles, analysis, profiles)
+        yield PlannedFigure(f"profiles{suffix}", draw, f"share of scores better than each threshold, {where}")
     matrix = rows_of(analysis, comparison, "comparison_matrix")
     if len(matrix) and matrix["a"].nunique() > 1 and matrix["b"].nunique() > 1:
-        figure = comparison_matrix(analysis, comparison, matrix)
-        yield f"comparison_matrix{suffix}", figure, f"mean difference, wins and p of every pair, {where}"
+        draw = functools.partial(comparison_matrix, analysis, comparison, matrix)
+        description = f"mean difference, wins and p of every pair, {where}"
+        yield PlannedFigure(f"comparison_matrix{suffix}", draw, description)
 
 
 def rows_of(analysis: Analysis, comparison: RankTests, name: str) -> pd.DataFrame:

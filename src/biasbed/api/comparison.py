@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import analysis as frames_of_analysis
 from biasbed.analysis.options import CompareOptions
-from biasbed.analysis.report import figures, findings, further_findings, html, report_tables, summary
+from biasbed.analysis.report import findings, further_findings, report_tables, summary
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.runs import item_files, score_files
 from biasbed.analysis.runs.score_files import ColumnNames
@@ -217,12 +217,16 @@ class ScoreComparison:
 
         file: also save it, as PDF, PNG or SVG. Raises UsageError for a figure that this result does not have.
         """
+        from biasbed.analysis.report import figures
+
         name = self._plot_name(name)
         if file is not None:
             figures.save(self.analysis, self._draw(name), _checked_path(Path(file), (".pdf", ".png", ".svg")))
         return self._draw(name)
 
     def _plot_name(self, name: str) -> str:
+        from biasbed.analysis.report import figures
+
         names = figures.names(self.analysis)
         if name == "auto":
             return next(plot for plot in PLOTS if plot in names)
@@ -234,6 +238,8 @@ class ScoreComparison:
         return name
 
     def _draw(self, name: str) -> Figure:
+        from biasbed.analysis.report import figures
+
         figure = figures.draw(self.analysis, name)
         assert figure is not None
         return figure
@@ -252,6 +258,8 @@ class ScoreComparison:
 
     def report(self, file: str | Path) -> Path:
         """Write the report, one HTML page with everything inside, and return its path."""
+        from biasbed.analysis.report import figures, html
+
         path = _checked_path(Path(file), (".html", ".htm"))
         with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
             figures.write(self.analysis, Path(folder))

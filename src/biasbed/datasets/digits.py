@@ -32,8 +32,10 @@ keyed by (split, seed) and rounded to bytes at the end: a seed means the same by
 from __future__ import annotations
 
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
@@ -63,10 +65,21 @@ Bytes = NDArray[np.uint8]
 @functools.cache
 def _bitmaps() -> tuple[Floats, Integers]:
     """Return the bundled digits [1797,8,8] with ink in [0, 1], and their classes [1797]."""
-    from sklearn.datasets import load_digits  # lazily: a second of import
+    rows = _read_rows()
+    return rows[:, :-1].reshape(-1, 8, 8) / 16, rows[:, -1].astype(np.int64)
+
+
+def _read_rows() -> Floats:
+    """Read pixels and class of each digit from scikit-learn's file: importing its data sets takes a second."""
+    package = importlib.util.find_spec("sklearn")
+    if package is not None and package.origin is not None:
+        path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if path.is_file():
+            return np.loadtxt(path, delimiter=",")
+    from sklearn.datasets import load_digits  # another version keeps it elsewhere
 
     digits = load_digits()
-    return digits.images / 16, digits.target.astype(np.int64)
+    return np.column_stack([digits.data, digits.target])
 
 
 def bitmaps(part: str, seed: int) -> Integers:

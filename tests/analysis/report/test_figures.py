@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -26,6 +27,7 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
+from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.groups import ColumnGroup
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
@@ -131,14 +133,14 @@ def test_a_printed_p_value_is_on_its_side_of_alpha(p: float) -> None:
 
 def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
     oracle = dataclasses.replace(outcome.analysis, rule=BestEpoch())
-    drawn = {name: figure for name, figure, _ in figures.drawn(oracle)}
+    drawn = {planned.name: planned.draw() for planned in figures.planned(oracle)}
     assert set(drawn) > {"critical_difference", "p_values", "ranks", "effects", "scores", "shape_bias"}
     for name, figure in drawn.items():
         words = " ".join(text.get_text() for text in figure.findobj(Text))
         assert ("ORACLE" in words) == (name != "epochs"), name
-    for name, figure, _ in figures.drawn(outcome.analysis):
-        words = " ".join(text.get_text() for text in figure.findobj(Text))
-        assert ("ORACLE" in words) == (name == "selection_gap"), name
+    for planned in figures.planned(outcome.analysis):
+        words = " ".join(text.get_text() for text in planned.draw().findobj(Text))
+        assert ("ORACLE" in words) == (planned.name == "selection_gap"), planned.name
 
 
 def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
@@ -248,7 +250,7 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> 
         options = dataclasses.replace(outcome.analysis.options, figure_width=width)
         analysis = dataclasses.replace(outcome.analysis, options=options)
         with pytest.MonkeyPatch.context() as patch:
-            only = ("scores", scores.scores(analysis), "")
+            only = PlannedFigure("scores", functools.partial(scores.scores, analysis), "")
             patch.setattr(figures, "_all", lambda analysis, only=only: iter([only]))
             folder = tmp_path / f"at-{width}"
             folder.mkdir()

@@ -87,6 +87,15 @@ def test_iman_davenport_by_hand() -> None:
     assert test.kendall_w == pytest.approx(7 / 9)
 
 
+@pytest.mark.parametrize("k", [3, 7])
+def test_nemenyi_is_that_of_scikit_posthocs(k: int) -> None:
+    import scikit_posthocs
+
+    scores = pd.DataFrame(np.random.default_rng(k).normal(size=(9, k)).round(1) + np.arange(k) / 3)  # with ties
+    expected = scikit_posthocs.posthoc_nemenyi_friedman(-scores)
+    assert friedman.nemenyi(scores).to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-12)
+
+
 def test_nemenyi_is_the_studentized_range() -> None:
     scores = matrix(np.random.default_rng(1).normal(size=(8, 4)))
     table, ranks = friedman.nemenyi(scores), friedman.rank(scores).mean()

@@ -1,0 +1,110 @@
+"""Tasks in copies of this process (fork), which have all that it has in memory and need nothing sent to them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from biasbed.errors import Failure
+from biasbed.system.garbage import collection_of_new
+from biasbed.system.processes import ENDING, die_with_parent
+
+NUMBER = 4  # bytes of a task's number
+MOST_PROCESSES = 8  # each has its own copy of what it changes
+
+
+class ForkedTasks:
+    """Tasks that run beside this process, or in it at the end if it can't be copied safely."""
+
+    def __init__(self, tasks: Sequence[Callable[[], None]], purpose: str) -> None:
+        """purpose: what the processes do, for messages."""
+        self._tasks, self._purpose = tasks, purpose
+        self._processes: list[Any] = []
+        number = min(count_processes(), len(tasks))
+        if number < 2:
+            return
+        context = multiprocessing.get_context("fork")
+        # Every process takes the next number from the pipe, which holds thousands, until it is empty.
+        numbers, numbers_end = os.pipe()
+        os.write(numbers_end, b"".join(task.to_bytes(NUMBER, "big") for task in range(len(tasks))))
+        os.close(numbers_end)
+        self._errors, errors_end = context.Pipe(duplex=False)
+        for _ in range(number):
+            process = context.Process(target=_work, args=(tasks, numbers, errors_end), daemon=True)
+            self._processes.append(process)
+            process.start()
+        os.close(numbers)
+        errors_end.close()
+
+    def finish(self) -> None:
+        """Wait for all tasks; raise the first one's error. Raises Failure if a process was killed."""
+        if not self._processes:
+            with collection_of_new():
+                for task in self._tasks:
+                    task()
+            return
+        error = None
+        with contextlib.suppress(EOFError):
+            error = pickle.loads(self._errors.recv_bytes())
+        if error is not None:
+            raise error
+        for process in self._processes:
+            process.join()
+            if process.exitcode:
+                raise Failure(f"a process that {self._purpose} was killed; is there enough memory?")
+
+    def end(self) -> None:
+        """End all processes, whether they have finished or not."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+@contextlib.contextmanager
+def forked(tasks: Sequence[Callable[[], None]], purpose: str) -> Iterator[ForkedTasks]:
+    """Yield tasks that have been started; their processes end with the block."""
+    running = ForkedTasks(tasks, purpose)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def count_processes() -> int:
+    """Return how many copies are worth making; 1 if this process can't be copied safely.
+
+    A copy has only the thread that made it: what another thread had locked would stay locked.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return 1
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+
+
+def _work(tasks: Sequence[Callable[[], None]], numbers: int, errors: Any) -> None:
+    """Do tasks until none is left. An error is sent, and ends this process. numbers: descriptor of a pipe."""
+    die_with_parent(signal.SIGKILL)
+    for number in (*ENDING, signal.SIGINT):  # the parent ends its copies
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with collection_of_new():  # one of all would copy the memory that is shared
+            while task := os.read(numbers, NUMBER):
+                tasks[int.from_bytes(task, "big")]()
+    except Exception as error:
+        errors.send_bytes(_pickled(error))
+
+
+def _pickled(error: Exception) -> bytes:
+    """Return an error as bytes; one that can't be sent as its text."""
+    with contextlib.suppress(Exception):
+        content = pickle.dumps(error)
+        pickle.loads(content)
+        return content
+    return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))

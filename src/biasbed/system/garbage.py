@@ -1,0 +1,33 @@
+"""Garbage collection while millions of objects are held that form no cycles: scanning them again and again is slow."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Disable the collector of cycles in the block."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def collection_of_new() -> Iterator[None]:
+    """Collect only cycles that the block makes, whether the collector is on or off."""
+    was_on = gc.isenabled()
+    gc.freeze()
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if not was_on:
+            gc.disable()
