@@ -420,7 +420,7 @@ def _reproduction(inputs: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOp
     return reproduction.cards(inputs.studies, rule, our_rows, inputs.histories, *settings)
 
 
-LIBRARIES = ("pandas", "scipy", "matplotlib")
+LIBRARIES = ("pandas", "scipy", "scikit-posthocs", "matplotlib")
 
 
 def versions(is_table: bool = False) -> dict[str, str]:

@@ -221,23 +221,15 @@ def friedman(ranks: exact.Array) -> Friedman:
 
 
 def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006).
-
-    With infinite degrees of freedom, at the difference of average ranks over sqrt(k(k+1) / 12N).
-    """
-    from scipy import stats
+    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006)."""
+    import scikit_posthocs
 
     check_scores(scores)
     if scores.shape[1] < 3 or scores.shape[0] < 2:
         raise Failure("the Nemenyi test needs three algorithms and two sets")
-    num_sets, k = scores.shape
-    mean_ranks = rank(scores, lower_is_better).to_numpy().mean(axis=0)
-    first, second = np.triu_indices(k, 1)
-    distances = np.abs(mean_ranks[first] - mean_ranks[second]) / np.sqrt(k * (k + 1) / (6 * num_sets))
-    p = np.ones((k, k))
-    p[first, second] = stats.studentized_range.sf(distances * np.sqrt(2), k, np.inf)
-    p[second, first] = p[first, second]
-    return pd.DataFrame(p, index=scores.columns, columns=scores.columns)
+    # The library ranks what it gets. Ranks keep their order, and each set's direction is already taken into account.
+    table = scikit_posthocs.posthoc_nemenyi_friedman(rank(scores, lower_is_better))
+    return pd.DataFrame(table.to_numpy(), index=scores.columns, columns=scores.columns)
 
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:

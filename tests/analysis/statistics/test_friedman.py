@@ -88,12 +88,14 @@ def test_iman_davenport_by_hand() -> None:
 
 
 @pytest.mark.parametrize("k", [3, 7])
-def test_nemenyi_is_that_of_scikit_posthocs(k: int) -> None:
-    import scikit_posthocs
-
+def test_nemenyi_is_the_studentized_range_of_average_ranks(k: int) -> None:
     scores = pd.DataFrame(np.random.default_rng(k).normal(size=(9, k)).round(1) + np.arange(k) / 3)  # with ties
-    expected = scikit_posthocs.posthoc_nemenyi_friedman(-scores)
-    assert friedman.nemenyi(scores).to_numpy() == pytest.approx(expected.to_numpy(), abs=1e-12)
+    p, ranks = friedman.nemenyi(scores).to_numpy(), friedman.rank(scores).mean().to_numpy()
+    for i in range(k):
+        for j in range(i):
+            distance = abs(ranks[i] - ranks[j]) / np.sqrt(k * (k + 1) / (6 * 9)) * np.sqrt(2)
+            expected = stats.studentized_range.sf(distance, k, np.inf)
+            assert p[i, j] == p[j, i] == pytest.approx(expected, abs=1e-12)
 
 
 def test_nemenyi_is_the_studentized_range() -> None:
