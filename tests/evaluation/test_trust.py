@@ -326,6 +326,16 @@ def test_intervals_hold_the_value_and_shrink_with_the_images() -> None:
         assert widths[name][1] < 0.5 * widths[name][0], name
 
 
+def test_resamples_of_the_calibration_error_are_moved_to_its_value() -> None:
+    images = made(150, 1.3, seed=5)
+    estimate = Assessment(images, Calibrated.fit(made(100), images), detect=False).estimates(500)["ece"]
+    weights = np.random.default_rng(0).multinomial(150, np.full(150, 1 / 150), size=500).astype(float)
+    plain = proper_scores.resampled_ece(images.confidence, images.right, weights)
+    assert plain.mean() > 1.2 * estimate.value  # which an interval of them would hardly hold
+    assert estimate.resampled.mean() == pytest.approx(estimate.value, rel=0.02)
+    assert (estimate.resampled >= 0).all()
+
+
 def test_the_interval_of_the_brier_score_is_about_the_normal_one() -> None:
     images = made(1000, 2.0)
     calibrated = Calibrated.fit(made(100), images)
