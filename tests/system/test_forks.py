@@ -48,7 +48,7 @@ print(os.getpid())
 
 def run(folder: Path, kind: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-c", PROGRAM, str(folder), kind]
-    return subprocess.run(words, env=command_environment(), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(words, env=command_environment(), capture_output=True, text=True, timeout=600, check=False)
 
 
 def test_all_tasks_are_done_in_other_processes(tmp_path: Path) -> None:
