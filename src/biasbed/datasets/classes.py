@@ -45,6 +45,15 @@ _RANGES: dict[str, str] = {
 CATEGORIES_16 = tuple(_RANGES)
 
 
+def expand_ranges(text: str) -> tuple[int, ...]:
+    """Return the numbers of a text like `7-10 12`."""
+    columns: list[int] = []
+    for item in text.split():
+        first, _, last = item.partition("-")
+        columns += range(int(first), int(last or first) + 1)
+    return tuple(columns)
+
+
 _CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
 
 
