@@ -278,6 +278,8 @@ def _derived_row(
     if not all(name in by_set for name in sets):
         return
     decided = [by_set[name] for name in sets]
+    if any(name is not None and name.measure == "mrr" and by_set[str(name.set)].rank is None for name in names):
+        return
     means = [_Mean(sets.index(str(name.set)), name.measure, name.group or "") for name in names if name is not None]
     inputs = []
     for mean in means:
