@@ -56,6 +56,9 @@ class UserDecisions:
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         raise Failure("no decisions on cue conflicts are there")
 
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        return []
+
 
 def gather_scores(
     scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: ScoreUnit = "auto"

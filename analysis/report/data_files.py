@@ -74,6 +74,7 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "spread.csv": analysis.spread,
         "effective_robustness.csv": analysis.effective.round(SCORE_DIGITS),
         "over_images.csv": analysis.over_images.table,
+        "cue_profiles.csv": analysis.cue_profiles.round(SCORE_DIGITS),
         "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
         "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),
         laid_out_tables.CSV: laid_out,

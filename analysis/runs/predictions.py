@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +28,10 @@ Cues = dict[str, tuple[int, int]]  # category of the shape -> decisions for the 
 
 
 class DecisionReader(Protocol):
-    """Reader of the decisions of an analysis' runs on single images. Both methods raise Failure if there are none."""
+    """Reader of the decisions of an analysis' runs on single images.
+
+    `answers` and `cues` raise Failure if there are none.
+    """
 
     @property
     def is_empty(self) -> bool:
@@ -37,6 +42,9 @@ class DecisionReader(Protocol):
 
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         """Count decisions on cue conflicts."""
+
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        """Return the rows of the file that says what a tested model looks at; empty if there is none."""
 
 
 class TrackedDecisions:
@@ -54,6 +62,12 @@ class TrackedDecisions:
 
     def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
         return cues_of(self.store, run, dataset, step)
+
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        content = self.store.file(run.id, record.CUE_PROFILE_FILE) if run.kind in TESTED else None
+        if content is None:
+            return []
+        return list(csv.DictReader(io.StringIO(content.decode(errors="replace"))))
 
 
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:

@@ -9,8 +9,8 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures import effective, effects, further, ranks, scores, style
+from biasbed.analysis.report import cue_tables, wording
+from biasbed.analysis.report.figures import cues, effective, effects, further, ranks, scores, style
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -76,6 +76,7 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
     yield "scores", scores.scores(analysis), "scores of the algorithms on the sets"
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         yield "epochs", scores.epochs(analysis), "scores over epochs, mean and standard deviation over runs"
+    yield from _of_cues(analysis)
     points = scores.shape_bias_points(analysis)
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
@@ -92,6 +93,18 @@ def _all(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
             scores.selection_gap(analysis, gaps),
             "how far each selection rule stays behind the oracle",
         )
+
+
+def _of_cues(analysis: Analysis) -> Iterator[tuple[str, Figure, str]]:
+    """Yield (name, figure, caption) of what rows look at: of all together, if they are few, and of each."""
+    profiles = cue_tables.cue_profiles(analysis)
+    if 1 < len(profiles) <= cues.MOST:
+        figure = cues.cue_profile(analysis, [profile.algorithm for profile in profiles])
+        yield "looks_at", figure, "what each row looks at: shape, texture, background and more"
+    for profile in profiles:
+        if profile.page:
+            figure = cues.cue_profile(analysis, [profile.algorithm])
+            yield profile.figure, figure, f"what {profile.label} looks at"
 
 
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:

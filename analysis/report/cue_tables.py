@@ -1,0 +1,101 @@
+"""Tables and pages of what each row looks at: shape, texture, background, watermark, factors."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pandas as pd
+
+from biasbed import measures, record
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table_model import (
+    MISSING,
+    CellMaker,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    interval_text,
+    make_table,
+    named,
+    number_cell,
+    text_cell,
+)
+from biasbed.analysis.result import Analysis
+
+FILE = "cue_profiles.csv"
+MOST_PAGES = 24  # rows with a page of their own
+
+
+class CueProfile(NamedTuple):
+    """What one row looks at."""
+
+    algorithm: str  # its id
+    label: str
+    table: ReportTable
+    figure: str  # name of its figure
+    page: str  # file of its page; empty if there are too many rows
+
+
+def cue_profiles(analysis: Analysis) -> list[CueProfile]:
+    """Return a table of each row that some set tells of, in display order."""
+    frame = analysis.cue_profiles
+    present = [name for name in analysis.algorithms if name in set(frame["algorithm"])]
+    names = record.slugs(present) if present else {}
+    identifiers = {name: identifier for identifier, name in names.items()}
+    profiles = []
+    for name in present:
+        table = _table(analysis, frame[frame["algorithm"] == name])
+        page = f"looks_at_{identifiers[name]}.html" if len(present) <= MOST_PAGES else ""
+        profiles.append(CueProfile(name, analysis.label(name), table, f"looks_at_{identifiers[name]}", page))
+    return profiles
+
+
+def _table(analysis: Analysis, rows: pd.DataFrame) -> ReportTable:
+    columns = [
+        TableColumn("cue", _first_of_cue(rows)),
+        TableColumn("measured", lambda row: text_cell(row["meaning"])),
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("value", _value),
+    ]
+    if rows["people"].notna().any():
+        columns.append(TableColumn("people", _people))
+    over = list(dict.fromkeys(filter(None, rows["over"])))
+    number = int(rows["num_runs"].max())
+    caption = say("cue_profile") + say(f"cue_profile_over_{'_'.join(sorted(over)) or 'none'}", number=number)
+    sources = list(dict.fromkeys(filter(None, rows["people_from"])))
+    if sources:
+        caption += say("cue_profile_people", sources="; ".join(sources))
+    return make_table(caption, columns, rows.to_dict("records"), FILE, oracle=analysis.rule.oracle)
+
+
+def _first_of_cue(rows: pd.DataFrame) -> CellMaker:
+    """Show the cue in the first of its rows; every cell sorts by its cue."""
+    first = rows.drop_duplicates("cue")[["measure", "dataset"]].itertuples(index=False, name=None)
+    firsts = set(first)
+    order = {cue: position for position, cue in enumerate(rows["cue"].unique())}
+
+    def make(row: TableRecord) -> TableCell:
+        shown = row["cue"] if (row["measure"], row["dataset"]) in firsts else ""
+        return TableCell(shown, value=order[row["cue"]], left=True)
+
+    return make
+
+
+def digits_of(unit: str) -> int:
+    """Return the decimals of a value in this unit."""
+    return 1 if unit == measures.FRACTION else 2
+
+
+def _value(row: TableRecord) -> TableCell:
+    digits = digits_of(row["unit"])
+    interval = interval_text(row["low"], row["high"], digits)
+    return number_cell(row["value"], digits, interval=interval, spread="" if row["unit"] == measures.FRACTION else "×")
+
+
+def _people(row: TableRecord) -> TableCell:
+    if math.isnan(row["people"]):
+        return TableCell(MISSING, value=-math.inf)
+    digits = digits_of(row["unit"])
+    return number_cell(row["people"], digits, interval=interval_text(row["people_low"], row["people_high"], digits))
