@@ -48,7 +48,7 @@ def cue_profiles(analysis: Analysis) -> list[CueProfile]:
     for name in present:
         table = _table(analysis, frame[frame["algorithm"] == name])
         page = f"looks_at_{identifiers[name]}.html" if len(present) <= MOST_PAGES else ""
-        profiles.append(CueProfile(name, analysis.label(name), table, f"looks_at_{identifiers[name]}", page))
+        profiles.append(CueProfile(name, analysis.label(name), table, f"looks_at_{len(profiles) + 1}", page))
     return profiles
 
 

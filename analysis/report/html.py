@@ -203,7 +203,7 @@ class _Pages:
 
     def beside(self, name: str) -> list[str]:
         """Return the page's file, unless the report stands alone."""
-        return [] if self.is_alone else [name]
+        return [name] if name and not self.is_alone else []
 
 
 class _Files:

@@ -34,20 +34,20 @@ class CueMeasure(NamedTuple):
 
 
 CUE_MEASURES = (
-    CueMeasure("shape", "shape_bias", "cue conflicts: decided for the shape, of those decided for shape or texture"),
-    CueMeasure("shape", "shape_accuracy", "cue conflicts: decided for the shape"),
-    CueMeasure("shape", "shape_mrr", "cue conflicts: mean reciprocal rank of the shape's class"),
-    CueMeasure("shape", "mrr", "shapes without texture: mean reciprocal rank of the class", "refined_bias_shape"),
-    CueMeasure("shape", "shape_preference", "shapes without texture: share in the sum of both such ranks"),
-    CueMeasure("texture", "texture_accuracy", "cue conflicts: decided for the texture"),
-    CueMeasure("texture", "texture_mrr", "cue conflicts: mean reciprocal rank of the texture's class"),
-    CueMeasure("texture", "mrr", "textures without shape: mean reciprocal rank of the class", "refined_bias_texture"),
-    CueMeasure("background", "background_gap", "accuracy lost if the background is of a random class"),
+    CueMeasure("shape", "shape_bias", "for the shape, of decisions for either cue"),
+    CueMeasure("shape", "shape_accuracy", "decided for the shape"),
+    CueMeasure("shape", "shape_mrr", "reciprocal rank of the shape"),
+    CueMeasure("shape", "mrr", "reciprocal rank, shapes alone", "refined_bias_shape"),
+    CueMeasure("shape", "shape_preference", "share of the shapes in both such ranks"),
+    CueMeasure("texture", "texture_accuracy", "decided for the texture"),
+    CueMeasure("texture", "texture_mrr", "reciprocal rank of the texture"),
+    CueMeasure("texture", "mrr", "reciprocal rank, textures alone", "refined_bias_texture"),
+    CueMeasure("background", "background_gap", "accuracy lost on a random background"),
     CueMeasure("background", "accuracy_full", "accuracy on the object alone", "imagenet_9_only_fg"),
     CueMeasure("background", "accuracy_full", "accuracy without the object", "imagenet_9_only_bg_t"),
     CueMeasure("watermark", "watermark_gap", "accuracy lost under a watermark"),
-    CueMeasure("watermark", "bias_decisions", "other images decided for carton under a watermark", "imagenet_w"),
-    CueMeasure("distortions", "mean_error", "mean error under distortions unlike training images", "laion_c"),
+    CueMeasure("watermark", "bias_decisions", "other images decided for carton", "imagenet_w"),
+    CueMeasure("distortions", "mean_error", "mean error, all distortions", "laion_c"),
 )
 LAION_C_PEOPLE = 0.552  # accuracy of the best of its 19 people (Li et al., ICML 2025)
 
@@ -84,7 +84,7 @@ def find_cue(measure: str, set_name: str) -> CueMeasure | None:
     """Return the cue that a measure on a set tells about; None if it tells about none."""
     if measure.startswith(FACTOR_MEASURE):
         factor = measure.removeprefix(FACTOR_MEASURE).replace("_", " ")
-        return CueMeasure("factors", measure, f"error if {factor} stands out, by the error on all images")
+        return CueMeasure("factors", measure, f"error ratio: {factor}")
     for known in CUE_MEASURES:
         if known.measure == measure and known.set in ("", set_name):
             return known
@@ -243,7 +243,8 @@ def _interval(
         for row in sums:
             counted = [row[positions[position] + 1] for position in range(len(means))]
             if all(counted):
-                drawn.append(combine([row[positions[p]] / counted[p] for p in range(len(means))]))
+                values = [float(row[positions[place]] / counted[place]) for place in range(len(means))]
+                drawn.append(combine(values))
         return np.array(drawn)
 
     low, high = sums_interval(samples, statistic)
