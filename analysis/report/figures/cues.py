@@ -51,7 +51,7 @@ def _draw(
     if len(people):
         heights = [position[key] for key in zip(people["measure"], people["dataset"], strict=True)]
         axes.plot(people["people"], heights, "D", mfc="none", color=GREY, ms=6, label="people")
-    words = [f"{key.cue}: {key.meaning}" for key in keys.itertuples()]
+    words = [key.meaning if key.cue == "factors" else f"{key.cue}: {key.meaning}" for key in keys.itertuples()]
     axes.set_yticks(range(len(keys)), words, fontsize=SMALL)
     axes.set_ylim(len(keys) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
