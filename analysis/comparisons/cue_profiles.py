@@ -7,8 +7,8 @@ evaluation computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from biasbed.analysis.runs.predictions import DecisionReader
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
-from biasbed.evaluation.cue_profile import cue_order, find_cue
+from biasbed.evaluation.cue_profile import OF_CONFLICTS, cue_order, find_cue
 
 OVER_RUNS, OVER_IMAGES = "runs", "images"
 # value, low, high and people's numbers: in percent if that is the unit. over: what the interval is over; empty if none.
@@ -41,7 +41,8 @@ class _Key(NamedTuple):
 def cue_profile_table(decisions: DecisionReader, selected: Selected, algorithms: Sequence[str]) -> pd.DataFrame:
     """Return `COLUMNS`, one row per algorithm and measure of a cue; empty if no set tells of any.
 
-    Rows of several cells (training data) have none: their runs are not repeats of one another.
+    Rows of several cells (training data) have none: their runs are not repeats of one another. Trainings that were
+    tested on cue conflicts alone have none either: `shape_bias.shape_bias_table` tells as much.
     """
     runs, values, units = _read_values(selected)
     rows = []
@@ -51,7 +52,7 @@ def cue_profile_table(decisions: DecisionReader, selected: Selected, algorithms:
         for key in sorted(of_row, key=lambda key: cue_order(key.measure, key.dataset)):
             cue = find_cue(key.measure, key.dataset)
             assert cue is not None
-            row = {
+            row: dict[str, Any] = {
                 "algorithm": algorithm,
                 "cue": cue.cue,
                 "meaning": cue.meaning,
@@ -62,7 +63,9 @@ def cue_profile_table(decisions: DecisionReader, selected: Selected, algorithms:
             }
             scale = measures.scale(units[key])
             rows.append(row | {name: scale * row[name] for name in NUMBERS})
-    return pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS)).round(DIGITS)
+    tells_more = not set(frame["measure"]) <= {*OF_CONFLICTS} or (frame["over"] == OVER_IMAGES).any()
+    return frame if tells_more else frame.iloc[:0]
 
 
 class _Values(NamedTuple):
@@ -99,7 +102,7 @@ def _read_values(selected: Selected) -> _Values:
     return _Values({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
 
 
-def _summarise(values: Sequence[float], evaluated: Mapping[str, object]) -> dict[str, object]:
+def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:
     """Return the mean over runs with its interval and people's number. evaluated: the row of the only run's file."""
     low, high, over = math.nan, math.nan, ""
     if len(values) > 1 and np.ptp(values) > 0:
@@ -121,9 +124,9 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, object]) -> dict
     }
 
 
-def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_Key, Mapping[str, object]]:
+def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_Key, Mapping[str, str]]:
     """Return the rows of the file that an evaluation wrote, by measure and set; empty for another run."""
-    rows = {}
+    rows: dict[_Key, Mapping[str, str]] = {}
     for row in decisions.cue_profile(runs[0]):
         rows[_Key(str(row.get("measure")), str(row.get("set")))] = row
     return rows
@@ -134,9 +137,3 @@ def _number(value: object) -> float:
         return float(str(value))
     except ValueError:
         return math.nan
-
-
-def numbers_by_algorithm(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield (algorithm, its rows), in the order of the table."""
-    for name, rows in frame.groupby("algorithm", sort=False):
-        yield str(name), rows

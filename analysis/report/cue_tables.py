@@ -44,7 +44,7 @@ def cue_profiles(analysis: Analysis) -> list[CueProfile]:
     present = [name for name in analysis.algorithms if name in set(frame["algorithm"])]
     names = record.slugs(present) if present else {}
     identifiers = {name: identifier for identifier, name in names.items()}
-    profiles = []
+    profiles: list[CueProfile] = []
     for name in present:
         table = _table(analysis, frame[frame["algorithm"] == name])
         page = f"looks_at_{identifiers[name]}.html" if len(present) <= MOST_PAGES else ""

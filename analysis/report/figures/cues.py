@@ -51,7 +51,7 @@ def _draw(
     if len(people):
         heights = [position[key] for key in zip(people["measure"], people["dataset"], strict=True)]
         axes.plot(people["people"], heights, "D", mfc="none", color=GREY, ms=6, label="people")
-    words = [key.meaning if key.cue == "factors" else f"{key.cue}: {key.meaning}" for key in keys.itertuples()]
+    words = [_label(str(key.cue), str(key.meaning)) for key in keys.itertuples()]
     axes.set_yticks(range(len(keys)), words, fontsize=SMALL)
     axes.set_ylim(len(keys) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -62,3 +62,8 @@ def _draw(
     else:
         axes.axvline(1, color=GREY, lw=0.8, ls=":")
         axes.set_xlabel("error by the error on all images")
+
+
+def _label(cue: str, meaning: str) -> str:
+    """Return the words beside a measure: of a factor its name says enough."""
+    return meaning if cue == "factors" else f"{cue}: {meaning}"

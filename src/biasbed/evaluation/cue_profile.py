@@ -112,7 +112,7 @@ def profile(
     for observer in answers:
         if observer.kind == PEOPLE:
             people.setdefault(observer.set, []).append(observer)
-    rows = []
+    rows: list[CueValue] = []
     for decisions in decided:
         for measure in ("shape_bias", *MEASURES):
             cue = find_cue(measure, decisions.set)
@@ -151,9 +151,21 @@ def _own_interval(decisions: Decisions, measure: str) -> Interval:
 def _make_row(
     cue: CueMeasure, decisions: Decisions, unit: str, value: float, interval: Interval, people: People = People()
 ) -> CueValue:
-    images = decisions.num_images
+    low, high = interval
     return CueValue(
-        cue.cue, cue.meaning, cue.measure, decisions.set, unit, images, value, *interval, *people  # fmt: skip
+        cue=cue.cue,
+        meaning=cue.meaning,
+        measure=cue.measure,
+        set=decisions.set,
+        unit=unit,
+        images=decisions.num_images,
+        value=value,
+        low=low,
+        high=high,
+        people=people.value,
+        people_low=people.low,
+        people_high=people.high,
+        people_from=people.source,
     )
 
 
@@ -226,7 +238,7 @@ def _interval(
     samples: list[np.ndarray] = []  # of each drawn sample, sums of its photographs
     positions: dict[int, int] = {}  # of each mean, the column of its sum among all samples' columns
     for numbers in _joined(decided):
-        tables = []
+        tables: list[np.ndarray] = []
         for number in numbers:
             decisions = decided[number]
             photograph = np.unique(decisions.photograph_of_trial, return_inverse=True)[1]
@@ -288,9 +300,8 @@ def _derived_row(
         inputs.append(float(values.sum() / counted.sum()) if counted.any() else NAN)
 
     def combine(values: Sequence[float]) -> float:
-        value = measures.derive(
-            declaration.function, values, declaration.references, declaration.higher_is_better  # fmt: skip
-        )
+        function, references = declaration.function, declaration.references
+        value = measures.derive(function, values, references, declaration.higher_is_better)
         return NAN if value is None else value
 
     value = combine(inputs)
