@@ -1,4 +1,4 @@
-"""What each row looks at: measures of cues (shape, texture, background, watermark, factors) at the selected epochs.
+"""Cue profiles of rows: measures of shape, texture, background, watermark and factors at the selected epochs.
 
 The interval of a row with several runs is over runs. A model that was only tested has the interval over images that its
 evaluation computed.

@@ -1,4 +1,4 @@
-"""Tables and pages of what each row looks at: shape, texture, background, watermark, factors."""
+"""Tables of cue profiles: shape, texture, background, watermark and factors, for the report and a page per row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_PAGES = 24  # rows with a page of their own
 
 
 class CueProfile(NamedTuple):
-    """What one row looks at."""
+    """Cue profile of one row, as the report shows it."""
 
     algorithm: str  # its id
     label: str
@@ -91,7 +91,9 @@ def digits_of(unit: str) -> int:
 def _value(row: TableRecord) -> TableCell:
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)
-    return number_cell(row["value"], digits, interval=interval, spread="" if row["unit"] == measures.FRACTION else "×")
+    return number_cell(
+        row["value"], digits, interval=interval, spread="" if row["unit"] == measures.FRACTION else row["unit"]
+    )
 
 
 def _people(row: TableRecord) -> TableCell:

@@ -52,7 +52,8 @@ def test_trainings_have_intervals_over_runs_and_pages(recorder: Recorder, one_fi
     gaps = 100 * (0.8 - 0.5 - 0.01 * np.arange(3))
     row = rows.loc["erm", "watermark_gap"]
     half = stats.t.ppf(0.975, 2) * gaps.std(ddof=1) / np.sqrt(3)
-    assert (row["value"], row["low"], row["high"]) == pytest.approx((gaps.mean(), *(gaps.mean() + [-half, half])))
+    mean = gaps.mean()
+    assert (row["value"], row["low"], row["high"]) == pytest.approx((mean, mean - half, mean + half))
     assert (row["cue"], row["over"], row["num_runs"], row["unit"]) == ("watermark", "runs", 3, "%")
     ratios = (1 - (0.5 + 0.01 * np.arange(3))) / (1 - 0.8)
     ratio = rows.loc["erm", "error_ratio_pose"]

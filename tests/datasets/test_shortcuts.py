@@ -13,7 +13,7 @@ from biasbed import measures
 from biasbed.data.names import photographs, without_condition
 from biasbed.datasets import shortcuts
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.classes import CATEGORIES_16, _RANGES, expand_ranges, imagenet_classes
+from biasbed.datasets.classes import _RANGES, CATEGORIES_16, expand_ranges, imagenet_classes
 from biasbed.datasets.shortcuts import FACTORS, ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
 from biasbed.errors import MissingData, UsageError
 from biasbed.evaluation import cue_profile
@@ -58,7 +58,7 @@ def test_imagenet_9_needs_the_map_of_its_release(tmp_path: Path) -> None:
     folder = make_in9(tmp_path)
     (folder / shortcuts.IN9_MAP).unlink()
     assert ImageNet9().find(tmp_path) is None
-    with pytest.raises(MissingData, match="needs in_to_in9.json.*put it into .*bg_challenge; where to get it: https:"):
+    with pytest.raises(MissingData, match=r"needs in_to_in9.json.*put it into .*bg_challenge; where to get it: https:"):
         ImageNet9().open(tmp_path)
     shutil.rmtree(folder)
     assert "'imagenet_9' is not in" in ImageNet9().missing(tmp_path)
@@ -98,7 +98,9 @@ def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_imagenet_w_is_imagenet_with_a_font(imagenet: Path) -> None:
-    with pytest.raises(MissingData, match=f"'imagenet_w' draws a watermark in a font that is not in .*{shortcuts.FONT}"):
+    with pytest.raises(
+        MissingData, match=rf"'imagenet_w' draws a watermark in a font that is not in .*{shortcuts.FONT}"
+    ):
         ImageNetW().open(imagenet)
     font = make_font(imagenet / "imagenet_w" / shortcuts.FONT)
     source = ImageNetW().open(imagenet)

@@ -90,7 +90,7 @@ def test_columns_name_model_set_group_and_texture(tmp_path: Path) -> None:
 
 def test_an_image_without_a_class_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "vlm.csv", ("image", "answer"), ("cat1-dog1.png", "cat"), ("photo.png", "cat"))
-    with pytest.raises(UsageError, match="line 3: 'photo.png' has no label: add a column 'label'"):
+    with pytest.raises(UsageError, match=r"line 3: 'photo.png' has no label: add a column 'label'"):
         recorded.read([path])
     with pytest.raises(UsageError, match="line 2: has an empty image"):
         recorded.read([write(path, ("image", "answer", "label"), ("", "cat", "cat"))])

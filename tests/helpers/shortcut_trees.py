@@ -102,7 +102,7 @@ def make_font(path: Path, characters: str = "\u6377\u5f84") -> Path:
         pen.closePath()
         glyphs[name] = pen.glyph()
     builder.setupGlyf(glyphs)
-    builder.setupHorizontalMetrics({name: (1000, 100) for name in glyphs})
+    builder.setupHorizontalMetrics(dict.fromkeys(glyphs, (1000, 100)))
     builder.setupHorizontalHeader(ascent=800, descent=-200)
     builder.setupNameTable({"familyName": "Squares", "styleName": "Regular"})
     builder.setupOS2()

@@ -1,4 +1,4 @@
-"""Figure of what rows look at: a point with its interval for each measure of a cue, people beside it."""
+"""Figure of cue profiles: a point with its interval for each measure of a cue, people beside it."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _draw(
     if len(people):
         heights = [position[key] for key in zip(people["measure"], people["dataset"], strict=True)]
         axes.plot(people["people"], heights, "D", mfc="none", color=GREY, ms=6, label="people")
-    words = [_label(str(key.cue), str(key.meaning)) for key in keys.itertuples()]
-    axes.set_yticks(range(len(keys)), words, fontsize=SMALL)
+    labels = [_label(str(key.cue), str(key.meaning)) for key in keys.itertuples()]
+    axes.set_yticks(range(len(keys)), labels, fontsize=SMALL)
     axes.set_ylim(len(keys) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from biasbed import record
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
-from biasbed.datasets.loading import to_image
 from biasbed.data.watermark import Watermark
+from biasbed.datasets.loading import to_image
 from biasbed.errors import UsageError, first_line, listed
 from biasbed.evaluation.models import TestedModel
 from biasbed.networks import MeanStd, Normalisation, Normalise, as_input

@@ -1,4 +1,4 @@
-"""Images that tell which cue a model of ImageNet's classes uses: shape, texture, background, watermark, factors.
+"""Cue data sets of ImageNet's classes: images that isolate shape, texture, background, watermark and factors.
 
 ImageNet-9, ImageNet-W, ImageNet-X, REFINED-BIAS and LAION-C. Classes of several sets combine some of ImageNet's:
 `outputs` returns which. What each release holds is in `releases.yaml`.
@@ -93,8 +93,8 @@ class ImageNet9(DataSet):
         return tuple(map(tuple, members))
 
     def _map(self, data_dir: Path, folder: Path) -> Path | None:
-        places = (folder.parent.parent, folder.parent, data_dir)
-        return next((place / IN9_MAP for place in places if (place / IN9_MAP).is_file()), None)
+        paths = (parent / IN9_MAP for parent in (folder.parent.parent, folder.parent, data_dir))
+        return next((path for path in paths if path.is_file()), None)
 
 
 class MixedSame(ImageNet9):
@@ -175,7 +175,7 @@ class ImageNetW(ImageNet):
 
     def font(self, data_dir: Path) -> Path | None:
         """Return the path of the font's file; None if it is missing."""
-        paths = (data_dir / place / FONT for place in self.font_folders)
+        paths = (data_dir / name / FONT for name in self.font_folders)
         return next((path for path in paths if path.is_file()), None)
 
     def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:
@@ -236,13 +236,13 @@ class ImageNetX(ImageNet):
 
     def _annotations(self, data_dir: Path) -> Path | None:
         """Return the folder with the annotations: below data_dir, else in the installed package; None without any."""
-        places = [data_dir / name for name in self.annotation_folders]
+        folders = [data_dir / name for name in self.annotation_folders]
         spec = find_spec(PACKAGE)
         if spec is not None:
-            places += [Path(place) / "annotations" for place in spec.submodule_search_locations or ()]
-        for place in places:
-            if (place / ANNOTATIONS).is_file() and (place / PROTOTYPES).is_file():
-                return place
+            folders += [Path(location) / "annotations" for location in spec.submodule_search_locations or ()]
+        for folder in folders:
+            if (folder / ANNOTATIONS).is_file() and (folder / PROTOTYPES).is_file():
+                return folder
         return None
 
 
@@ -381,14 +381,14 @@ class LaionC(Corrupted):
             images = self._list_conditions(folder)
         shown = conditions(self.corruptions)
         photographs = {}
-        for (place, paths), condition in zip(images.items(), shown, strict=True):
-            photographs[place] = [without_condition(path, condition) for path in paths]
+        for (location, paths), condition in zip(images.items(), shown, strict=True):
+            photographs[location] = [without_condition(path, condition) for path in paths]
         self._common_names(folder, photographs)
         first = next(iter(images))
         names = [path[len(first) + 1 :] for path in images[first]]
-        found = {name.partition("/")[0] for name in names}
-        if found != set(self.classes):
-            self.refuse(folder, f"{first}: {self._other_classes(found)}")
+        class_folders = {name.partition("/")[0] for name in names}
+        if class_folders != set(self.classes):
+            self.refuse(folder, f"{first}: {self._other_classes(class_folders)}")
         self._refuse_sizes(folder, [paths[0] for paths in images.values()])
         labels = [self.classes.index(name.partition("/")[0]) for name in names]
         return FolderSource(
@@ -404,8 +404,9 @@ class LaionC(Corrupted):
     def differences(self, source: Source) -> tuple[str, ...]:
         return ()  # how many images the release has was not published
 
-    def _other_classes(self, found: Collection[str]) -> str:
-        unknown, lacking = sorted(set(found) - set(self.classes)), sorted(set(self.classes) - set(found))
+    def _other_classes(self, folders: Collection[str]) -> str:
+        """Describe how the class folders differ from this data set's."""
+        unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
         parts = [f"unknown class folders {listed(unknown, 5)}"] if unknown else []
         if lacking:
             parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {listed(lacking, 5)}")

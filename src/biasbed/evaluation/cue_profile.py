@@ -1,4 +1,4 @@
-"""What a model looks at: numbers on shape, texture, background, watermark and other factors, with intervals.
+"""Cue profile of a model: numbers on shape, texture, background, watermark and other factors, with intervals.
 
 A profile has a row for each measure of a cue that the tested sets give. It is computed from the decisions on images, so
 recorded decisions have one, too. No torch.
@@ -8,7 +8,6 @@ Answers: What does this model look at?
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,14 +79,17 @@ class People(NamedTuple):
     source: str = ""
 
 
+NOBODY = People()
+
+
 def find_cue(measure: str, set_name: str) -> CueMeasure | None:
     """Return the cue that a measure on a set tells about; None if it tells about none."""
     if measure.startswith(FACTOR_MEASURE):
         factor = measure.removeprefix(FACTOR_MEASURE).replace("_", " ")
         return CueMeasure("factors", measure, f"error ratio: {factor}")
-    for known in CUE_MEASURES:
-        if known.measure == measure and known.set in ("", set_name):
-            return known
+    for cue_measure in CUE_MEASURES:
+        if cue_measure.measure == measure and cue_measure.set in ("", set_name):
+            return cue_measure
     return None
 
 
@@ -149,7 +151,7 @@ def _own_interval(decisions: Decisions, measure: str) -> Interval:
 
 
 def _make_row(
-    cue: CueMeasure, decisions: Decisions, unit: str, value: float, interval: Interval, people: People = People()
+    cue: CueMeasure, decisions: Decisions, unit: str, value: float, interval: Interval, people: People = NOBODY
 ) -> CueValue:
     low, high = interval
     return CueValue(
@@ -255,7 +257,7 @@ def _interval(
         for row in sums:
             counted = [row[positions[position] + 1] for position in range(len(means))]
             if all(counted):
-                values = [float(row[positions[place]] / counted[place]) for place in range(len(means))]
+                values = [float(row[positions[number]] / counted[number]) for number in range(len(means))]
                 drawn.append(combine(values))
         return np.array(drawn)
 
@@ -268,8 +270,8 @@ def _joined(decided: Sequence[Decisions]) -> list[list[int]]:
     groups: list[list[int]] = []
     for number, decisions in enumerate(decided):
         for group in groups:
-            other = decided[group[0]]
-            if decisions.num_images == other.num_images and list(decisions.images) == list(other.images):
+            first = decided[group[0]]
+            if decisions.num_images == first.num_images and list(decisions.images) == list(first.images):
                 group.append(number)
                 break
         else:
@@ -280,9 +282,7 @@ def _joined(decided: Sequence[Decisions]) -> list[list[int]]:
 # --- derived values ---------------------------------------------------------------------------------------------------
 
 
-def _derived_row(
-    cue: CueMeasure, declaration: record.Derived, by_set: Mapping[str, Decisions]
-) -> Iterator[CueValue]:
+def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[str, Decisions]) -> Iterator[CueValue]:
     """Yield the row of a derived value, unless an input is missing."""
     names = [record.parse_metric(name) for name in declaration.inputs]
     sets = list(dict.fromkeys(name.set for name in names if name is not None and name.set))
@@ -306,7 +306,7 @@ def _derived_row(
 
     value = combine(inputs)
     if not math.isnan(value):
-        people = People()
+        people = NOBODY
         if declaration.name == "laion_c":
             people = People(1 - LAION_C_PEOPLE, source="Li et al. 2025, the best of 19")
         yield _make_row(
@@ -323,7 +323,7 @@ def _people(decisions: Decisions, measure: str, answers: Sequence[Decisions]) ->
     if values:
         return People(math.fsum(values) / len(values), min(values), max(values), f"{len(values)} given here")
     if measure != "shape_bias" or set(decisions.classes) != observers.categories():
-        return People()
+        return NOBODY
     people = observers.people()
     biases = [person.shape_bias for person in people]
     pooled = observers.pooled("people", people).shape_bias

@@ -85,7 +85,9 @@ def _profile_observers(answers_by_set: Mapping[str, Sequence[Decisions]]) -> dic
     profiles = {}
     for name in dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS):
         decided = [observer for observer in observers if observer.observer == name]
-        groups = {decisions.set: list(decisions.group.counts()) if decisions.group else [] for decisions in decided}
+        groups: dict[str, list[str]] = {}
+        for observer in decided:
+            groups[observer.set] = [] if observer.group is None else list(observer.group.counts())
         values = cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
         if values:
             profiles[name] = values
@@ -97,8 +99,8 @@ def _refuse_unknown_classes(
 ) -> None:
     """Raise UsageError if words stand for a class that no set has: it would be misspelt."""
     classes = set(CATEGORIES_16)
-    for decisions in itertools.chain.from_iterable(answers_by_set.values()):
-        classes.update(decisions.classes, () if decisions.bias is None else decisions.bias.names)
+    for observer in itertools.chain.from_iterable(answers_by_set.values()):
+        classes.update(observer.classes, () if observer.bias is None else observer.bias.names)
     for name in synonyms:
         if name not in classes:
             raise UsageError(f"label_map: has the class '{name}', which no set has{nearest(name, sorted(classes))}")

@@ -118,9 +118,7 @@ def _read_csv(path: Path) -> list[Trial]:
     return trials
 
 
-def _problem(
-    names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]
-) -> str | None:
+def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]) -> str | None:
     """Describe the problem of a line; None if there is none. needed: columns that are never empty."""
     if len(fields) != len(names):
         which = "more" if len(fields) > len(names) else "fewer"

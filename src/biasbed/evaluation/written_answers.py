@@ -47,15 +47,18 @@ def spellings_of(classes: Collection[str], synonyms: Mapping[str, Sequence[str]]
     stand for neither. synonyms: class -> words.
     """
     names = {reduce_spelling(name): name for name in classes}
-    words: dict[str, set[str]] = {}
+    meanings: dict[str, set[str]] = {}
     for name in classes:
         numbered = _NUMBERED.fullmatch(name)
-        own = [*synonyms.get(name, ()), *wordnet_lemmas().get(name, ())]
+        spellings = [*synonyms.get(name, ()), *wordnet_lemmas().get(name, ())]
         if numbered:
-            own.append(numbered["name"])
-        for word in own:
-            words.setdefault(reduce_spelling(word), set()).add(name)
-    unique = {word: next(iter(owners)) for word, owners in words.items() if len(owners) == 1 and word not in names}
+            spellings.append(numbered["name"])
+        for word in spellings:
+            meanings.setdefault(reduce_spelling(word), set()).add(name)
+    unique = {}
+    for word, meant in meanings.items():
+        if len(meant) == 1 and word not in names:
+            unique[word] = next(iter(meant))
     return Spellings(names, unique)
 
 
@@ -87,13 +90,13 @@ def read_synonyms(label_map: str) -> dict[str, list[str]]:
     from biasbed.suites import label_maps
 
     is_inline = label_map.startswith("{")
-    own = label_maps.parse_own(label_map) if is_inline else label_maps.read_own(Path(label_map).expanduser())
-    if own.names is None:
-        raise UsageError(f"{own.where}: for written answers, 'outputs' lists words, and maps say which class each means")
+    maps = label_maps.parse_own(label_map) if is_inline else label_maps.read_own(Path(label_map).expanduser())
+    if maps.names is None:
+        raise UsageError(f"{maps.where}: for written answers, 'outputs' lists words, and maps say what each means")
     synonyms: dict[str, list[str]] = {}
-    for members, _ in own.maps:
+    for members, _ in maps.maps:
         for name, positions in members.items():
-            synonyms.setdefault(name, []).extend(own.names[position] for position in positions)
+            synonyms.setdefault(name, []).extend(maps.names[position] for position in positions)
     return synonyms
 
 
