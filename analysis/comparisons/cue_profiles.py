@@ -104,18 +104,18 @@ def _read_values(selected: Selected) -> _Values:
 
 def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:
     """Return the mean over runs with its interval and people's number. evaluated: the row of the only run's file."""
-    low, high, over = math.nan, math.nan, ""
+    low, high, basis = math.nan, math.nan, ""
     if len(values) > 1 and np.ptp(values) > 0:
         half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
-        low, high, over = float(np.mean(values)) - half, float(np.mean(values)) + half, OVER_RUNS
+        low, high, basis = float(np.mean(values)) - half, float(np.mean(values)) + half, OVER_RUNS
     elif len(values) == 1:
         low, high = _number(evaluated.get("low")), _number(evaluated.get("high"))
-        over = "" if math.isnan(low) else OVER_IMAGES
+        basis = "" if math.isnan(low) else OVER_IMAGES
     return {
         "value": math.fsum(values) / len(values),
         "low": low,
         "high": high,
-        "over": over,
+        "over": basis,
         "num_runs": len(values),
         "people": _number(evaluated.get("people")),
         "people_low": _number(evaluated.get("people_low")),
@@ -127,7 +127,10 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[st
 def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_Key, Mapping[str, str]]:
     """Return the rows of the file that an evaluation wrote, by measure and set; empty for another run."""
     rows: dict[_Key, Mapping[str, str]] = {}
-    for row in decisions.cue_profile(runs[0]):
+    profile = decisions.cue_profile(runs[0])
+    if len({row.get("observer") for row in profile}) > 1:  # of recorded decisions of several models
+        return rows
+    for row in profile:
         rows[_Key(str(row.get("measure")), str(row.get("set")))] = row
     return rows
 

@@ -61,9 +61,9 @@ def _table(analysis: Analysis, rows: pd.DataFrame) -> ReportTable:
     ]
     if rows["people"].notna().any():
         columns.append(TableColumn("people", _people))
-    over = list(dict.fromkeys(filter(None, rows["over"])))
+    bases = set(filter(None, rows["over"]))
     number = int(rows["num_runs"].max())
-    caption = say("cue_profile") + say(f"cue_profile_over_{'_'.join(sorted(over)) or 'none'}", number=number)
+    caption = say("cue_profile") + say(f"cue_profile_over_{'_'.join(sorted(bases)) or 'none'}", number=number)
     sources = list(dict.fromkeys(filter(None, rows["people_from"])))
     if sources:
         caption += say("cue_profile_people", sources="; ".join(sources))

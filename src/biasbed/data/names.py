@@ -174,11 +174,11 @@ def without_condition(name: str, condition: str) -> str:
     if match is None or match["severity"] != severity:
         return name
     # The kind stands behind the photograph's own words: the longest end of them that begins the condition's kind.
-    words = match["kind"].split("_")
-    for start in range(len(words)):
-        end = "_".join(words[start:])
+    parts = match["kind"].split("_")
+    for start in range(len(parts)):
+        end = "_".join(parts[start:])
         if kind.startswith(end):
-            before = "".join(f"_{word}" for word in words[:start])
+            before = "".join(f"_{part}" for part in parts[:start])
             return name[: match.start()] + before + match["suffix"]
     return name
 
