@@ -25,6 +25,13 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.result import Analysis
 
 FILE = "cue_profiles.csv"
+# Phrase about the intervals of a table, by what they are over.
+_OVER = {
+    frozenset(): "cue_profile_over_none",
+    frozenset({"images"}): "cue_profile_over_images",
+    frozenset({"runs"}): "cue_profile_over_runs",
+    frozenset({"images", "runs"}): "cue_profile_over_images_runs",
+}
 MOST_PAGES = 24  # rows with a page of their own
 
 
@@ -63,7 +70,7 @@ def _table(analysis: Analysis, rows: pd.DataFrame) -> ReportTable:
         columns.append(TableColumn("people", _people))
     bases = set(filter(None, rows["over"]))
     number = int(rows["num_runs"].max())
-    caption = say("cue_profile") + say(f"cue_profile_over_{'_'.join(sorted(bases)) or 'none'}", number=number)
+    caption = say("cue_profile") + say(_OVER[frozenset(bases)], number=number)
     sources = list(dict.fromkeys(filter(None, rows["people_from"])))
     if sources:
         caption += say("cue_profile_people", sources="; ".join(sources))
