@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import paper_tables, sample_images, summary, terminal_table
+from biasbed.analysis.report import last_analysis, paper_tables, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
@@ -49,12 +50,16 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     with threadpool_limits(limits=1, user_api="blas"):
         analysis = compute(store, options)
     paper_tables.check(analysis)
+    target = output_folder(store, options, analysis)
+    last = last_analysis.read_last(target)
+    if last is not None:
+        analysis = dataclasses.replace(analysis, since=last_analysis.describe_changes(analysis, last))
     text = summary.render(analysis)
     print(terminal_table.render(analysis), end="\n\n", flush=True)
     with new_folder() as folder:
         sample_images.fetch(store, [run.id for run in analysis.collection.unpublished], analysis.set_names, folder)
         write(analysis, text, folder)
-        output_dir = publish(folder, output_folder(store, options, analysis))
+        output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
         answer = " ".join(terminal_table.answer_sentences(analysis))
         run_id = log(store, options, analysis, f"**{answer}**", text, folder)
@@ -79,6 +84,7 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     files |= tikz.write(analysis, folder)
     files |= sample_images.files(folder)
     files |= html.write(analysis, folder)
+    files |= last_analysis.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")

@@ -166,6 +166,7 @@ class Analysis:
     curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
+    since: str = ""  # what changed since the last analysis in the same folder
 
     def __repr__(self) -> str:
         """Return a line, since a notebook prints it; the frames have the rest."""

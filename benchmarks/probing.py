@@ -88,7 +88,7 @@ def rows(quick: bool = False, rounds: int = 5, images: int = 32, size: int = 64)
         store = FeatureStore(Path(folder), {})
         plain, kept, tuned = (
             made("probe", images, strengths="1"),
-            made("probe", images, store.features, strengths="1"),
+            made("probe", images, store, strengths="1"),
             made("erm", images),
         )
         sides = {

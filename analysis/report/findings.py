@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
@@ -18,10 +18,11 @@ from biasbed.analysis.report.study_design import replicates
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics import stability
+from biasbed.analysis.statistics import per_set, power, stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
 MOST = 6  # pairs that are put into words; the tables have all
+MOST_ALONE = 3  # sets, and pairs on each, where one set at a time is tested
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
@@ -62,7 +63,8 @@ def verdict(analysis: Analysis) -> str:
     """Return the result in a sentence or two."""
     comparison = main(analysis)
     if comparison.skipped:
-        return say("nothing_tested", reason=comparison.skipped)
+        alone = on_sets_alone(analysis)
+        return " ".join(alone) if alone else say("nothing_tested", reason=comparison.skipped)
     pool = wording.pool(comparison)
     if not comparison.significant:
         if pool:
@@ -285,6 +287,59 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
     return [say("single_shown", **sets), say("single_pairs", number=apart, comparisons=count(len(pairs), "comparison"))]
+
+
+def on_sets_alone(analysis: Analysis) -> list[str]:
+    """Return what runs show on each set alone if there is one set to compare on, and what a test over sets takes.
+
+    Empty if there are more, or if no set has a test over runs.
+    """
+    comparison, tests = main(analysis), analysis.pairwise.sets
+    tests = tests[tests["skipped"] == ""]
+    if not comparison.skipped or len(comparison.sets) != 1 or tests.empty:
+        return []
+    lines = [_alone(analysis, row) for row in tests.head(MOST_ALONE).to_dict("records")]
+    if len(tests) > MOST_ALONE:
+        lines.append(say("alone_more", sets=count(len(tests), "set"), number=MOST_ALONE))
+    if tests["significant"].any():
+        lines += on_single_sets(analysis)[1:]
+    number = len(comparison.algorithms)
+    smallest = power.reach(number, 1, comparison.alpha, comparison.noun).smallest_num_sets
+    needed = count(smallest, comparison.noun)
+    lines.append(say("alone_needed", reason=comparison.skipped, algorithms=count(number, "algorithm"), sets=needed))
+    return lines
+
+
+def _alone(analysis: Analysis, test: dict[Any, Any]) -> str:
+    """Return the sentence on one set: whether the algorithms differ, and by how much the best leads each other one."""
+    pairs = analysis.pairwise.set_pairs
+    on_set = pairs[pairs["dataset"] == test["dataset"]]
+    leads = sorted(on_set.to_dict("records"), key=lambda row: -abs(row["difference"]))
+    phrase = "alone_differ" if test["significant"] else "alone_not_shown"
+    listed_pairs = "; ".join(_lead_alone(analysis, row) for row in leads[:MOST_ALONE])
+    return say(phrase, name=analysis.label(test["dataset"]), p=wording.p_value(test["p_holm"]), pairs=listed_pairs)
+
+
+def _lead_alone(analysis: Analysis, row: dict[Any, Any]) -> str:
+    """Return by how much one algorithm leads another on one set, with Welch's interval."""
+    sign = 1 if row["difference"] >= 0 else -1
+    better, worse = (row["a"], row["b"])[::sign]
+    names = _shown(analysis, RankedPair(better, worse))
+    if not row["difference"]:
+        return say("alone_pair_even", **names)
+    scores_of_run = analysis.runs[analysis.runs["dataset"] == row["dataset"]]
+    values = [
+        scores_of_run.loc[scores_of_run["algorithm"] == name, "score"].dropna().to_numpy(dtype="float64")
+        for name in (better, worse)
+    ]
+    level = 1 - analysis.alpha
+    low, high, _ = per_set.welch(values[0], values[1], level)
+    if values[0].mean() < values[1].mean():  # lower is better
+        low, high = -high, -low
+    interval = ""
+    if math.isfinite(low):
+        interval = say("effect_interval", level=wording.percent(level), low=low, high=high)
+    return say("alone_pair", **names, points=points(analysis, abs(row["difference"])), interval=interval)
 
 
 # --- how sure ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import itertools
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from markupsafe import Markup, escape
 
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
+    charts,
     cue_tables,
     findings,
     further_findings,
@@ -27,7 +27,7 @@ from biasbed.analysis.report import (
     study_design,
     wording,
 )
-from biasbed.analysis.report.figures.style import DPI
+from biasbed.analysis.report.figures.svg import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
@@ -40,6 +40,8 @@ FIRST_WORDS = 95  # before the first figure; what is left over stands below it
 WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
 CONTENTS = ("scores", "concluded", "sure", "flip", "unseen", "details", "provenance", "terms")  # anchors
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
+SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
+NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
@@ -100,6 +102,7 @@ def content(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[st
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
+        "score_charts": charts.score_charts(analysis),
         "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
@@ -176,23 +179,24 @@ def _unbroken(text: str) -> Markup:
 
 
 class _Pictures:
-    """Figures by name: each a PNG as text, and the width at which its letters are as large as the page's."""
+    """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
     def __init__(self, folder: Path, is_alone: bool) -> None:
         self.folder, self.is_alone = folder / "figures", is_alone
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
-        path = self.folder / f"{name}.png"
+        path = self.folder / f"{name}.svg"
         if not path.exists():
             return None
-        data = path.read_bytes()
-        width, height = struct.unpack(">II", data[16:24])  # the format's header
-        scale = CSS_DPI / DPI
-        source = "data:image/png;base64," + base64.b64encode(data).decode()
-        kinds = () if self.is_alone else ("pdf", "png")
+        text = path.read_text(encoding="utf-8")
+        size = SIZE.search(text)
+        assert size is not None
+        width, height = (round(float(points) / POINTS_PER_INCH * CSS_DPI) for points in size.groups())
+        drawing = Markup(NAMESPACES.sub("", SIZE.sub("", text, count=1)))
+        kinds = () if self.is_alone else ("pdf", "svg", "png")
         files = [f"figures/{name}.{kind}" for kind in kinds if (self.folder / f"{name}.{kind}").exists()]
-        return {"source": source, "width": round(width * scale), "height": round(height * scale), "files": files}
+        return {"drawing": drawing, "width": width, "height": height, "files": files}
 
 
 class _Pages:

@@ -209,7 +209,7 @@ HEADS = {
     "backbone": "backbone",
     "start": "start",
     "weights": "weights",
-    "seen": "weights have seen",
+    "seen": "seen",
     "training_data": "training data",
     "image_size": "image size",
     "preprocessing": "preprocessing",

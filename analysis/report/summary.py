@@ -40,6 +40,7 @@ def render(analysis: Analysis) -> str:
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
+        *([wrap([analysis.since], indent=0)] if analysis.since else []),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):

@@ -15,6 +15,7 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.report import findings, further_findings, provenance, score_tables, significance_tables, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import study_design as design
+from biasbed.analysis.report.charts import set_chart
 from biasbed.analysis.report.table_model import (
     ReportTable,
     TableCell,
@@ -167,7 +168,7 @@ class SitePages:
         ranking, links = self.rankings[position], self.links[position]
         analysis = ranking.analysis
         comparison = main(analysis)
-        charts = [*tables.rank_charts(analysis, links), tables.mean_chart(analysis, links)]
+        charts = [*tables.rank_charts(analysis), tables.mean_chart(analysis)]
         return {
             "ranking": ranking,
             "analysis": analysis,
@@ -236,7 +237,7 @@ class SitePages:
                     "href": self.files[position],
                     "facts": facts_of(analysis, columns[0]),
                     "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
-                    "chart": tables.set_chart(analysis, links, name),
+                    "chart": set_chart(analysis, name),
                 }
                 parts.append(part)
         return {"name": name, "label": self.rankings[0].analysis.label(name), "parts": parts}

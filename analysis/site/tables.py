@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import score_tables, wording
+from biasbed.analysis.report.charts import Chart, Mark, make_chart
 from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
@@ -22,8 +23,7 @@ from biasbed.analysis.report.table_model import (
     without_columns,
 )
 from biasbed.analysis.report.verdicts import claims, main
-from biasbed.analysis.result import Analysis, Cell
-from biasbed.analysis.site.charts import Chart, Mark, make_chart
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 
@@ -193,20 +193,20 @@ def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
 # --- charts -----------------------------------------------------------------------------------------------------------
 
 
-def rank_charts(analysis: Analysis, links: SiteLinks) -> list[Chart]:
+def rank_charts(analysis: Analysis) -> list[Chart]:
     """Return a chart of rank sets for each test over sets, the average rank as the point."""
     comparison, charts = main(analysis), []
     for test, ranks in ranks_over_sets(analysis).items():
         marks = []
         for name, average in comparison.mean_ranks.items():
             text = f"{ranks[name]}, average {average:.2f}"
-            marks.append(Mark(analysis.label(name), links.to_algorithm(name), text, average, *ranks[name]))
+            marks.append(Mark(analysis.label(name), text, average, *ranks[name]))
         caption = f"Ranks that each method can have ({TESTS[test]}); the point is its average rank."
         charts.append(make_chart(caption, marks, whole_numbers=True))
     return [chart for chart in charts if chart is not None]
 
 
-def mean_chart(analysis: Analysis, links: SiteLinks) -> Chart | None:
+def mean_chart(analysis: Analysis) -> Chart | None:
     """Return the means over the sets with their bootstrap intervals; None if the sets have no common mean."""
     frame, comparison = analysis.pairwise.intervals, main(analysis)
     rows = frame[(frame["setting"] == comparison.setting) & (frame["dataset"] == bootstrap.OVER_SETS)]
@@ -216,33 +216,5 @@ def mean_chart(analysis: Analysis, links: SiteLinks) -> Chart | None:
         bounds = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
         text = f"{row['mean']:.{digits}f} ({bounds})"
         name = row["algorithm"]
-        marks.append(Mark(analysis.label(name), links.to_algorithm(name), text, row["mean"], row["low"], row["high"]))
+        marks.append(Mark(analysis.label(name), text, row["mean"], row["low"], row["high"]))
     return make_chart(f"Mean over the {comparison.noun}s with its {level} bootstrap interval.", marks)
-
-
-def set_chart(analysis: Analysis, links: SiteLinks, name: str) -> Chart | None:
-    """Return every method's score on one set, the best first; the bar is what the table shows beside it."""
-    cells = {algorithm: analysis.cells[algorithm, name] for algorithm in analysis.algorithms}
-    is_higher = next(column.higher_is_better for column in analysis.sets if column.name == name)
-    shown = [algorithm for algorithm in cells if not math.isnan(cells[algorithm].mean)]
-    marks = []
-    for algorithm in sorted(shown, key=lambda algorithm: cells[algorithm].mean, reverse=is_higher):
-        cell = cells[algorithm]
-        low, high = _bar(cell)
-        href = links.to_cell(algorithm, name)
-        marks.append(Mark(analysis.label(algorithm), href, cell_text(cell), cell.mean, low, high))
-    return make_chart("Scores; the bar is the interval of the table, or the ± where there is none.", marks)
-
-
-def _bar(cell: Cell) -> tuple[float, float]:
-    """Return the ends of a cell's bar; NaN without interval and spread."""
-    if math.isnan(cell.interval[0]):
-        return cell.mean - cell.std, cell.mean + cell.std
-    return cell.interval
-
-
-def cell_text(cell: Cell) -> str:
-    """Return a cell in one line."""
-    shown = score_cell(cell)
-    interval = f"({shown.interval})" if shown.interval else ""
-    return " ".join(filter(None, [shown.text, shown.spread, interval]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import default_collate
 
 MAIN = "main"  # the stream that is the batch itself, others are its `extra`; and the name of the last stage
@@ -99,3 +100,13 @@ def stacked(examples: Sequence[Tensor]) -> Tensor:
 def at_least_fp32(x: Tensor) -> Tensor:
     """x, widened to fp32 where it is narrower: for sums, moments and losses under autocast. Float64 stays as it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def to_unit_length(features: Tensor) -> Tensor:
+    """Return features [N,D] of length 1, in fp32 or more.
+
+    Features that are all zero stay so and get no gradient: they have no direction, and 1 / eps times their gradient
+    would move all weights. An image of exactly the mean colour has such features in a fresh ConvNeXt.
+    """
+    h = at_least_fp32(features)
+    return functional.normalize(torch.where((h != 0).any(1, keepdim=True), h, h.detach()), dim=1)

@@ -61,7 +61,7 @@ class EvaluateOptions:
 
     model: str = setting(
         "none",
-        "checkpoint file, tracked run id, torchvision:<name>, timm:<name>, or files of decisions (.csv, .parquet)",
+        "checkpoint, tracked run id, torchvision:<name>, timm:<name>, transformers:<id>, or decisions (.csv, .parquet)",
     )
     weights: str = setting(
         "none", "for a library's model: weights file (<file>#<part> of several), or name of published weights"

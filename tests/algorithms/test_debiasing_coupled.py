@@ -19,7 +19,7 @@ from biasbed.algorithms.hex import NGLCM, grey_levels, project_out
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.algorithms.softcon import NOISE, unlikeness
-from biasbed.batch import Batch
+from biasbed.batch import Batch, to_unit_length
 from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
 from helpers.commands import ROOT
@@ -27,6 +27,23 @@ from helpers.dependence import independence
 from helpers.dependence import median_width as median_distance
 from helpers.making import batch_for, images, make, steps
 from replays.debiasing_coupled import Given, batch_of, start
+
+
+def test_features_of_length_zero_get_no_gradient_and_others_their_own() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(4, 3, dtype=torch.float64)
+    features[1] = 0
+    ours, plain = (features.clone().requires_grad_() for _ in range(2))
+    slopes = torch.randn(4, 3, dtype=torch.float64)
+    torch.testing.assert_close(to_unit_length(ours), functional.normalize(plain, dim=1), rtol=0, atol=0)
+    (to_unit_length(ours) * slopes).sum().backward()
+    (functional.normalize(plain, dim=1) * slopes).sum().backward()
+    assert ours.grad is not None
+    assert plain.grad is not None
+    rows = [0, 2, 3]
+    torch.testing.assert_close(ours.grad[rows], plain.grad[rows], rtol=0, atol=0)
+    assert plain.grad[1].abs().max() > 1e9  # from which a training would not recover
+    assert not ours.grad[1].any()
 
 
 def test_end_tests_with_features_of_length_1() -> None:

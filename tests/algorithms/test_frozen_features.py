@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from biasbed.algorithms.make import from_checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import build as build_network
 from biasbed.networks import features as kept_features
-from biasbed.networks.features import FeatureStore, compute_features
+from biasbed.networks.features import FeatureCounts, FeatureStore, compute_features
 from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
@@ -229,17 +230,25 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_forty_probes_take_one_pass(counted: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forty_probes_take_one_pass(
+    counted: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Another setting computes no features again, and its numbers are those of a training that keeps none."""
-    numbers = []
+    numbers, said = [], []
     for home, more in (("a", ()), ("a", ("--hparams.halvings", "1")), ("b", ("--hparams.halvings", "1"))):
         monkeypatch.setenv("BIASBED_HOME", str(tmp_path / home))
         before = len(counted)
         keep = ("--keep_features", "false") if home == "b" else ()
         assert cli.main(words(*PROBE, *more, *keep)) == 0
         numbers.append(len(counted) - before)
+        said.append(
+            re.findall(r"features of ([\d,]+) images read from \S+, of ([\d,]+) computed", capsys.readouterr().err)
+        )
     assert numbers[0] > 0
     assert numbers[1:] == [0, 0]
+    ((_, computed),), ((read, again),), without = said
+    assert computed == read != "0"
+    assert (again, without) == ("0", [])
     assert not (tmp_path / "b" / "prepared").exists()
     second, third = (history(run_folders(tmp_path / home)[-1]) for home in ("a", "b"))
     halved = [history(folder) for folder in run_folders(tmp_path / "a")]
@@ -252,21 +261,25 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
     store, x = FeatureStore(tmp_path, {"device": "cpu"}), images(6)
     network = build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        first = store.features(network, x)
-        assert torch.equal(store.features(network, x), first)
+        first = store(network, x)
+        assert store.describe([store.counts]) == f"features of 0 images read from {tmp_path}, of 6 computed"
+        assert torch.equal(store(network, x), first)
         assert counted == [6]
-        store.features(network, x[:4])
+        both = store.describe([store.counts, store.counts])  # of two processes
+        assert both == f"features of 12 images read from {tmp_path}, of 12 computed"
+        assert FeatureStore(tmp_path, {}).describe([FeatureCounts(0, 0)]) == ""
+        store(network, x[:4])
         assert network.head is not None
         network.head.get_parameter("weight").zero_()  # on which no feature depends
-        store.features(network, x)
+        store(network, x)
         assert counted == [6, 4]
         next(network.parameters()).mul_(2)
-        store.features(network, x)
+        store(network, x)
         network.normalise.mean.add_(0.1)
-        other = FeatureStore(tmp_path, {"device": "cpu"}).features(network, x)
+        other = FeatureStore(tmp_path, {"device": "cpu"})(network, x)
         assert counted == [6, 4, 6, 6]
-        FeatureStore(tmp_path, {"device": "cuda"}).features(network, x)
-        store.features(network.train(), x)
+        FeatureStore(tmp_path, {"device": "cuda"})(network, x)
+        store(network.train(), x)
         assert counted[4:] == [6, 6]
     assert not torch.equal(first, other)
 
@@ -274,16 +287,16 @@ def test_kept_features_belong_to_network_and_images(counted: list[int], tmp_path
 def test_a_damaged_file_is_written_anew(counted: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, x, network = FeatureStore(tmp_path, {}), images(6), build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        first = store.features(network, x)
+        first = store(network, x)
         (path,) = tmp_path.rglob("*.npz")
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 255
         for damaged in (bytes(content), content[:40], b""):
             path.write_bytes(damaged)
-            assert torch.equal(store.features(network, x), first)
+            assert torch.equal(store(network, x), first)
             assert "is damaged and is written anew" in caplog.text
             caplog.clear()
-        assert torch.equal(store.features(network, x), first)
+        assert torch.equal(store(network, x), first)
     assert len(counted) == 4
 
 
@@ -293,7 +306,7 @@ def test_a_folder_that_cannot_be_written_costs_the_files_alone(
     (tmp_path / "file").write_text("")
     store, x, network = FeatureStore(tmp_path / "file", {}), images(6), build_network("timm:test_resnet", 5).eval()
     with torch.no_grad():
-        assert torch.equal(store.features(network, x), store.features(network, x))
+        assert torch.equal(store(network, x), store(network, x))
     assert len(counted) == 2
     assert caplog.text.count("features are not kept") == 1
 

@@ -95,12 +95,14 @@ def test_names_are_made_readable() -> None:
 
 
 BAD: Mapping[str, tuple[Mapping[str, str], str]] = {
-    "no slot": ({"prompts": "no.txt"}, "the template 'a photo' should have {} once"),
+    "no slot": ({"prompts": "no.txt"}, "the template 'a photo' should have {} once.*as 'a photo of a {}"),
     "two slots": ({"prompts": "a {} and a {}"}, "the template 'a {} and a {}' should have {} once"),
     "empty": ({"prompts": "empty.txt"}, "empty.txt.*: holds no template"),
     "doubles": ({"prompts": "doubles.txt"}, "the template 'a {}' is there twice"),
     "a mapping": ({"prompts": "map.yaml"}, "should be a list of texts"),
     "no file": ({"prompts": "clip"}, "hparams.prompts=clip: no such file.*clip7"),
+    "another slot": ({"prompts": "a photo of a {class}."}, "neither a file nor a template.*as 'a photo of a {}"),
+    "no slot typed": ({"prompts": "a photo of a dog"}, "neither a file nor a template.*as 'a photo of a {}"),
     "too few names": ({"class_names": "two.txt"}, "has 2 names, and the suite has 3 classes"),
     "one name twice": ({"class_names": "a | b | a"}, "two classes are called 'a'"),
     "unknown class": ({"class_names": "map.yaml"}, "lacks"),
@@ -118,8 +120,9 @@ def test_texts_that_cannot_be_used_are_refused(case: str, tmp_path: Path, monkey
     Path("bytes.txt").write_bytes(b"\xff\xfe\x00")
     values, message = BAD[case]
     flags = {"suite": SUITE, "algorithm": "zero_shot", "backbone": "small_clip", "device": "cpu", "nproc": 1}
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         plan(resolve({**flags, **{f"hparams.{name}": value for name, value in values.items()}}))
+    assert "sha256" not in str(caught.value)
 
 
 @pytest.mark.parametrize("classes", [("0", "1"), ("n99999999", "cat")])

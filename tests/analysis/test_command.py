@@ -51,8 +51,15 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
     figures += [f"{name}{suffix}" for name in of_settings for suffix in ("", "_strict")]
     expected = {"runs.csv", "scores.csv", "ranks.csv", "nemenyi.csv", "friedman.json", "report.html", "summary.txt"}
     expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
-    expected |= {"sensitivity.csv", "sensitivity_checks.csv", "per_set.csv", "power.json", "references.bib"}
-    expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")}
+    expected |= {
+        "sensitivity.csv",
+        "sensitivity_checks.csv",
+        "per_set.csv",
+        "power.json",
+        "state.json",
+        "references.bib",
+    }
+    expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
     expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv", "shape_bias.csv"}
     latex = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict", "selection_gap")
     expected |= {f"tables/{name}.tex" for name in latex}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from torch import Tensor
 from biasbed import networks
 from biasbed.algorithms import prompts
 from biasbed.algorithms.flyp import contrastive_loss
+from biasbed.config import Preprocess
 from biasbed.errors import Failure, UsageError
-from biasbed.networks import lineage, towers
+from biasbed.evaluation import models
+from biasbed.networks import lineage, towers, transformers_models
 from biasbed.networks.towers import text_classifier
 from biasbed.networks.weights import load_text_tower
+from biasbed.training.expected import describe_difference
+from biasbed.training.resolve import resolve
 from helpers.making import images, make
 
 NAMES = ("cat", "great white shark", "ship")
@@ -100,6 +105,37 @@ def test_a_model_of_timm_in_a_folder(tmp_path: Path) -> None:
     assert networks.find_normalisation(name, "named:default").why == "of the model's own configuration"
 
 
+def test_a_model_in_a_folder_is_tested_as_it_is(tmp_path: Path) -> None:
+    import timm
+
+    save_timm(tmp_path / "mine", 3)
+    found = models.find(f"timm:local-dir:{tmp_path / 'mine'}")
+    assert (found.algorithm, found.outputs, found.preprocessing["image_size"]) == ("timm_mine", 3, 160)
+    own, x = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval(), images(2, 160, 160)
+    mean, std = (torch.tensor(values)[:, None, None] for values in ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
+    with torch.no_grad():
+        torch.testing.assert_close(found.predict(x), own((x - mean) / std))
+    with pytest.raises(UsageError, match="both name weights"):
+        models.find("torchvision:resnet50:IMAGENET1K_V1", "IMAGENET1K_V2")
+
+
+@pytest.mark.parametrize(
+    ("model", "parts"),
+    [
+        ("torchvision:resnet50:IMAGENET1K_V2", ("torchvision:resnet50", "IMAGENET1K_V2")),
+        ("timm:resnet50.a1_in1k", ("timm:resnet50.a1_in1k", "")),
+        ("open_clip:ViT-B-32:openai", ("open_clip:ViT-B-32", "openai")),
+        ("open_clip:local-dir:/a:b", ("open_clip:local-dir:/a:b", "")),
+        ("transformers:/a:b", ("transformers:/a:b", "")),
+        ("hf-hub:somebody/tiny", ("hf-hub:somebody/tiny", "")),
+        ("resnet50", None),
+        ("a:b", None),
+    ],
+)
+def test_a_library_s_model_is_told_from_its_weights(model: str, parts: tuple[str, str] | None) -> None:
+    assert networks.split_model(model) == parts
+
+
 def cache_timm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub's cache that holds one model, as the hub's client lays it out."""
     from huggingface_hub import constants
@@ -124,7 +160,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
         network = networks.build(name, 5, "named:default", image_size=160)
         assert network.num_features == 64
         assert networks.start(name, "named:default") == "timm:hf-hub:somebody/tiny:default"
-    assert "has no classifier: the classifier keeps its fresh initialisation" in caplog.text
+    assert "has no classifier: the method makes its own" in caplog.text
     with pytest.raises(UsageError, match="has no classifier, only features: train one on"):
         library.fetch("timm:hf-hub:somebody/tiny", "default")
     with pytest.raises(Failure, match="timm:hf-hub:somebody/other is not in this machine's cache"):
@@ -170,6 +206,11 @@ def test_zero_shot_is_open_clip_s_own(open_clip_folder: Path) -> None:
     assert expected.std() > 0.01
     why = networks.find_normalisation(name, "named:default").why
     assert why == "of the model's own configuration, which expects 32 pixels, bicubic interpolation"
+    config: Any = resolve({"suite": "folders", "backbone": name, "init": "named:default"})
+    assert (config.image_size, config.preprocess) == (32, Preprocess(resize=32, interpolation="bicubic"))
+    assert not describe_difference(config)
+    with pytest.raises(UsageError, match=r"patches of 8 x 8 pixels leave out 4 of 36.*image_size=32 or 40"):
+        build_tower(name, "named:default", size=36)
 
 
 def test_open_clip_s_positions_are_resampled_to_another_size(open_clip_folder: Path) -> None:
@@ -282,8 +323,6 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
     with pytest.raises(UsageError, match=r"has no preprocessor_config.json"):
         networks.build(f"transformers:{tmp_path}", 4)
     save_processor(tmp_path)
-    from biasbed.networks import transformers_models
-
     transformers_models._preprocessing.cache_clear()
     published = library.fetch(f"transformers:{tmp_path}", "default")
     network, x = published.network.eval(), images(3)
@@ -293,10 +332,44 @@ def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: P
         torch.testing.assert_close(network.classify(network.features(x)), expected)
     assert published.outputs == 4
     assert published.preprocessing["preprocess.interpolation"] == "bicubic"
+    found = models.find(f"transformers:{tmp_path}")
+    assert (found.outputs, found.classes) == (4, None)  # LABEL_0 to LABEL_3 name nothing
+    with torch.no_grad():
+        torch.testing.assert_close(found.predict(x), expected)
+    with pytest.raises(UsageError, match=r"patches of 8 x 8 pixels leave out 4 of 36.*image_size=32 or 40"):
+        networks.build(f"transformers:{tmp_path}", 4, image_size=36)
     features = networks.build(f"transformers:{tmp_path}", 7, "named:default", head=False).eval()
     assert features(x).shape == (3, 32)
     with pytest.raises(UsageError, match="has no text tower"):
         load_text_tower(f"transformers:{tmp_path}", "named:default")
+
+
+# Image processors, and size, resize and crop of the same images.
+PROCESSORS: Mapping[str, tuple[dict[str, Any], tuple[int, int, str]]] = {
+    "ViT": ({"size": {"height": 224, "width": 224}}, (224, 224, "squash")),
+    "old ViT": ({"size": 224}, (224, 224, "squash")),
+    "CLIP": (
+        {"size": {"shortest_edge": 224}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+        (224, 224, "centre"),
+    ),
+    "DINOv2": (
+        {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+        (224, 256, "centre"),
+    ),
+    "old CLIP": ({"size": 224, "do_center_crop": True, "crop_size": 224}, (224, 224, "centre")),
+    "BEiT": (
+        {"size": {"height": 256, "width": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+        (224, 256, "squash"),
+    ),
+    "ConvNeXt": ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, 256, "centre")),
+    "ConvNeXt 384": ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, (384, 384, "squash")),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_an_image_processor_says_size_resize_and_crop(name: str) -> None:
+    values, expected = PROCESSORS[name]
+    assert transformers_models._find_crop(values) == expected
 
 
 def test_towers_are_no_classifier_and_their_methods_are_named(clip_folder: Path) -> None:

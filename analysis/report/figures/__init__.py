@@ -1,4 +1,7 @@
-"""The result as figures, PNG to look at and PDF to print. No pyplot: nothing global is touched, nothing stays open."""
+"""The result as figures: SVG for the page, PNG to look at, PDF to print.
+
+They are made without pyplot: nothing global is touched, nothing stays open.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis.report import cue_tables, wording
-from biasbed.analysis.report.figures import cues, effective, effects, further, ranks, scores, style
+from biasbed.analysis.report.figures import cues, effective, effects, further, ranks, scores, style, svg
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
@@ -23,11 +26,13 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     with matplotlib.rc_context(style.STYLE):
         for name, figure, description in drawn(analysis):
             FigureCanvasAgg(figure)
-            style.save(figure, folder / "figures" / f"{name}.png", style.lay_out(figure))
+            bounds = style.lay_out(figure)
+            style.save(figure, folder / "figures" / f"{name}.png", bounds)
+            (folder / "figures" / f"{name}.svg").write_text(svg.render(figure, bounds, name), encoding="utf-8")
             bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
             style.save(figure, folder / "figures" / f"{name}.pdf", bounds, metadata={"CreationDate": None})
             figure.clear()
-            files |= {f"figures/{name}.{kind}": description for kind in ("png", "pdf")}
+            files |= {f"figures/{name}.{kind}": description for kind in ("png", "svg", "pdf")}
     return files
 
 

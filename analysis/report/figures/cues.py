@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from biasbed import measures
+from biasbed.analysis.report.cue_tables import digits_of
 from biasbed.analysis.report.figures.style import GREY, LIGHT, SMALL, Sheet, legend, look
+from biasbed.analysis.report.table_model import interval_text
 from biasbed.analysis.result import Analysis
 
 MOST = 6  # rows in one figure
@@ -25,13 +28,19 @@ def cue_profile(analysis: Analysis, names: Sequence[str]) -> Sheet:
     figure = Sheet(figsize=(7.2, 0.9 + INCHES * sum(heights) + 0.5 * len(units)), layout="constrained")
     panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, unit in zip(panels, units, strict=True):
-        _draw(axes, analysis, frame[frame["unit"] == unit], keys[keys["unit"] == unit], names, unit)
+        _draw(figure, axes, analysis, frame[frame["unit"] == unit], keys[keys["unit"] == unit], names, unit)
     legend(figure, *panels)
     return figure
 
 
 def _draw(
-    axes: Axes, analysis: Analysis, frame: pd.DataFrame, keys: pd.DataFrame, names: Sequence[str], unit: str
+    figure: Sheet,
+    axes: Axes,
+    analysis: Analysis,
+    frame: pd.DataFrame,
+    keys: pd.DataFrame,
+    names: Sequence[str],
+    unit: str,
 ) -> None:
     """Draw one panel: measures from top to bottom, in the order of the table."""
     position = {(key.measure, key.dataset): row for row, key in enumerate(keys.itertuples())}
@@ -45,6 +54,8 @@ def _draw(
             position[key] + (number - (len(names) - 1) / 2) * step
             for key in zip(rows["measure"], rows["dataset"], strict=True)
         ]
+        for row, height in zip(rows.to_dict("records"), heights, strict=True):
+            figure.tip(axes, row["value"], height, _describe(analysis.label(name), row))
         axes.hlines(heights, rows["low"], rows["high"], color=colour, lw=1.6)
         axes.plot(rows["value"], heights, marker, color=colour, ms=5, label=analysis.label(name))
     people = frame.dropna(subset=["people"]).drop_duplicates(["measure", "dataset"])
@@ -62,6 +73,13 @@ def _draw(
     else:
         axes.axvline(1, color=GREY, lw=0.8, ls=":")
         axes.set_xlabel("error by the error on all images")
+
+
+def _describe(label: str, row: Mapping[str, Any]) -> str:
+    """Return a value as a tooltip: row, measure, value and interval."""
+    digits = digits_of(row["unit"])
+    interval = interval_text(row["low"], row["high"], digits)
+    return f"{label}, {row['meaning']}: {row['value']:.{digits}f}" + (f" ({interval})" if interval else "")
 
 
 def _label(cue: str, meaning: str) -> str:

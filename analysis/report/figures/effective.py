@@ -36,6 +36,10 @@ def scatter(analysis: Analysis, frame: pd.DataFrame) -> Sheet:
     ):
         face = "white" if kind == "extrapolated" else colour
         axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
+    for row, a, b in zip(frame.to_dict("records"), x, y, strict=True):
+        accuracies = f"{row['accuracy']:.1f} at {row['reference_accuracy']:.1f}"
+        text = f"{analysis.label(row['algorithm'])}: {accuracies}, {row['residual']:+.1f} from the line"
+        figure.tip(axes, float(a), float(b), text)
     named = (frame["low"] > 0) | (frame["high"] < 0) | frame["extrapolated"] | (len(frame) <= FEW)
     for name, a, b in zip(frame["algorithm"][named], x[named], y[named], strict=True):
         axes.annotate(

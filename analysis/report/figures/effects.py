@@ -36,12 +36,14 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     rope = analysis.options.rope if unit == "points" else 0
     axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
+    named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
     for y, pair in enumerate(pairs):
         colour = APART if pair.told_apart else NOT_APART
         axes.plot([pair.low, pair.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
         face = colour if pair.told_apart else "white"
         axes.plot([pair.difference], [y], marker="o", ms=4.5, color=colour, markerfacecolor=face)
-    named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
+        text = f"{named[y]}: {pair.difference:+.2f} [{pair.low:+.2f} to {pair.high:+.2f}], p = {pair.p_holm:.3g}"
+        figure.tip(axes, pair.difference, float(y), f"{text} (Wilcoxon), better on {pair.wins} of {pair.num_sets}")
     axes.set_yticks(range(len(pairs)), named)
     axes.set_ylim(len(pairs) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 from matplotlib.colors import CenteredNorm
-from matplotlib.figure import Figure
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import ranks
@@ -19,7 +18,7 @@ CELL = (0.92, 0.52)  # inches
 COLOURS = "PuOr"
 
 
-def drawn(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Figure, str]]:
+def drawn(analysis: Analysis, comparison: RankTests) -> Iterator[tuple[str, Sheet, str]]:
     """Yield (name, figure, description) of the further frames that one setting has."""
     where, suffix = wording.setting_file(comparison), comparison.suffix
     cliques = rows_of(analysis, comparison, "cliques")
@@ -81,6 +80,8 @@ def comparison_matrix(analysis: Analysis, comparison: RankTests, matrix: pd.Data
         weight = "bold" if row["p"] < comparison.alpha else "normal"
         colour = text_on(float(red), float(green), float(blue))
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=colour, weight=weight)
+        pair = f"{analysis.label(row['a'])} \N{MINUS SIGN} {analysis.label(row['b'])}"
+        figure.tip(axes, j, i, f"{pair}: {text}".replace("\n", ", "), 1, 1)
     centres = [i + 0.5 for i in range(k)]
     shown = [*map(analysis.label, names)]
     ranks.label_map(axes, centres, shown, shown)

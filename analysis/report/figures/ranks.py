@@ -47,6 +47,8 @@ def critical_difference(analysis: Analysis, comparison: RankTests, cliques: pd.D
         axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
         if skips_some(group, list(ranks)):
             axes.plot([ranks[name] for name in group], [y] * len(group), "o", ms=6, color="#3a3a3a", zorder=2)
+    for name, value in ranks.items():
+        figure.tip(axes, value, 0.0, f"{analysis.label(name)}: average rank {value:.2f} over {comparison.size}")
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
     text = note_of_groups(comparison, cliques)
     axes.text((1 + k) / 2, depth, text, ha="center", va="top", color=GREY, fontsize=8)
@@ -148,6 +150,9 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
             ha="center", va="center", fontsize=7.5, color=text_on(red, green, blue), weight=weight
         )
         axes.text(j + 0.5, i + 0.5, _p_text(p, comparison.alpha), **look_of_text)
+        test = "Nemenyi" if j > i else "Wilcoxon, Holm"
+        text = f"{analysis.label(names[i])} and {analysis.label(names[j])}: p = {p:.4g} ({test})"
+        figure.tip(axes, float(j), float(i), text, 1.0, 1.0)
     shown = [*map(analysis.label, names)]
     label_map(axes, [i + 0.5 for i in range(k)], shown, shown)
     axes.set_aspect("equal")
@@ -215,6 +220,8 @@ def rank_map(analysis: Analysis, comparison: RankTests) -> Sheet:
     for i, j in np.argwhere(np.isfinite(table)):
         value = float(table[i, j])
         red, green, blue, _ = colours((value - 1) / (k - 1))
+        where = f"rank {value:g} on {analysis.label(sets[j - 2])}" if j else f"average rank {value:.2f}"
+        figure.tip(axes, float(x[j]), float(i), f"{analysis.label(names[i])}: {where}", float(x[j + 1] - x[j]), 1.0)
         if j > 0 and each < LEGIBLE:
             continue
         shown = f"{value:.2f}" if j == 0 else f"{value:g}"

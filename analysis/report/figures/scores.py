@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from biasbed.analysis.columns import Column, names_of
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, Sheet, legend, look
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
@@ -24,7 +25,7 @@ from biasbed.published import observers, shape_bias_figure
 MOST_BESIDE = 12  # columns in one line of a figure
 
 
-def scores(analysis: Analysis) -> Figure:
+def scores(analysis: Analysis) -> Sheet:
     """Draw mean and standard deviation over runs of every algorithm on every column; chance as a grey line.
 
     Many columns take several lines; a data set stays in one line if it fits.
@@ -36,7 +37,7 @@ def scores(analysis: Analysis) -> Figure:
     figure = Sheet(figsize=(max(4.5, each * longest + 1.2), height), layout="constrained")
     grid = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     for axes, columns in zip(grid, lines, strict=True):
-        _score_line(axes, analysis, columns)
+        _score_line(figure, axes, analysis, columns)
         axes.set_xlim(-0.5, longest - 0.5)
         axes.set_ylabel(_headline_label(columns))
     legend(figure, *grid)
@@ -62,7 +63,7 @@ def _split_columns(column_groups: Sequence[ColumnGroup]) -> list[list[Column]]:
     return lines
 
 
-def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> None:
+def _score_line(figure: Sheet, axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> None:
     """Draw the mean of each method on each set with its standard deviation, and chance as a dotted line."""
     names = names_of(columns)
     table = analysis.scores.set_index(["algorithm", "dataset"])
@@ -72,6 +73,8 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
         x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=analysis.label(algorithm))
+        for name, centre, mean in zip(names, x, rows["mean"], strict=True):
+            figure.tip(axes, float(centre), float(mean), _describe_score(analysis, algorithm, name))
     chances = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
     for position, (i, chance) in enumerate(chances):
         label = None if position else CHANCE
@@ -80,6 +83,15 @@ def _score_line(axes: Axes, analysis: Analysis, columns: Sequence[Column]) -> No
     for i in range(1, len(columns)):
         if columns[i].block != columns[i - 1].block and analysis.comparisons[0].noun == "data set":
             axes.axvline(i - 0.5, color=GREY, lw=1.0, zorder=0)
+
+
+def _describe_score(analysis: Analysis, algorithm: str, name: str) -> str:
+    """Return a cell of the table of scores as a tooltip: value, deviation, interval, number of runs."""
+    cell = analysis.cells[algorithm, name]
+    spread = f" ±{cell.std_text}" if cell.std_text else ""
+    interval = f", 95 % interval {cell.interval_text}" if cell.interval_text else ""
+    runs = wording.count(cell.num_runs, "run")
+    return f"{analysis.label(algorithm)} on {analysis.label(name)}: {cell.mean_text}{spread}{interval}, {runs}"
 
 
 def _chance(column: Column) -> float:
@@ -112,7 +124,7 @@ def _headline_label(sets: Sequence[Column]) -> str:
 MOST_PANELS = 20
 
 
-def epochs(analysis: Analysis) -> Figure:
+def epochs(analysis: Analysis) -> Sheet:
     """Draw every set's headline over epochs: mean and one standard deviation over runs (Kalischek 2023, figure 2).
 
     Of very many columns the first of each data set is drawn, and no more than fit.
@@ -168,7 +180,7 @@ def shape_bias_points(analysis: Analysis) -> pd.DataFrame:
     return analysis.runs.dropna(subset=["shape_bias", "monitor"])
 
 
-def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
+def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Sheet:
     """Draw one point per run: validation score against shape bias (0: decides by texture only, 100: by shape only)."""
     figure = Sheet(figsize=(4.8, 4.2), layout="constrained")
     axes = figure.add_subplot()
@@ -177,6 +189,9 @@ def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Figure:
         of_row = points[points["algorithm"] == algorithm]
         style: dict[str, Any] = dict(color=colour, marker=marker, s=28, alpha=0.85, lw=0)
         axes.scatter(of_row["monitor"], of_row["shape_bias"], label=analysis.label(algorithm), **style)
+        for row in of_row.to_dict("records"):
+            text = f"{analysis.label(algorithm)} seed {row['seed']}: shape bias {row['shape_bias']:.1f}"
+            figure.tip(axes, row["monitor"], row["shape_bias"], f"{text}, validation {row['monitor']:.1f}")
     axes.axhline(50, color=GREY, lw=0.8, ls=":")
     axes.set_ylim(-3, 103)
     axes.set_xlabel(f"in-domain validation: {analysis.collection.protocol.monitor} (%)")
@@ -211,7 +226,7 @@ def gap_rows(analysis: Analysis) -> pd.DataFrame:
 WIDEST = 18.0  # inches
 
 
-def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
+def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Sheet:
     """Draw by how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
     rules = list(dict.fromkeys(gaps["rule"]))
     names = analysis.set_names
@@ -229,6 +244,9 @@ def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
             x = np.arange(len(names)) + _offset(position, k)
             y = table.loc[algorithm].reindex(list(names))
             axes.plot(x, y, marker, ms=4.5, color=colour, label=analysis.label(algorithm))
+            for name, centre, value in zip(names, x, y, strict=True):
+                text = f"{analysis.label(algorithm)} on {analysis.label(name)}, {rule}: {value:.1f} behind"
+                figure.tip(axes, float(centre), float(value), text)
         axes.axhline(0, color=GREY, lw=0.8)
         axes.grid(axis="y", color="#ececec", lw=0.7)
         axes.set_axisbelow(True)

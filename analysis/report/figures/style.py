@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -48,10 +49,30 @@ def look(position: int) -> tuple[str, str, str]:
     return COLOURS[index], STYLES[turn % len(STYLES)], MARKERS[(index + 3 * turn) % len(MARKERS)]
 
 
+class Tip(NamedTuple):
+    """Tooltip of a marker, or of a cell if it has a width; positions are the axes' data."""
+
+    axes: Axes
+    x: float
+    y: float
+    text: str
+    width: float = 0.0
+    height: float = 0.0
+
+
 class Sheet(Figure):
-    """A figure that can be made as wide as it is printed, its letters and its legend with it."""
+    """A figure with tooltips that can be made as wide as it is printed, its letters and its legend with it."""
 
     below: tuple[Sequence[Any], Sequence[str], float] | None = None  # handles, labels, size of the legend's letters
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.tips: list[Tip] = []
+
+    def tip(self, axes: Axes, x: float, y: float, text: str, width: float = 0.0, height: float = 0.0) -> None:
+        """Show a text where the pointer is near a marker, or in a cell; nothing at NaN."""
+        if math.isfinite(x) and math.isfinite(y):
+            self.tips.append(Tip(axes, x, y, text, width, height))
 
     def legend_below(self, handles: Sequence[Any], labels: Sequence[str], points: float = POINTS) -> None:
         """Place the legend below the axes, in as many columns as the width holds."""
@@ -74,7 +95,7 @@ def lay_out(figure: Figure) -> Bbox:
     return figure.get_tightbbox()
 
 
-def save(figure: Figure, path: Path, bounds: Bbox, **options: Any) -> None:
+def save(figure: Figure, path: Path | IO[bytes], bounds: Bbox, **options: Any) -> None:
     """Write a figure as it is laid out; `savefig` alone would lay it out again, and draw all of it only to measure."""
     engine = figure.get_layout_engine()
     figure.set_layout_engine(None)

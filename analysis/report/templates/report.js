@@ -69,6 +69,18 @@ const unfold = () => {
 window.addEventListener("hashchange", unfold);
 unfold();
 
+// The contents mark the section that is being read.
+const links = [...document.querySelectorAll("nav a")];
+const sections = links.map((link) => document.getElementById(link.hash.slice(1)));
+const mark = () => {
+  const begun = (section) => section && section.getBoundingClientRect().top < innerHeight / 3;
+  const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+  const current = atEnd ? sections.length - 1 : sections.findLastIndex(begun);
+  links.forEach((link, i) => (i === current ? link.setAttribute("aria-current", "location") : link.removeAttribute("aria-current")));
+};
+addEventListener("scroll", mark, { passive: true });
+mark();
+
 // On paper there is nothing to unfold: what one would look up stands open while it is printed.
 const PRINTED = ["compared", "weak", "texture", "ranks0", "single", "epochs", "gap", "power"];
 let opened = [];

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS
 from biasbed.algorithms.requests import StreamRequest, View
-from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.batch import MAIN, Batch, to_unit_length
 from biasbed.settings import setting
 
 PAIRS = "pairs"  # stream of the contrastive loss
@@ -91,7 +90,7 @@ class Contrastive(ERM):
         """Return the contrastive loss of images [N,V,C,H,W] over all processes."""
         features = self.network.features(pairs.x.flatten(0, 1))
         with torch.autocast(self.group.device.type, enabled=False):
-            h = functional.normalize(at_least_fp32(features), dim=1).unflatten(0, pairs.x.shape[:2])
+            h = to_unit_length(features).unflatten(0, pairs.x.shape[:2])
             return contrastive(self.group.gather(h), self.weights(pairs), self.hparams.temperature)
 
     def weights(self, pairs: Batch) -> Tensor:

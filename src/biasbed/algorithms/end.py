@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from biasbed.algorithms.base import Setup, TrainData
 from biasbed.algorithms.erm import ERM
 from biasbed.algorithms.groups import group_number
 from biasbed.algorithms.presets import ADAM, BIASED_MNIST, STEPS, epochs
-from biasbed.batch import Batch, at_least_fp32
+from biasbed.batch import Batch, to_unit_length
 from biasbed.networks import hooks, surgery
 from biasbed.networks.heads import no_head_error
 from biasbed.settings import setting
@@ -26,7 +25,7 @@ class Unit:
 
     def __call__(self, features: Tensor) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
-            return functional.normalize(at_least_fp32(features), dim=1)
+            return to_unit_length(features)
 
 
 @dataclass(frozen=True, eq=False)

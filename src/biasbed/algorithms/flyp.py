@@ -13,7 +13,7 @@ from torch.nn import functional
 from biasbed.algorithms.base import Optimizer, Setup
 from biasbed.algorithms.requests import Phase, Stage
 from biasbed.algorithms.zero_shot import ZeroShot
-from biasbed.batch import MAIN, Batch, at_least_fp32
+from biasbed.batch import MAIN, Batch, at_least_fp32, to_unit_length
 
 # Constants of the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as signed integers.
 GOLDEN, FIRST, SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -101,7 +101,7 @@ class FLYP(ZeroShot):
         images = self.network.features(batch.x)
         texts = self.text(self.tokens[batch.y, self.draws(batch)])
         with torch.autocast(self.group.device.type, enabled=False):
-            h, t = (functional.normalize(at_least_fp32(features), dim=1) for features in (images, texts))
+            h, t = map(to_unit_length, (images, texts))
             scale = at_least_fp32(self.text.scale())
             return {"contrastive": contrastive_loss(self.group.gather(h), self.group.gather(t), scale)}
 

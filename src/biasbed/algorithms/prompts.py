@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 SLOT = "{}"  # place of the class in a template
 SEPARATOR = "|"  # between templates or names that are typed
+PROMPTS = "hparams.prompts"
+EXAMPLE = f"a photo of a {SLOT}."
 SUITE = "suite"  # class_names: those of the suite
 # Templates by name: the one of CLIP's examples, and the seven of CLIP's short list (Radford et al., ICML 2021).
 SETS: Mapping[str, tuple[str, ...]] = {
@@ -45,6 +47,10 @@ def normalise_setting(word: str, option: str, names: Sequence[str], is_typed: bo
     if files.CHECKSUM in word and not files.split(word).path.exists():
         return word
     path = files.named(word, option)
+    if path is None and option == PROMPTS and re.search(r"[\s{}|]", word):
+        raise ValueError(
+            f"{option}={word}: neither a file nor a template, which has {SLOT} in place of the class, as '{EXAMPLE}'"
+        )
     if path is None:
         raise ValueError(f"{option}={word}: no such file{nearest(word, names)}")
     return f"{path.resolve()}{files.CHECKSUM}{files.sha256(path)}"
@@ -52,21 +58,22 @@ def normalise_setting(word: str, option: str, names: Sequence[str], is_typed: bo
 
 def read_templates(setting: str) -> tuple[str, ...]:
     """Return the templates that `hparams.prompts` names. Raises UsageError if one of them is no template."""
-    option = "hparams.prompts"
     if setting in SETS:
         return SETS[setting]
-    templates = split_typed(setting) if SLOT in setting else _as_list(_read_file(setting, option), setting, option)
-    check_templates(templates, f"{option}={setting}")
+    templates = split_typed(setting) if SLOT in setting else _as_list(_read_file(setting, PROMPTS), setting, PROMPTS)
+    check_templates(templates, _option(PROMPTS, setting))
     return tuple(templates)
 
 
 def check_templates(templates: Sequence[str], where: str) -> None:
     """Raise UsageError if there is no template, if one has not exactly one slot, or if two are equal."""
     if not templates:
-        raise UsageError(f"{where}: holds no template, as 'a photo of a {SLOT}.'")
+        raise UsageError(f"{where}: holds no template, as '{EXAMPLE}'")
     for template in templates:
         if template.count(SLOT) != 1:
-            raise UsageError(f"{where}: the template '{template}' should have {SLOT} once, in place of the class")
+            raise UsageError(
+                f"{where}: the template '{template}' should have {SLOT} once, in place of the class, as '{EXAMPLE}'"
+            )
     double = _doubles(templates)
     if double:
         raise UsageError(f"{where}: the template '{double[0]}' is there twice; a double one would count twice")
@@ -82,7 +89,7 @@ def read_class_names(setting: str, classes: Sequence[str]) -> tuple[str, ...]:
         return tuple(_suite_names(classes))
     option = "hparams.class_names"
     content = split_typed(setting) if SEPARATOR in setting else _read_file(setting, option)
-    where = f"{option}={setting}"
+    where = _option(option, setting)
     if isinstance(content, dict):
         unnamed = [name for name in classes if name not in content]
         unknown = [str(name) for name in content if name not in classes]
@@ -136,7 +143,7 @@ def _read_file(setting: str, option: str) -> object:
     """Return the content of a YAML file, or the lines of a text file that are not blank."""
     path = files.named(setting, option)
     if path is None:
-        raise UsageError(f"{option}={setting}: no such file")
+        raise UsageError(f"{_option(option, setting)}: no such file")
     if path.suffix in (".yaml", ".yml"):
         return strict_yaml.read(path, option)
     return _read_lines(path, option)
@@ -154,8 +161,13 @@ def _as_list(content: object, setting: str, option: str) -> list[str]:
     """Return a list of texts. Raises UsageError for any other content."""
     texts = [] if content is None else content
     if not isinstance(texts, list) or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise UsageError(f"{option}={setting}: should be a list of texts")
+        raise UsageError(f"{_option(option, setting)}: should be a list of texts")
     return texts
+
+
+def _option(option: str, setting: str) -> str:
+    """Return a setting with its name for messages: of a file the path, without the checksum that is recorded."""
+    return f"{option}={setting.partition(files.CHECKSUM)[0]}"
 
 
 def _doubles(texts: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ class ZeroShot(Algorithm):
         def __post_init__(self) -> None:
             is_typed = prompts.SLOT in self.prompts
             recorded = {
-                "prompts": prompts.normalise_setting(self.prompts, "hparams.prompts", list(prompts.SETS), is_typed),
+                "prompts": prompts.normalise_setting(self.prompts, prompts.PROMPTS, list(prompts.SETS), is_typed),
                 "class_names": prompts.normalise_setting(
                     self.class_names, "hparams.class_names", [prompts.SUITE], prompts.SEPARATOR in self.class_names
                 ),

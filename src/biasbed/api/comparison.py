@@ -130,7 +130,8 @@ class ScoreComparison:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
         sentences = [findings.verdict(self.analysis)]
         over_images = self.analysis.over_images
-        if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies:
+        is_said = bool(findings.on_sets_alone(self.analysis))
+        if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies and not is_said:
             sentences += findings.on_single_sets(self.analysis)
         sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha, self.analysis.label))
         return " ".join(filter(None, sentences))

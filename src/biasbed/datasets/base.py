@@ -257,7 +257,11 @@ def likely_cause(folders: Collection[str], expected: Collection[str]) -> list[st
         return [f"{len(folders)} folders: is this {same[0]}?"]
     if all(name.isdigit() for name in folders):
         return ["its folders are numbered; expected are their classes' names"]
-    return ["was it unpacked to the end?"] if set(folders) < set(expected) else []
+    if not set(folders) < set(expected):
+        return []
+    if set(folders) < set(imagenet_classes()):
+        return ["was it unpacked to the end? A part of ImageNet's classes is tested by suite=folders, among themselves"]
+    return ["was it unpacked to the end?"]
 
 
 # --- folders ----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
     options, shared = read(flags)
     if options.model == "none":
         raise UsageError(
-            "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name> or decisions.csv>"
+            "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name>, transformers:<hub id or "
+            "folder> or decisions.csv>"
         )
     decision_files = recorded.files(options.model)
     if decision_files:

@@ -53,8 +53,9 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         shown_by_set[name] = [*answers, *(pooled for pooled in pooled_by_set[name] if pooled not in answers)]
         metrics |= _measure_set(name, pooled_by_set[name])
     profiles = _profile_observers(answers_by_set)
-    for values in profiles.values() if len(profiles) == 1 else ():
-        metrics |= {str(record.MetricName("test", row.measure, row.set)): row.value for row in values}
+    observers = {observer.observer for observer in itertools.chain.from_iterable(answers_by_set.values())}
+    for values in profiles.values() if len(observers) == 1 else ():  # else it is not one model's run
+        metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in values} | metrics
     job = _make_job(options, config, files, answers_by_set, synonyms)
     folder = job.take_folder()
     if folder.is_done:

@@ -245,7 +245,7 @@ class TestedModel:
     def refuse_shape(self, shape: Sequence[int], name: str) -> None:
         """Raise UsageError if the network doesn't take images [C,H,W] of this shape. name: a set that has them."""
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), networks.no_border_lost(self.module, shape[0]):
                 self.predict(torch.full((2, *shape), 0.5))
         except (AssertionError, RuntimeError, ValueError, UsageError) as error:
             reason, size = first_line(error), " x ".join(map(str, shape[shape[0] == 3 :]))
@@ -261,7 +261,7 @@ class TestedModel:
 
 
 def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanStd | None = None) -> TestedModel:
-    """Load the model that `model=` names: a checkpoint file, a tracked run's id, `torchvision:<name>` or `timm:<name>`.
+    """Load the model that `model=` names: a checkpoint file, a tracked run's id, or a library's model.
 
     weights: for a library's model, a file or the name of published weights. The name may also be part of the model's
     name (`torchvision:<name>:<weights>`, `timm:<name>.<tag>`). named: the method of a checkpoint, if it is the user's
@@ -270,7 +270,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
     Raises UsageError for anything else, Failure if published weights can't be fetched.
     """
     path = files.named(model, "model")
-    is_library = model.startswith(("torchvision:", "timm:")) and path is None
+    is_library = model.startswith(networks.SOURCES) and path is None
     if mean_std is not None and not is_library:
         raise UsageError(f"mean= and std= are for a library's model: model={model} has those of its training")
     if path is not None:
@@ -287,8 +287,8 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
         with tempfile.TemporaryDirectory() as folder:
             return _load_checkpoint(download_checkpoint(model, Path(folder)), named, f"run {model}")
     raise UsageError(
-        f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor torchvision:<name> or "
-        "timm:<name>, nor a file of decisions (.csv, .parquet)"
+        f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor a library's model "
+        f"({', '.join(f'{source}<name>' for source in networks.SOURCES)}), nor a file of decisions (.csv, .parquet)"
     )
 
 
@@ -313,26 +313,28 @@ def _load_checkpoint(path: Path, named: str, where: str = "") -> TestedModel:
 
 
 def _load_library_model(model: str, weights: str, mean_std: MeanStd | None) -> TestedModel:
-    """Load `<library>:<name>[:<weights>]` of torchvision or timm, with weights of the library or from a file."""
-    source, name, weights_in_name = (*model.split(":", 2), "none")[:3]
-    if "none" not in (weights_in_name, weights):
+    """Load `<library>:<name>[:<weights>]`, with weights of the library or from a file."""
+    parts = networks.split_model(model)
+    assert parts is not None
+    name, weights_in_name = parts
+    if weights_in_name and weights != "none":
         raise UsageError(f"model={model} and weights={weights} both name weights: give one of them")
-    model = f"{source}:{name}"
-    weights = weights if weights_in_name == "none" else weights_in_name
-    networks.check_name(model)
+    weights = weights_in_name or weights
+    architecture = networks.resolve(name)
+    row = f"{architecture.library}:{Path(architecture.name).name}" if architecture.is_local else name
     path = files.named(weights, "weights")
     if path is not None:
-        loaded = library.from_file(model, path, files.split(weights).part, mean_std)
+        loaded = library.from_file(name, path, files.split(weights).part, mean_std)
     else:
-        weights = _choose_weights(model, weights)
-        loaded = library.fetch(model, weights, mean_std)
-        if not model.endswith(f".{weights}"):
-            model += f":{weights}"
+        weights = _choose_weights(name, weights)
+        loaded = library.fetch(name, weights, mean_std)
+        if not name.endswith(f".{weights}") and not architecture.has_own_config:
+            row += f":{weights}"
     network = loaded.network.eval()
     return TestedModel(
         module=network,
         predict=network,
-        algorithm=record.slug(model),
+        algorithm=record.slug(row),
         seed=0,
         classes=loaded.classes,
         outputs=loaded.outputs,

@@ -10,6 +10,7 @@ import torch
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
+    SOURCES,
     Architecture,
     by_channel,
     check_name,
@@ -17,6 +18,7 @@ from biasbed.networks.backbones import (
     require_cached,
     resolve,
     skeleton,
+    split_model,
     tag_mean_std,
 )
 from biasbed.networks.file_normalisation import Inside, MeanStd
@@ -26,10 +28,12 @@ from biasbed.networks.lineage import normalisation_inside, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
+from biasbed.networks.patches import no_border_lost, refuse_size
 from biasbed.networks.towers import TextTower
 from biasbed.networks.weights import check_init, load_text_tower, load_weights, resolve_weights
 
 __all__ = [
+    "SOURCES",
     "MeanStd",
     "Network",
     "Normalisation",
@@ -41,11 +45,14 @@ __all__ = [
     "check_name",
     "find_normalisation",
     "load_text_tower",
+    "no_border_lost",
     "normalisation_from_json",
     "origin",
+    "refuse_size",
     "require_cached",
     "resolve",
     "skeleton",
+    "split_model",
     "start",
     "usual_mean_std",
 ]
@@ -83,6 +90,8 @@ def build(
     its fresh initialisation, which is logged.
     """
     check_init(name, init)
+    if image_size is not None:
+        refuse_size(name, image_size, settings.channels)
     architecture = _tagged(name, init)
     form = Form(num_outputs, settings.channels, image_size, width, settings.drop_path)
     backbone, mean, std, only_size = create(architecture, form)
@@ -161,7 +170,7 @@ def _refuse_size(network: Network, name: str, size: int) -> None:
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), no_border_lost(network, network.channels):
             network(torch.zeros(1, network.channels, size, size))
     except Exception as error:  # the type depends on the architecture
         raise UsageError(f"{name} can't be made for images of {size} x {size} pixels: {first_line(error)}") from None

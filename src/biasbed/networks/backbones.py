@@ -25,6 +25,7 @@ from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
 Library = Literal["own", "torchvision", "timm", "open_clip", "transformers"]
+SOURCES = ("torchvision:", "timm:", "open_clip:", "transformers:", *towers.SOURCES)  # before models with weights
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
@@ -121,6 +122,21 @@ class Architecture:
     def is_local(self) -> bool:
         """True for a model in a folder of this machine."""
         return self.has_own_config and towers.is_folder(self.name)
+
+
+def split_model(model: str) -> tuple[str, str] | None:
+    """Return (backbone, name of its weights or empty) of a library's model, as `torchvision:resnet50:IMAGENET1K_V2`.
+
+    None if the word does not begin with a library's name. Hub ids and folders have one set of weights, and none is
+    named.
+    """
+    if not model.startswith(SOURCES):
+        return None
+    source, _, name = model.partition(":")
+    if f"{source}:" in towers.SOURCES or name.startswith(towers.SOURCES) or source == "transformers":
+        return model, ""
+    name, _, weights = name.partition(":")
+    return f"{source}:{name}", weights
 
 
 def check_name(name: str, resnet: bool = False) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +36,13 @@ def compute_features(network: Network, x: Tensor) -> Tensor:
     return at_least_fp32(network.features(x))
 
 
+class FeatureCounts(NamedTuple):
+    """Numbers of images; an image counts each time its features are asked for."""
+
+    read: int  # from files
+    computed: int
+
+
 class FeatureStore:
     """Features of batches below a folder: `<network>/<batch>.npz`."""
 
@@ -43,11 +50,18 @@ class FeatureStore:
         """facts: JSON values that the features depend on, beside weights and images: library, architecture, device."""
         self.folder = folder
         self.facts = {**facts, "torch": torch.__version__}
-        self.computed = 0  # batches that no file had
+        self.counts = FeatureCounts(0, 0)
         self._network_key: tuple[tuple[int, ...], str] = (), ""
         self._is_writable = True
 
-    def features(self, network: Network, x: Tensor) -> Tensor:
+    def describe(self, counts: Sequence[FeatureCounts]) -> str:
+        """Return a line on where features came from. Empty if none were asked for. counts: of all processes."""
+        read, computed = (sum(numbers) for numbers in zip(*counts, strict=True))
+        if not read + computed:
+            return ""
+        return f"features of {read:,} images read from {self.folder}, of {computed:,} computed"
+
+    def __call__(self, network: Network, x: Tensor) -> Tensor:
         """Return `compute_features(network, x)`, from a file if this batch has been seen. The network is in eval mode.
 
         A file that cannot be read is written anew. If the folder cannot be written to, nothing is kept, and a warning
@@ -58,8 +72,9 @@ class FeatureStore:
         path = self.folder / self._key(network) / f"{_hash_batch(x)}.npz"
         kept = _read(path, len(x))
         if kept is not None:
+            self.counts = self.counts._replace(read=self.counts.read + len(x))
             return kept.to(x.device)
-        self.computed += 1
+        self.counts = self.counts._replace(computed=self.counts.computed + len(x))
         features = compute_features(network, x)
         if self._is_writable:
             self._write(path, features)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from biasbed.networks.fitting import without_normalisation
 from biasbed.networks.form import Form
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
-from biasbed.networks.weights import fit_file, load_weights
+from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights
 from biasbed.settings import nearest
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Published:
 
     network: Network
     outputs: int
-    classes: tuple[str, ...] | None  # WordNet ids, if the weights are for a known set of classes
+    classes: tuple[str, ...] | None  # of its outputs, WordNet ids for ImageNet's; None if the weights don't say
     preprocessing: Mapping[str, Any]  # settings keyed by dotted name
     normalisation: Normalisation
 
@@ -129,10 +130,7 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         mean_std=mean_std,
         source=f"weights={path}",
     )
-    if architecture.library == "timm" and (architecture.tag or architecture.has_own_config):
-        settings = _timm_settings(architecture)
-    else:
-        settings = _settings(_input_size(architecture))
+    settings = _own_settings(architecture) or _settings(_input_size(architecture))
     return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
 
 
@@ -189,14 +187,64 @@ def _from_optional(architecture: Architecture) -> _Loaded:
     """Return a classifier of an optional library with all its classes."""
     library = towers.library(architecture.library)
     names = library.classes(architecture.name) or []
-    preprocessing = library.preprocessing(architecture.name, architecture.tag)
-    backbone, *_ = create(architecture, Form(len(names), image_size=preprocessing.size))
+    settings = _optional_settings(architecture)
+    backbone, *_ = create(architecture, Form(len(names), image_size=settings["image_size"]))
     tensors = library.fetch(architecture.name, architecture.tag)
     load_weights(backbone, towers.kept(tensors, backbone), architecture.name, architecture.name)
-    settings = _settings(preprocessing.size, interpolation=preprocessing.interpolation)
     is_imagenet = len(names) == USUAL_OUTPUTS and names[0].startswith("tench") and names[-1].startswith("toilet tissue")
-    classes = _wordnet_ids("imagenet-1k", len(names)) if is_imagenet else None
+    classes = _wordnet_ids("imagenet-1k", len(names)) if is_imagenet else _real_names(names)
     return _Loaded(backbone, len(names), classes, settings)
+
+
+def _real_names(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of a classifier's outputs. None if they are placeholders, or if two outputs have one name."""
+    if len(set(names)) < len(names) or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
+        return None
+    return tuple(names)
+
+
+def find_preprocessing(name: str, init: str) -> Mapping[str, Any]:
+    """Return the preprocessing that a backbone's initial weights expect, as settings by dotted name.
+
+    Empty if nothing says which they expect, or if biasbed has no such preprocessing. Reads no weights. Raises
+    UsageError for an unknown backbone or unknown weights.
+    """
+    if init == "scratch":
+        return {}
+    architecture = resolve(name)
+    if init.startswith("named:"):
+        check_init(name, init)
+        architecture = resolve_weights(architecture, init)
+    try:
+        return _own_settings(architecture)
+    except UsageError:  # images that are not square
+        return {}
+
+
+def _own_settings(architecture: Architecture) -> dict[str, Any]:
+    """Return the preprocessing for the weights of the tag, or of the model's own configuration. Empty without either.
+
+    Raises UsageError for one that biasbed does not have.
+    """
+    if architecture.is_optional:
+        return _optional_settings(architecture)
+    if architecture.library == "timm" and (architecture.tag or architecture.has_own_config):
+        return _timm_settings(architecture)
+    if architecture.library == "torchvision" and architecture.tag:
+        from torchvision import models
+
+        weights: Any = models.get_model_weights(architecture.name)[architecture.tag]
+        return torchvision_settings(weights.transforms())
+    return {}
+
+
+def _optional_settings(architecture: Architecture) -> dict[str, Any]:
+    """Return the preprocessing of an optional library's model as settings."""
+    how = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+    if how.crop is None:
+        name = f"{architecture.library}:{architecture.name}"
+        raise UsageError(f"{name} can't be tested as it is: biasbed does not crop images as its configuration says")
+    return _settings(how.size, how.resize, how.interpolation) | {"preprocess.crop": how.crop}
 
 
 def _timm_settings(architecture: Architecture) -> dict[str, Any]:

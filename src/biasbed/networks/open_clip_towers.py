@@ -7,11 +7,12 @@ import functools
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import Tensor, nn
 
+from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.towers import (
     SOURCES,
@@ -26,6 +27,9 @@ from biasbed.settings import nearest
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
+
+
+CROPS: Mapping[str, Crop] = {"shortest": "centre", "squash": "squash"}  # open_clip's names -> `preprocess.crop`
 
 
 class OpenCLIPImage(ImageTower):
@@ -113,11 +117,14 @@ class OpenCLIP(ModelLibrary):
             values = open_clip.get_pretrained_cfg(name, tag) if tag else {}
         usual = PreprocessCfg()
         size = values.get("size", self._model_config(name)["vision_cfg"].get("image_size", usual.size))
+        side = size if isinstance(size, int) else int(size[0])
         return Preprocessing(
             mean=tuple(values.get("mean", usual.mean)),
             std=tuple(values.get("std", usual.std)),
-            size=size if isinstance(size, int) else int(size[0]),
+            size=side,
             interpolation=values.get("interpolation", usual.interpolation),
+            resize=side,
+            crop=CROPS.get(values.get("resize_mode", usual.resize_mode)),
         )
 
     def classes(self, name: str) -> list[str] | None:

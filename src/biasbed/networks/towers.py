@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
+from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.registry import Registry
 
@@ -92,6 +93,8 @@ class Preprocessing(NamedTuple):
     std: tuple[float, ...]
     size: int  # pixels per side
     interpolation: str
+    resize: int  # short side, or both sides with `squash`, before the crop
+    crop: Crop | None  # None: in a way that biasbed does not have
 
     @property
     def text(self) -> str:

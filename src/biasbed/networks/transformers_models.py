@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from torch import Tensor, nn
 
+from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks.towers import (
     ImageTower,
@@ -31,6 +32,7 @@ TOWERS = ("clip", "siglip")
 IMAGE_PARTS = ("vision_model", "visual_projection")
 RESAMPLINGS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 BYTE = 1 / 255
+WARPED = 384  # from this size on, processors with `crop_pct` (ConvNeXt's) resize both sides and crop nothing
 
 
 class CLIPImage(ImageTower):
@@ -197,12 +199,35 @@ def _preprocessing(name: str) -> Preprocessing:
     if abs(values.get("rescale_factor", BYTE) - BYTE) > 1e-6:
         raise UsageError(f"backbone=transformers:{name}: its images are rescaled otherwise than to [0,1]")
     is_normalised = values.get("do_normalize", True)
-    is_cropped = values.get("do_center_crop", False)
-    size = values.get("crop_size" if is_cropped and values.get("crop_size") else "size", 224)
-    side = size if isinstance(size, int) else size.get("height", size.get("shortest_edge", 224))
+    crop = _find_crop(values)
     return Preprocessing(
         mean=tuple(values["image_mean"]) if is_normalised else (0.0,),
         std=tuple(values["image_std"]) if is_normalised else (1.0,),
-        size=int(side),
+        size=crop.size,
         interpolation=RESAMPLINGS.get(values.get("resample", 2), "bilinear"),
+        resize=crop.resize,
+        crop=crop.crop,
     )
+
+
+class _Crop(NamedTuple):
+    size: int
+    resize: int
+    crop: Crop
+
+
+def _find_crop(values: Mapping[str, Any]) -> _Crop:
+    """Return size, resize and crop of an image processor. A width and a height are reached without the aspect ratio."""
+    is_cropped, target = values.get("do_center_crop", False), values.get("size", 224)
+    if isinstance(target, int):  # of older processors: the short side if a crop follows
+        target = {"shortest_edge" if is_cropped else "height": target}
+    keeps_ratio = "height" not in target
+    resize = int(target.get("height", target.get("shortest_edge", 224)))
+    if is_cropped and values.get("crop_size"):
+        size = values["crop_size"]
+        side = size if isinstance(size, int) else int(size.get("height", 224))
+        return _Crop(side, resize, "centre" if keeps_ratio else "squash")
+    share = values.get("crop_pct")
+    if keeps_ratio and share and resize < WARPED:
+        return _Crop(resize, int(resize / share), "centre")
+    return _Crop(resize, resize, "centre" if keeps_ratio and not share else "squash")

@@ -207,8 +207,11 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
         log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
     if fresh:
         classifier, outputs = tensors.get(fresh[0]), state[fresh[0]].shape[0]
-        difference = "no classifier" if classifier is None else f"{len(classifier)} classes, not {outputs}"
-        log.warning("%s has %s: the classifier keeps its fresh initialisation", source, difference)
+        if classifier is None:
+            log.warning("%s has no classifier: the method makes its own", source)
+        else:
+            problem = f"has {len(classifier)} classes, not {outputs}"
+            log.warning("%s %s: its classifier is not loaded, and the method makes its own", source, problem)
 
 
 def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:

@@ -113,6 +113,7 @@ def plan(config: Config) -> Job:
     algorithm = algorithms.load(config.algorithm)
     refuse_backbone(config, algorithm)
     networks.check_init(config.backbone, config.init)
+    networks.refuse_size(config.backbone, config.image_size, config.network.channels)
     if config.network.freeze_statistics and config.init == "scratch":
         raise UsageError(
             "network.freeze_statistics=true keeps the statistics of the initial weights, and init=scratch has none: "

@@ -13,14 +13,15 @@ from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
 from biasbed.settings import build, check, nearest, specs
+from biasbed.training.expected import expected_settings
 
 
 def resolve(flags: Mapping[str, Any]) -> Config:
     """Return the config of one run from the command line's flags (dotted names to text or values).
 
-    Later layers win: defaults, suite, algorithm, the suite's defaults for this data set and algorithm, presets in their
-    order, flags. `auto` leaves a setting to the layers below. Raises UsageError for anything unknown, of a wrong type
-    or out of range.
+    Later layers win: defaults, suite, the preprocessing that the weights in `init` expect, algorithm, the suite's
+    defaults for this data set and algorithm, presets in their order, flags. `auto` leaves a setting to the layers
+    below. Raises UsageError for anything unknown, of a wrong type or out of range.
     """
     from biasbed import algorithms, suites
 
@@ -34,7 +35,12 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (NETWORK_RECIPES, suite.presets, algorithm.presets)
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
-    usual = layered([suite.defaults, algorithm.defaults, suite.defaults_for(chosen), *fixed])
+    below, above = suite.defaults, [algorithm.defaults, suite.defaults_for(chosen), *fixed]
+    sizes, expected = layered([*above, chosen]), {}
+    # Suites and presets that name weights have their own sizes for them.
+    if "init" in chosen and "init" not in {**below, **suite.defaults_for(chosen)}:
+        expected = expected_settings({**below, **sizes}, sizes, specs(cls))
+    usual = layered([below, expected, *above])
     config = build(cls, layered([usual, chosen]))
     _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))
     return config

@@ -45,6 +45,7 @@ from biasbed.tracking.tracker import Tracker
 from biasbed.training import averaged, final_evaluation, recovery
 from biasbed.training.about import describe_training
 from biasbed.training.engine import Engine, Learner, Output, Scoring
+from biasbed.training.expected import describe_difference
 from biasbed.training.job import Job, plan
 from biasbed.training.reading import Reader
 from biasbed.training.sync import model_logger, send_unless_sent
@@ -91,6 +92,9 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             _print_data(job)
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
+            difference = describe_difference(job.config)
+            if difference:
+                print(f"warning: {difference}", file=sys.stderr)
             engine.on_record = tracker.log
             engine.measure_machine = at_end.enter_context(_measured_machine(job.config))
         if state is not None:
@@ -100,6 +104,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
         final_evaluation.evaluate_at_end(engine)
         engine.evaluator.close()
         _report_skipped(engine, tracker)
+        _report_features(engine.algorithm.setup.features, group)
         facts = engine.algorithm.facts()
         if tracker is not None and facts:
             tracker.set_tags({record.METHOD_FACTS: record.canonical_json(dict(facts))})
@@ -171,6 +176,15 @@ def _report_skipped(engine: Engine, tracker: Tracker | None) -> None:
         tracker.set_tags({record.SKIPPED_IMAGES: record.canonical_json(counts)})
         for message in messages["test"]:
             print(f"warning: {message}; left out of every evaluation", file=sys.stderr)
+
+
+def _report_features(features: object, group: Group) -> None:
+    """Print whether features of frozen networks were read from files or computed, if there were any."""
+    if isinstance(features, FeatureStore):
+        counts = group.gather_objects(features.counts)
+        line = features.describe(counts) if counts is not None else ""
+        if line:
+            print(line, file=sys.stderr)
 
 
 def _open_run(job: Job, folder: RunFolder, tracker: Tracker, engine: Engine, state: Mapping[str, Any] | None) -> None:
@@ -285,7 +299,7 @@ def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Ne
         "precision": precision.name,
         "device": group.device.type,
     }
-    return FeatureStore(prepared.base(config.prepared_dir) / "features", facts).features
+    return FeatureStore(prepared.base(config.prepared_dir) / "features", facts)
 
 
 def _farewell(tracker: Tracker, engine: Engine, unit: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -22,7 +25,7 @@ from biasbed.analysis import display_names
 from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures
-from biasbed.analysis.report.figures import effects, ranks, scores, style
+from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
 from biasbed.analysis.report.groups import ColumnGroup
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
@@ -182,8 +185,9 @@ def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
     unknown = [
         dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, chance=0.0)) for column in others
     ]
-    axes = Figure().subplots()
-    scores._score_line(axes, outcome.analysis, [*unknown, known])
+    figure = style.Sheet()
+    axes = figure.subplots()
+    scores._score_line(figure, axes, outcome.analysis, [*unknown, known])
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [line.get_label() for line in dotted] == [style.CHANCE]
     assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.set_record.chance * known.scale)]
@@ -252,3 +256,62 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> 
         sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("png", "pdf")]
     assert sizes["column"][0] == sizes[12.0][0]
     assert sizes["column"][1] != sizes[12.0][1]
+
+
+# --- SVG and tooltips -------------------------------------------------------------------------------------------------
+
+
+def titles(text: str) -> list[str]:
+    return [title.text or "" for title in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+
+
+def test_every_mean_has_a_tooltip_with_its_numbers(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    shown = titles((outcome.output_dir / "figures" / "scores.svg").read_text())
+    expected = []
+    for (algorithm, dataset), cell in analysis.cells.items():
+        start = f"{analysis.label(algorithm)} on {analysis.label(dataset)}: {cell.mean_text}"
+        spread, runs = (f" ±{cell.std_text}", f"{cell.num_runs} runs") if cell.num_runs > 1 else ("", "1 run")
+        expected.append(f"{start}{spread}, 95 % interval {cell.interval_text}, {runs}")
+    assert sorted(shown) == sorted(expected)
+
+
+def test_a_tooltip_lies_on_its_marker() -> None:
+    figure = style.Sheet(figsize=(4, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot([0, 1, 2], [5, 7, 6], "o", ms=6, color="#123456")
+    for x, y in ((0, 5), (1, 7), (2, 6)):
+        figure.tip(axes, x, y, f"<{x}> & {y}")
+    figure.tip(axes, 1.0, math.nan, "nothing")
+    with matplotlib.rc_context(style.STYLE):
+        FigureCanvasAgg(figure)
+        text = svg.render(figure, style.lay_out(figure), "a b")
+    root = ElementTree.fromstring(text)
+    markers = [
+        (float(use.attrib["x"]), float(use.attrib["y"]))
+        for use in root.iter("{http://www.w3.org/2000/svg}use")
+        if "#123456" in use.attrib.get("style", "")
+    ]
+    discs = list(root.iter("{http://www.w3.org/2000/svg}circle"))
+    assert [(float(d.attrib["cx"]), float(d.attrib["cy"])) for d in discs] == [
+        (pytest.approx(x, abs=0.1), pytest.approx(y, abs=0.1)) for x, y in markers
+    ]
+    assert titles(text) == ["<0> & 5", "<1> & 7", "<2> & 6"]
+    ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
+    assert all(name.startswith("a-b-") for name in ids)
+    assert (
+        not set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
+        - {(name, "") for name in ids}
+        - {("", name) for name in ids}
+    )
+
+
+def test_a_figure_is_the_same_file_each_time(outcome: Outcome) -> None:
+    texts = []
+    for _ in range(2):
+        figure = figures.draw(outcome.analysis, "scores")
+        assert figure is not None
+        with matplotlib.rc_context(style.STYLE):
+            texts.append(svg.render(figure, style.lay_out(figure), "scores"))
+    assert texts[0] == texts[1]
+    assert not re.search(r"<!--|<style|<metadata|<script", texts[0])

@@ -131,7 +131,17 @@ def test_small_comparisons_have_sentences_too(recorder: Recorder, options: dict[
     text = everything(analysis)
     assert not re.search(r"\b(nan|inf|None)\b", text)
     if analysis.comparisons[0].skipped:
-        assert "Nothing was tested" in text
+        assert ("Nothing was tested" in text) == (len(analysis.algorithms) < 2)
+
+
+def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
+    analysis = analysed(recorder, DIFFERENT, 4, sets="edge")
+    (name,) = analysis.set_names
+    verdict = findings.verdict(analysis)
+    assert verdict.startswith(f"On {analysis.label(name)} alone the runs ")
+    assert "a leads c by" in verdict
+    assert "tests need at least two sets and there is one" in verdict
+    assert "with 3 algorithms no outcome is significant on fewer than 3 sets" in verdict
 
 
 def test_the_plan_is_put_into_words(recorder: Recorder) -> None:

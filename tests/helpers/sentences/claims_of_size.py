@@ -59,6 +59,25 @@ def _(m: re.Match[str], at: Place) -> None:
     assert not differing_sets(at.facts)[0]
 
 
+@sentence(r"On (\S+) alone the runs (do not )?show that the algorithms differ \(Kruskal-Wallis, p = \S+\): (.+)\.")
+def _(m: re.Match[str], at: Place) -> None:
+    sure, near = differing_sets(at.facts)
+    assert m[1] in ({*tested_sets(at.facts)} - {*sure} if m[2] else {*sure, *near})
+    groups = at.facts.by_algorithm(m[1])
+    for lead in re.finditer(r"(\S+) leads (\S+) by ([\d.]+) ", m[3]):
+        means = [math.fsum(groups[name]) / len(groups[name]) for name in lead.groups()[:2]]
+        assert math.isclose(abs(means[0] - means[1]), float(lead[3]), abs_tol=0.051)
+
+
+@sentence(
+    r"Of other sets this says nothing: (.+), and with (\d+) algorithms no outcome is significant on fewer than (\d+) "
+    r"(?:data )?sets?\."
+)
+def _(m: re.Match[str], at: Place) -> None:
+    assert m[1] == by_hand.why_untestable(at.facts.values(at.setting), at.facts.sets_in(at.setting))
+    assert int(m[2]) == len(at.facts.algorithms)
+
+
 @sentence(
     r"Set by set, the runs show that the algorithms differ on (\d+) of (\d+) tested sets? \(Kruskal-Wallis with Holm's "
     r"correction\): (.+)\. This holds for the set alone, not for others\."

@@ -1,4 +1,4 @@
-"""Charts of the results site: a value with its interval for each row, placed in percent of the width.
+"""Charts of pages: a value with its interval for each row, placed in percent of the width.
 
 Each row has its name and numbers above its bar, so a chart is read at any width, and its numbers show on hover.
 """
@@ -11,6 +11,10 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table_model import score_cell
+from biasbed.analysis.result import Analysis, Cell
+
 ROW, AXIS = 36, 24  # pixels: height of a row, and of the numbers below the last one
 PADDING = 2.0  # percent left free on either side, so that no mark is cut off
 
@@ -19,7 +23,6 @@ class Mark(NamedTuple):
     """Value of one row, with its interval and its numbers as they are printed; NaN is not drawn."""
 
     name: str
-    href: str
     text: str
     value: float
     low: float = math.nan
@@ -79,3 +82,38 @@ def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False)
     ticks = [GridLine(position_of(float(number)) or 0.0, f"{number:g}") for number in numbers]
     bottom = ROW * len(marks)
     return Chart(caption, placed, ticks, bottom + AXIS, bottom)
+
+
+# --- scores -----------------------------------------------------------------------------------------------------------
+
+
+def set_chart(analysis: Analysis, name: str, caption: str = "") -> Chart | None:
+    """Return every method's score on one set, the best first; the bar is what the table shows beside it."""
+    cells = {algorithm: analysis.cells[algorithm, name] for algorithm in analysis.algorithms}
+    is_higher = next(column.higher_is_better for column in analysis.sets if column.name == name)
+    shown = [algorithm for algorithm in cells if not math.isnan(cells[algorithm].mean)]
+    marks = []
+    for algorithm in sorted(shown, key=lambda algorithm: cells[algorithm].mean, reverse=is_higher):
+        cell = cells[algorithm]
+        marks.append(Mark(analysis.label(algorithm), cell_text(cell), cell.mean, *_bar(cell)))
+    return make_chart(caption or say("chart_scores"), marks)
+
+
+def score_charts(analysis: Analysis) -> list[Chart]:
+    """Return a chart for each set, under its name: the figure of scores for a narrow screen."""
+    charts = [set_chart(analysis, name, analysis.label(name)) for name in analysis.set_names]
+    return [chart for chart in charts if chart is not None]
+
+
+def _bar(cell: Cell) -> tuple[float, float]:
+    """Return the ends of a cell's bar; NaN without interval and spread."""
+    if math.isnan(cell.interval[0]):
+        return cell.mean - cell.std, cell.mean + cell.std
+    return cell.interval
+
+
+def cell_text(cell: Cell) -> str:
+    """Return a cell in one line."""
+    shown = score_cell(cell)
+    interval = f"({shown.interval})" if shown.interval else ""
+    return " ".join(filter(None, [shown.text, shown.spread, interval]))

@@ -1,0 +1,57 @@
+"""Figures as SVG with tooltips, drawn once for the file and for the page.
+
+Answers: How does a figure of the report show its numbers on hover?
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
+
+from biasbed.analysis.report.figures.style import PADDING, Sheet, Tip, save
+
+POINTS_PER_INCH = 72
+RADIUS = 5.0  # points of the disc around a marker that shows its tooltip
+OPTIONS: dict[Any, Any] = {"svg.hashsalt": "biasbed"}  # the same ids for the same figure
+METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
+NOT_SHOWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.S)
+RULES = re.compile(r"<defs>\s*<style[^>]*>\*\{(.*?)\}</style>\s*</defs>", re.S)  # would hold for a whole page
+IDS = re.compile(r'(\bid="|\bhref="#|url\(#)')
+
+
+def render(figure: Figure, bounds: Bbox, name: str) -> str:
+    """Return a figure that is laid out as an `<svg>` element, its tooltips on top of it.
+
+    name: of the figure; it is put before every id, as a page holds several figures.
+    """
+    file = io.BytesIO()
+    with matplotlib.rc_context(OPTIONS):
+        save(figure, file, bounds, format="svg", metadata=METADATA)
+    text = NOT_SHOWN.sub("", file.getvalue().decode()).strip()
+    rules = RULES.search(text)
+    if rules is not None:
+        text = RULES.sub("", text).replace("<svg ", f'<svg style="{rules[1]}" ', 1)
+    text = IDS.sub(rf"\g<1>{re.sub(r'[^A-Za-z0-9_]', '-', name)}-", text)
+    tips = ""
+    if isinstance(figure, Sheet):
+        tips = "".join(_draw_tip(figure, bounds.padded(PADDING), tip) for tip in figure.tips)
+    return text.removesuffix("</svg>").rstrip() + f'\n<g class="tips">{tips}</g>\n</svg>\n'
+
+
+def _draw_tip(figure: Figure, bounds: Bbox, tip: Tip) -> str:
+    """Return the transparent shape that shows a tooltip: a disc, or the rectangle of a cell."""
+    title = f"<title>{html.escape(tip.text)}</title>"
+    corners = [(tip.x, tip.y), (tip.x + tip.width, tip.y + tip.height)]
+    pixels = tip.axes.transData.transform(corners) / figure.dpi
+    x = (pixels[:, 0] - bounds.x0) * POINTS_PER_INCH
+    y = (bounds.y1 - pixels[:, 1]) * POINTS_PER_INCH
+    if not tip.width:
+        return f'<circle cx="{x[0]:.1f}" cy="{y[0]:.1f}" r="{RADIUS}" fill="transparent">{title}</circle>'
+    size = f'width="{abs(x[1] - x[0]):.1f}" height="{abs(y[1] - y[0]):.1f}"'
+    return f'<rect x="{x.min():.1f}" y="{y.min():.1f}" {size} fill="transparent">{title}</rect>'
