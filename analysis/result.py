@@ -17,6 +17,7 @@ from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
 from biasbed.analysis.comparisons import (
+    cue_profiles,
     deviations,
     effective_robustness,
     paper_layout,
@@ -159,6 +160,7 @@ class Analysis:
         pd.DataFrame
     )  # effective_robustness.effective_table: accuracy on shifted sets above what that elsewhere predicts
     over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
+    cue_profiles: pd.DataFrame  # cue_profiles.cue_profile_table: what each row looks at
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
     trust: trust.TrustTables  # calibration, conformal sets and detection, where scores are stored
     laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
@@ -376,6 +378,7 @@ def _of_decisions(
     compared = (() if inputs.decisions.is_empty else sets, selected.values, options)
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
+        "cue_profiles": cue_profiles.cue_profile_table(inputs.decisions, selected, collection.algorithms),
         "over_images": single_runs.compare_single_runs(inputs.decisions, collection, *compared),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
         "trust": trust.assess_rows(inputs.decisions, collection, *compared),

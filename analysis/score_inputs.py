@@ -60,6 +60,9 @@ class UserDecisions:
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         raise Failure("no scores of all classes are there")
 
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        return []
+
 
 def gather_scores(
     scores: UserScores, options: AnalyzeOptions, lower: Sequence[str] | None = None, unit: ScoreUnit = "auto"

@@ -95,6 +95,7 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "over_images.csv": analysis.over_images.table,
         "trust.csv": analysis.trust.table.round(SCORE_DIGITS),
         "trust_groups.csv": analysis.trust.groups.round(SCORE_DIGITS),
+        "cue_profiles.csv": analysis.cue_profiles.round(SCORE_DIGITS),
         "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
         "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),
         laid_out_tables.CSV: laid_out,

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     charts,
+    cue_tables,
     findings,
     further_findings,
     limitations,
@@ -33,7 +34,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"
-REPORT = "report.html"
+REPORT, CUE_PAGE = "report.html", "looks_at.html"
 FIRST_WORDS = 95  # before the first figure; what is left over stands below it
 # What is read before anything unfolds, 300 words in all: whole sentences of so many words in each section.
 WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
@@ -53,7 +54,29 @@ def write(
     """
     text = make_environment(TEMPLATES).get_template(REPORT).render(content(analysis, folder, is_alone, by_run))
     (folder / REPORT).write_text(text, encoding="utf-8")
-    return {REPORT: "everything on one page"}
+    pages = {} if is_alone else _write_cue_pages(analysis, folder)
+    return {REPORT: "everything on one page", **pages}
+
+
+def _write_cue_pages(analysis: Analysis, folder: Path) -> dict[str, str]:
+    """Write a page for each row that says what it looks at; return file name -> what it is."""
+    template = make_environment(TEMPLATES).get_template(CUE_PAGE)
+    pages = {}
+    for profile in cue_tables.cue_profiles(analysis):
+        if profile.page:
+            text = template.render(
+                profile=profile,
+                style=_part("report.css"),
+                script=_part("report.js"),
+                policy=_policy(),
+                subtitle=wording.subtitle(analysis),
+                picture=_Pictures(folder, False)[profile.figure],
+                files=_Files(folder, False),
+                report=REPORT,
+            )
+            (folder / profile.page).write_text(text, encoding="utf-8")
+            pages[profile.page] = f"what {profile.label} looks at, on one page"
+    return pages
 
 
 def make_environment(*folders: Path) -> Environment:
@@ -97,6 +120,7 @@ def content(
         "unseen": fold(unseen, WORDS["unseen"]),
         "figures": pictures,
         "files": _Files(folder, is_alone),
+        "pages": _Pages(is_alone),
         "looks": sample_images.shown(folder),
         "tables": report_tables.on_page(analysis, links),
         "runs": provenance.run_tables(analysis, links, by_run),
@@ -222,6 +246,17 @@ class _Pictures:
         kinds = () if self.is_alone else ("pdf", "svg", "png")
         files = [f"figures/{name}.{kind}" for kind in kinds if (self.folder / f"{name}.{kind}").exists()]
         return {"drawing": drawing, "width": width, "height": height, "files": files}
+
+
+class _Pages:
+    """Pages beside the report."""
+
+    def __init__(self, is_alone: bool) -> None:
+        self.is_alone = is_alone
+
+    def beside(self, name: str) -> list[str]:
+        """Return the page's file, unless the report stands alone."""
+        return [name] if name and not self.is_alone else []
 
 
 class _Files:

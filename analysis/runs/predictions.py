@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +32,10 @@ Cues = dict[str, tuple[int, int]]  # category of the shape -> decisions for the 
 
 
 class DecisionReader(Protocol):
-    """Reader of the decisions of an analysis' runs on single images. All methods raise Failure if there are none."""
+    """Reader of the decisions of an analysis' runs on single images.
+
+    `answers` and `cues` raise Failure if there are none.
+    """
 
     @property
     def is_empty(self) -> bool:
@@ -44,6 +49,9 @@ class DecisionReader(Protocol):
 
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         """Return all that is stored of the decisions on a set, scores of all classes among it."""
+
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        """Return the rows of the file that says what a tested model looks at; empty if there is none."""
 
 
 class TrackedDecisions:
@@ -64,6 +72,12 @@ class TrackedDecisions:
 
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         return decisions_with_scores(self.store, run, dataset, step)
+
+    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+        content = self.store.file(run.id, record.CUE_PROFILE_FILE) if run.kind in TESTED else None
+        if content is None:
+            return []
+        return list(csv.DictReader(io.StringIO(content.decode(errors="replace"))))
 
 
 def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:

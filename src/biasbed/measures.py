@@ -50,6 +50,10 @@ MEASURES: Mapping[str, Measure] = {
         "the same of what is lost against the images as they are, by what AlexNet loses", higher_is_better=False
     ),
     "gap_r": Measure("accuracy on ImageNet's images of ImageNet-R's classes less that on ImageNet-R", FRACTION, False),
+    "background_gap": Measure("accuracy on ImageNet-9's Mixed-Same less that on its Mixed-Rand", FRACTION, False),
+    "watermark_gap": Measure("accuracy on ImageNet less that on the same images with a watermark", FRACTION, False),
+    "mrr": Measure("mean reciprocal rank of the label's class among all the model's outputs"),
+    "shape_preference": Measure("mean reciprocal rank on images of shapes / (the same + that on images of textures)"),
     "accuracy_full": Measure("fraction of images for which the best of all the model's outputs belongs to the label"),
     "ece": Measure(
         "expected calibration error of the decision's confidence among the set's classes, 15 equal bins",
@@ -84,6 +88,11 @@ MEASURES: Mapping[str, Measure] = {
     ),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
+    "bias_decisions": Measure(
+        "fraction of the images of other classes that are decided for the class of their bias",
+        higher_is_better=False,
+        of_biases=True,
+    ),
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
     "worst_class_accuracy": Measure("least accuracy among the images of one class"),
     "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images", of_biases=True),
@@ -228,6 +237,16 @@ def _mean_ratio(values: Sequence[float], references: Sequence[float], higher_is_
     return math.fsum(ratios) / len(ratios)
 
 
+def _error_quotient(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    first, second = values
+    return (1 - first) / (1 - second)
+
+
+def _share(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
+    first, second = values
+    return first / (first + second)
+
+
 def _undefined_ratios(values: Sequence[float], references: Sequence[float], higher_is_better: bool) -> float:
     return math.fsum(references) + sum(not divisor for divisor in values[1::2])
 
@@ -251,6 +270,8 @@ FUNCTIONS: Mapping[str, Callable[[Sequence[float], Sequence[float], bool], float
     "error_ratio": _error_ratio,  # errors of accuracies, summed, by those of a reference model, one for each (CE)
     # The same of how far accuracies are below the first, by how far errors of the reference are above its first.
     "relative_error_ratio": _relative_error_ratio,
+    "error_quotient": _error_quotient,  # error of the first accuracy by that of the second
+    "share": _share,  # of the first value in the sum of both
 }
 OF_ONE_KIND = ("mean", "harmonic_mean", "worst")  # functions whose values have the unit and direction of all inputs
 

@@ -89,8 +89,8 @@ class MultiClass:
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Return the chance level of accuracy, for any headline: classes are drawn alike."""
-        return 1 / classes
+        """Return the chance level of accuracy, for any headline but a rank: classes are drawn alike."""
+        return 0.0 if measure == "mrr" else 1 / classes
 
     def smoothed(self, part: float) -> MultiClass:
         return MultiClass(part)

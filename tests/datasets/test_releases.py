@@ -109,7 +109,8 @@ def test_counts_are_compared_with_all_versions() -> None:
 def row(name: str, release: Release) -> str:
     images = f"{release.images:,}" if release.images else "any"
     if release.conditions > 1:
-        images = f"{release.conditions} x {release.images // release.conditions:,}"
+        each = f"{release.images // release.conditions:,}" if release.images else "any"
+        images = f"{release.conditions} x {each}"
     for part, count in release.parts.items():
         aliases = f" ({', '.join(release.aliases[part])})" if part in release.aliases else ""
         images += f"; `{part}`{aliases} {count:,}"

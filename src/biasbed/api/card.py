@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from biasbed import measures, record
 from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
+from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import CUES, Decisions, to_table
 from biasbed.evaluation.evaluate_model import Evaluation, InMemory, track, write_files
 from biasbed.settings import nearest
@@ -125,6 +126,17 @@ class Card:
             categories=pd.DataFrame(rows[1:]).drop(columns=["observer", "kind", "set"]),
         )
 
+    @property
+    def looks_at(self) -> pd.DataFrame:
+        """Numbers on each cue that the model may use, a row each: the columns of `looks_at.csv` (docs/evaluation.md).
+
+        Empty if no set that was tested tells about a cue.
+        """
+        import pandas as pd
+
+        names = [field.name for field in fields(CueValue)]
+        return pd.DataFrame([vars(value) for value in self._results.profile], columns=names)
+
     def predictions(self, set_name: str) -> pd.DataFrame:
         """Return the decisions on a set, an image a row, with the columns of a run's predictions (docs/tracking.md)."""
         decisions = self._decisions(set_name)
@@ -164,6 +176,7 @@ class Card:
         lines = [report.text(stored.decisions, self._results.pairs, "set", self._suite.left_out)]
         lines += report.derived(self._suite.derivations, self._results.metrics)
         lines += report.trust(self._job.config.scores, stored.decisions)
+        lines += report.cue_profile(self._results.profile)
         return "\n".join([*lines, *self._suite.remarks])
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from biasbed import record
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
+from biasbed.data.watermark import Watermark
 from biasbed.datasets.loading import to_image
 from biasbed.errors import UsageError, first_line, listed
 from biasbed.evaluation.models import TestedModel
@@ -52,7 +53,12 @@ class GivenTransform:
         return x
 
     def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
-        """Return the set with this transform in place of its own."""
+        """Return the set with this transform in place of its own. Raises UsageError if the set draws on its images."""
+        if isinstance(evaluation_set.transform, Watermark):
+            raise UsageError(
+                f"transform= makes the images, and '{evaluation_set.name}' draws a watermark on cropped ones: leave "
+                f"one of them out"
+            )
         return replace(evaluation_set, transform=self, preprocessing=f"given: {self.description}")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from os.path import commonpath, relpath
 from typing import Any, overload
@@ -144,7 +145,8 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
     """Return the number [N] int32 of the photograph that each image is a view of.
 
     Views of one photograph have the same name below the folders of their conditions (`noise/fog/3/n01440764/a.JPEG`):
-    as many leading folders are left out as the images of every condition have in common.
+    as many leading folders are left out as the images of every condition have in common. A name may also end with its
+    condition (`a_fog_3.JPEG`).
     """
     images, conditions = list(images), list(conditions)
     ends: dict[str, tuple[str, str]] = {}
@@ -155,7 +157,30 @@ def photographs(images: Iterable[str], conditions: Iterable[str]) -> np.ndarray:
     depth = min((_folders(*pair) for pair in ends.values()), default=0)
     numbers: dict[str, int] = {}
     rests = (image.split("/", depth)[-1] for image in images)
-    return np.array([numbers.setdefault(rest, len(numbers)) for rest in rests], dtype=np.int32)
+    names = map(without_condition, rests, conditions)
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int32)
+
+
+_CONDITION = re.compile(r"_(?P<kind>[a-z][a-z_]*)_(?P<severity>\d+)(?P<suffix>\.[A-Za-z]+)$")
+
+
+def without_condition(name: str, condition: str) -> str:
+    """Return the name without the condition that it ends with: `a_fog_3.JPEG` under `fog-3` is `a.JPEG`.
+
+    The name may have the beginning of the condition's kind: `a_sticker_3.JPEG` is under `stickers-3`.
+    """
+    kind, _, severity = condition.rpartition("-")
+    match = _CONDITION.search(name) if severity and f"_{severity}." in name else None
+    if match is None or match["severity"] != severity:
+        return name
+    # The kind stands behind the photograph's own words: the longest end of them that begins the condition's kind.
+    parts = match["kind"].split("_")
+    for start in range(len(parts)):
+        end = "_".join(parts[start:])
+        if kind.startswith(end):
+            before = "".join(f"_{part}" for part in parts[:start])
+            return name[: match.start()] + before + match["suffix"]
+    return name
 
 
 def _folders(first: str, last: str) -> int:

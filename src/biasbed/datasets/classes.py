@@ -45,6 +45,15 @@ _RANGES: dict[str, str] = {
 CATEGORIES_16 = tuple(_RANGES)
 
 
+def expand_ranges(text: str) -> tuple[int, ...]:
+    """Return the numbers of a text like `7-10 12`."""
+    columns: list[int] = []
+    for item in text.split():
+        first, _, last = item.partition("-")
+        columns += range(int(first), int(last or first) + 1)
+    return tuple(columns)
+
+
 _CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
 
 
@@ -70,13 +79,19 @@ def cue_classes(name: str) -> tuple[str, str] | None:
 
 @functools.cache
 def wordnet_names() -> dict[str, str]:
-    """Return the first lemma of each synset of ImageNet by WordNet id. Reads the list in timm's package."""
+    """Return the first lemma of each synset of ImageNet by WordNet id."""
+    return {wordnet_id: lemmas[0] for wordnet_id, lemmas in wordnet_lemmas().items()}
+
+
+@functools.cache
+def wordnet_lemmas() -> dict[str, tuple[str, ...]]:
+    """Return all lemmas of each synset of ImageNet by WordNet id. Reads the list in timm's package."""
     spec = find_spec("timm")
     assert spec is not None
     assert spec.origin is not None
     path = Path(spec.origin).with_name("data").joinpath("_info", "imagenet_synset_to_lemma.txt")
-    names: dict[str, str] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         wordnet_id, _, lemmas = line.partition("\t")
-        names[wordnet_id] = lemmas.partition(",")[0].strip()
+        names[wordnet_id] = tuple(lemma.strip() for lemma in lemmas.split(","))
     return names

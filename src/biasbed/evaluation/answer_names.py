@@ -57,11 +57,11 @@ def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
     if not unknown:
         return
     problem = f"{decisions.observer}: {sum(unknown.values())} of {sum(answered.values())} answers are no category"
-    by_letters = {_reduce_spelling(name): name for name in categories}
+    by_letters = {reduce_spelling(name): name for name in categories}
     misspelt = {}
     for name in unknown:
-        if _reduce_spelling(name) in by_letters:
-            misspelt[name] = by_letters[_reduce_spelling(name)]
+        if reduce_spelling(name) in by_letters:
+            misspelt[name] = by_letters[reduce_spelling(name)]
     has_ids = any(map(_WORDNET_ID.fullmatch, unknown)) and not any(map(_WORDNET_ID.fullmatch, categories))
     names = _list_names(unknown, misspelt, categories)
     if misspelt or has_ids or len(unknown) == len(counts):
@@ -83,7 +83,7 @@ def _warn_of_spellings(singular: str, plural: str, names: Collection[str]) -> No
     """Print a warning if two names differ in case, blanks, hyphens and underscores alone."""
     first: dict[str, str] = {}
     for name in sorted(names):
-        earlier = first.setdefault(_reduce_spelling(name), name)
+        earlier = first.setdefault(reduce_spelling(name), name)
         if earlier != name:
             print(
                 f"warning: the {plural} '{earlier}' and '{name}' differ in spelling: is it one {singular}?",
@@ -91,6 +91,6 @@ def _warn_of_spellings(singular: str, plural: str, names: Collection[str]) -> No
             )
 
 
-def _reduce_spelling(name: str) -> str:
+def reduce_spelling(name: str) -> str:
     """Return the name without what people write in several ways: case, blanks, hyphens, underscores, Unicode form."""
     return re.sub(r"[\s_-]+", "", unicodedata.normalize("NFKC", name).casefold())

@@ -174,6 +174,20 @@ def _accuracy_full(decisions: Decisions) -> float:
     return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.rank))
 
 
+def _mean_reciprocal_rank(decisions: Decisions) -> float:
+    return NAN if decisions.rank is None else float((1 / decisions.rank).mean())
+
+
+def _bias_decisions(decisions: Decisions) -> float:
+    if decisions.bias is None:
+        return NAN
+    conflicting = decisions.bias != decisions.label
+    if not conflicting.any():
+        return NAN
+    chosen = (decisions.decision == decisions.bias)[conflicting]
+    return measures.accuracy(int(chosen.sum()), len(chosen))
+
+
 def _measure_alignment(aligned: bool) -> Callable[[Decisions], float]:
     """Make the accuracy on images whose label agrees with their bias, or on the others."""
 
@@ -224,12 +238,14 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "map": _measure_scores(average_precision.mean),
     "map_reference": _measure_scores(average_precision.mean_by_trapezoids),
     "accuracy_full": _accuracy_full,
+    "mrr": _mean_reciprocal_rank,
     "ece": _calibration,
     "rms": _measure_confidence(rms),
     "rms_reference": _measure_confidence(rms_reference),
     "aurra": _measure_confidence(aurra),
     "aligned_accuracy": _measure_alignment(True),
     "conflicting_accuracy": _measure_alignment(False),
+    "bias_decisions": _bias_decisions,
     "worst_group_accuracy": _measure_pairs(min),
     "worst_class_accuracy": _worst_class,
     "mean_group_accuracy": _measure_pairs(lambda accuracies: math.fsum(accuracies) / len(accuracies)),

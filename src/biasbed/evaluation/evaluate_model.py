@@ -20,9 +20,10 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.transforms import make_example
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, models, outputs, recorded, report
+from biasbed.evaluation import cue_figure, cue_profile, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
+from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
@@ -64,6 +65,7 @@ class InMemory(NamedTuple):
     stored: StoredDecisions
     pairs: list[ObserverPair]
     metrics: dict[str, float]  # by name
+    profile: list[CueValue]  # what the model looks at
 
 
 def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[str, float]:
@@ -93,12 +95,13 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
             return {}
         pairs = compare_observers(evaluation, stored.decisions)
         metrics = measure_decisions(evaluation, stored, pairs)
-        write_results(folder.path, job, stored.decisions, pairs)
+        profile = profile_cues(evaluation, stored.decisions)
+        write_results(folder.path, job, stored.decisions, pairs, profile)
         finish(tracker, metrics)
     conflicting = list(filter(cue_figure.has_bias, stored.decisions))
     print(report.text(stored.decisions, pairs, "set", suite.left_out))
-    trust = report.trust(job.config.scores, stored.decisions)
-    for line in (*report.derived(suite.derivations, metrics), *trust, *suite.remarks):
+    tables = [*report.cue_profile(profile), *report.trust(job.config.scores, stored.decisions)]
+    for line in (*report.derived(suite.derivations, metrics), *tables, *suite.remarks):
         print(line)
     for decisions in conflicting if evaluation.counted else ():
         if cue_figure.has_published_categories(decisions):
@@ -122,14 +125,23 @@ def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: boo
     evaluator.skipped.clear()
     stored = decide_in_memory(evaluator, evaluation.model.predict, evaluation.model.algorithm, silent)
     pairs = compare_observers(evaluation, stored.decisions)
-    return InMemory(stored, pairs, measure_decisions(evaluation, stored, pairs))
+    metrics = measure_decisions(evaluation, stored, pairs)
+    return InMemory(stored, pairs, metrics, profile_cues(evaluation, stored.decisions))
+
+
+def profile_cues(evaluation: Evaluation, decided: Sequence[Decisions]) -> list[CueValue]:
+    """Return what the model looks at, beside the people among the other observers."""
+    answers: list[Decisions] = []
+    for name, observers in evaluation.observers.items():
+        answers += [replace(observer, set=name) for observer in observers]
+    return cue_profile.profile(decided, evaluation.suite.derivations, answers)
 
 
 def write_files(folder: Path, job: EvaluationJob, results: InMemory) -> None:
     """Write the decisions on every image, tables and figures, as in a run's folder."""
     for decisions in results.stored.decisions:
         write_predictions(folder / record.predictions_file(decisions.set, "last"), decisions, 0)
-    write_results(folder, job, results.stored.decisions, results.pairs)
+    write_results(folder, job, results.stored.decisions, results.pairs, results.profile)
 
 
 def track(job: EvaluationJob, results: InMemory) -> str:
@@ -146,10 +158,15 @@ def track(job: EvaluationJob, results: InMemory) -> str:
 
 
 def write_results(
-    folder: Path, job: EvaluationJob, decided: Sequence[Decisions], pairs: Sequence[ObserverPair]
+    folder: Path,
+    job: EvaluationJob,
+    decided: Sequence[Decisions],
+    pairs: Sequence[ObserverPair],
+    profile: Sequence[CueValue],
 ) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
-    report.write(folder, decided, pairs, assess_trust(job.config.scores, decided))
+    trust = assess_trust(job.config.scores, decided)
+    report.write(folder, decided, pairs, trust, {job.row: profile})
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 

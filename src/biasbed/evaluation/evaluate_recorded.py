@@ -15,28 +15,35 @@ import numpy as np
 
 from biasbed import record
 from biasbed.config import Config
+from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, decisions, recorded, report
+from biasbed.evaluation import cue_figure, cue_profile, decisions, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
-from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.cue_profile import CueValue
+from biasbed.evaluation.decisions import MODELS, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.intervals import count_distinct
 from biasbed.evaluation.tracked_job import tracking, working_in
 from biasbed.evaluation.trust.metrics import assess_trust
+from biasbed.evaluation.written_answers import read_synonyms
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
-from biasbed.settings import build, flatten
+from biasbed.settings import build, flatten, nearest
+from biasbed.suites import cue_values
 from biasbed.system.files import sha256
 
 RECORDED_SUITE = "decisions"  # named as the suite of these runs
+MOST_PROFILES = 4  # tables of what a model looks at that are printed
 
 
 def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
     """Score the decisions in files, track and print the result, and return its metrics."""
     config = build(Config, {**flags, "resume": options.resume})
-    _refuse_model_settings(options, config, files[0].name)
-    answers_by_set = _group_by_set(recorded.read(files))
+    _refuse_model_settings(options, config, files)
+    synonyms = {} if options.label_map == "none" else read_synonyms(options.label_map)
+    answers_by_set = _group_by_set(recorded.read(files, synonyms))
+    _refuse_unknown_classes(synonyms, answers_by_set)
     pairs: list[ObserverPair] = []
     metrics: dict[str, float] = {}
     pooled_by_set, shown_by_set = {}, {}
@@ -48,13 +55,18 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         metrics |= _measure_set(name, pooled_by_set[name])
     trust = assess_trust(config.scores, _models_with_scores(answers_by_set))
     metrics |= trust.metrics(dict.fromkeys(answers_by_set, ("test",)))
-    job = _make_job(options, config, files, answers_by_set)
+    profiles = _profile_observers(answers_by_set)
+    observers = {observer.observer for observer in itertools.chain.from_iterable(answers_by_set.values())}
+    for values in profiles.values() if len(observers) == 1 else ():  # else it is not one model's run
+        metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in values} | metrics
+    job = _make_job(options, config, files, answers_by_set, synonyms)
     folder = job.take_folder()
     if folder.is_done:
         return read_finished(folder)
     with working_in(folder), tracking(job, folder) as tracker:
         assert tracker is not None
-        report.write(folder.path, list(itertools.chain.from_iterable(shown_by_set.values())), pairs, trust)
+        shown = list(itertools.chain.from_iterable(shown_by_set.values()))
+        report.write(folder.path, shown, pairs, trust, profiles)
         for name, answers in shown_by_set.items():
             conflicting = list(filter(cue_figure.has_bias, answers))
             drawn = conflicting if len(conflicting) <= shape_bias_figure.MOST else pooled_by_set[name]
@@ -68,6 +80,8 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
             print(report.text(answers, [pair for pair in pairs if pair.set == name], "observer"))
         for line in report.trust(config.scores, _models_with_scores(answers_by_set)):
             print(line)
+        for name, values in profiles.items() if len(profiles) <= MOST_PROFILES else ():
+            print("\n".join(["", f"{name}:", *report.cue_profile(values)[1:]]))
         print(tracker.ending())
     return metrics
 
@@ -77,12 +91,41 @@ def _models_with_scores(answers_by_set: Mapping[str, Sequence[Decisions]]) -> li
     return [answers[0] for answers in answers_by_set.values() if len(answers) == 1]
 
 
-def _refuse_model_settings(options: EvaluateOptions, config: Config, file: str) -> None:
-    names = [name for name in ("weights", "label_map", "compare", "algorithm") if _is_set(getattr(options, name))]
+def _profile_observers(answers_by_set: Mapping[str, Sequence[Decisions]]) -> dict[str, list[CueValue]]:
+    """Return what each model looks at, beside the people among the observers; without models that no set tells of."""
+    observers = list(itertools.chain.from_iterable(answers_by_set.values()))
+    profiles = {}
+    for name in dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS):
+        decided = [observer for observer in observers if observer.observer == name]
+        groups: dict[str, list[str]] = {}
+        for observer in decided:
+            groups[observer.set] = [] if observer.group is None else list(observer.group.counts())
+        values = cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
+        if values:
+            profiles[name] = values
+    return profiles
+
+
+def _refuse_unknown_classes(
+    synonyms: Mapping[str, Sequence[str]], answers_by_set: Mapping[str, Sequence[Decisions]]
+) -> None:
+    """Raise UsageError if words stand for a class that no set has: it would be misspelt."""
+    classes = set(CATEGORIES_16)
+    for observer in itertools.chain.from_iterable(answers_by_set.values()):
+        classes.update(observer.classes, () if observer.bias is None else observer.bias.names)
+    for name in synonyms:
+        if name not in classes:
+            raise UsageError(f"label_map: has the class '{name}', which no set has{nearest(name, sorted(classes))}")
+
+
+def _refuse_model_settings(options: EvaluateOptions, config: Config, files: Sequence[Path]) -> None:
+    names = [name for name in ("weights", "compare", "algorithm") if _is_set(getattr(options, name))]
     if config.limit is not None:
         names.append("limit")
+    if _is_set(options.label_map) and not any(map(recorded.has_written_answers, files)):
+        names.append("label_map")
     if names:
-        raise UsageError(f"{names[0]}= is for a model that is tested here, and {file} holds decisions already")
+        raise UsageError(f"{names[0]}= is for a model that is tested here, and {files[0].name} holds decisions already")
 
 
 def _is_set(value: str) -> bool:
@@ -98,11 +141,16 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
 
 
 def _make_job(
-    options: EvaluateOptions, config: Config, files: Sequence[Path], answers_by_set: Mapping[str, Sequence[Decisions]]
+    options: EvaluateOptions,
+    config: Config,
+    files: Sequence[Path],
+    answers_by_set: Mapping[str, Sequence[Decisions]],
+    synonyms: Mapping[str, Sequence[str]],
 ) -> EvaluationJob:
     """Return the job without a model: a table of decisions, known by the digest of its files."""
     name, protocol = record.slug(files[0].stem)[:40], _protocol(answers_by_set)
-    fingerprint = record.digest([sha256(path) for path in files])
+    contents: list[Any] = [sha256(path) for path in files]
+    fingerprint = record.digest([*contents, dict(synonyms)] if synonyms else contents)
     computed = {}
     if config.scores.calibrate != "auto":
         computed = {"calibrate": config.scores.calibrate, "alpha": config.scores.alpha}

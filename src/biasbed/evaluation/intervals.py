@@ -5,6 +5,8 @@ Answers: How is the interval of the shape bias or of an accuracy computed?
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from biasbed import measures
@@ -27,14 +29,35 @@ def ratio_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray, se
     """
     number = np.unique(cluster, return_inverse=True)[1]
     sums = np.stack([np.bincount(number, hit), np.bincount(number, counted)], axis=1).astype(np.int64)
-    kinds, counts = np.unique(sums, axis=0, return_counts=True)
-    kinds, counts = kinds[::-1], counts[::-1]
-    total = int(counts.sum())
-    drawn = np.random.default_rng(seed).multinomial(total, counts / total, size=RESAMPLES) @ kinds
-    usable = drawn[drawn[:, 1] > 0]
-    if not len(usable):
+
+    def ratios(drawn: np.ndarray) -> np.ndarray:
+        usable = drawn[drawn[:, 1] > 0]
+        values: np.ndarray = usable[:, 0] / usable[:, 1]
+        return values
+
+    return sums_interval([sums], ratios, seed)
+
+
+def sums_interval(
+    samples: Sequence[np.ndarray], statistic: Callable[[np.ndarray], np.ndarray], seed: int = 0
+) -> Interval:
+    """Compute a percentile bootstrap interval of a statistic of sums over clusters; NaN if it is never defined.
+
+    samples: [N,D] values of each cluster, one array for each sample that is drawn independently. statistic: function
+    of the sums [R,all D] of each resample; it leaves out those without a value.
+    """
+    random = np.random.default_rng(seed)
+    drawn = []
+    for sums in samples:
+        kinds, counts = np.unique(sums, axis=0, return_counts=True)
+        kinds, counts = kinds[::-1], counts[::-1]
+        total = int(counts.sum())
+        drawn.append(random.multinomial(total, counts / total, size=RESAMPLES) @ kinds)
+    values = statistic(np.concatenate(drawn, axis=1))
+    values = values[np.isfinite(values)]
+    if not len(values):
         return NAN, NAN
-    low, high = np.quantile(usable[:, 0] / usable[:, 1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return low, high
 
 

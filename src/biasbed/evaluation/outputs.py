@@ -129,7 +129,9 @@ def _label_map(
     classes = evaluation_set.source.classes
     chosen = maps.fitting(classes) if maps is not None else None
     if chosen is None and _outputs(model) == suite.classes:
-        return evaluation_set.label_map
+        label_map = evaluation_set.label_map
+        is_sixteen = classes == CATEGORIES_16 and isinstance(label_map, label_maps.Grouped)
+        return label_maps.sixteen(how) if is_sixteen else label_map
     return _map_by_names(classes, model, maps, how)
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from biasbed import record
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError, listed
+from biasbed.evaluation import written_answers
 from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float, parse_json, read_parquet
@@ -39,13 +42,14 @@ def files(text: str) -> tuple[Path, ...]:
     return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
 
 
-def read(paths: Sequence[Path]) -> list[Decisions]:
+def read(paths: Sequence[Path], synonyms: Mapping[str, Sequence[str]] | None = None) -> list[Decisions]:
     """Read every observer in the files, in the order of appearance. Raises UsageError for a file that is damaged.
 
-    Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart.
+    Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart. synonyms:
+    class -> further words for it, in files of written answers.
     """
     answers = []
-    trials: dict[tuple[bool, str], list[Trial]] = {}
+    trials: dict[tuple[str, bool, str], list[Trial]] = {}
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path}: there is no such file")
@@ -53,8 +57,9 @@ def read(paths: Sequence[Path]) -> list[Decisions]:
             answers.append(read_predictions(path))
             continue
         for trial in _read_csv(path):
-            trials.setdefault((trial.cues is None, trial.subject), []).append(trial)
-    answers += [_subject(name, rows) for (_, name), rows in trials.items()]
+            trials.setdefault((trial.set, trial.cues is None, trial.subject), []).append(trial)
+    for (_, _, name), rows in trials.items():
+        answers.append(_subject(name, _match_written(name, rows, synonyms or {})))
     seen = set()
     for decisions in answers:
         if (decisions.observer, decisions.set) in seen:
@@ -63,6 +68,13 @@ def read(paths: Sequence[Path]) -> list[Decisions]:
             )
         seen.add((decisions.observer, decisions.set))
     return answers
+
+
+def has_written_answers(path: Path) -> bool:
+    """Return True for a CSV file with answers in words."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return False
+    return set(written_answers.COLUMNS) <= set(next(read_lines(path), (0, []))[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +89,17 @@ class Trial:
     session: str
     is_timed: bool  # it has a reaction time
     cues: tuple[str, str] | None  # the classes of shape and texture
+    set: str = ""  # that the image belongs to, if the file says so
+    group: str = ""
+    is_written: bool = False  # the response is in words
 
 
 def _read_csv(path: Path) -> list[Trial]:
     """Read the trials of a file. Raises UsageError with the line of an incomplete trial."""
     lines = read_lines(path)
     _, names = next(lines, (0, []))
-    missing = [name for name in NEEDED if name not in names]
+    is_written = set(written_answers.COLUMNS) <= set(names)
+    missing = [] if is_written else [name for name in NEEDED if name not in names]
     if missing:
         has = listed(names) or "no lines"
         raise UsageError(f"{path}: lacks the column {listed(missing)}; it has {has}")
@@ -93,22 +109,22 @@ def _read_csv(path: Path) -> list[Trial]:
     trials = []
     for number, fields in lines:
         row = dict(zip(names, fields, strict=False))
-        problem = _problem(names, fields, row)
+        problem = _problem(names, fields, row, ("image",) if is_written else (*NEEDED, "subj"))
         if problem:
             raise UsageError(f"{path}, line {number}: {problem}: was the file cut off, or edited?")
-        trials.append(_trial(row, path.stem))
+        trials.append(_written(row, path, number) if is_written else _trial(row, path.stem))
     if not trials:
         raise UsageError(f"{path}: holds no trials")
     _refuse_cut_name(path, number, trials)
     return trials
 
 
-def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]) -> str | None:
-    """Describe the problem of a line; None if there is none."""
+def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]) -> str | None:
+    """Describe the problem of a line; None if there is none. needed: columns that are never empty."""
     if len(fields) != len(names):
         which = "more" if len(fields) > len(names) else "fewer"
         return f"has {which} fields than the first line has names, {len(fields)} and {len(names)}"
-    empty = [name for name in (*NEEDED, "subj") if row.get(name) == ""]
+    empty = [name for name in needed if row.get(name) == ""]
     return f"has an empty {empty[0]} (a trial without a response has 'na' there)" if empty else None
 
 
@@ -126,6 +142,42 @@ def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
         is_timed=is_timed,
         cues=cue_classes(row["imagename"]),
     )
+
+
+def _written(row: Mapping[str, str], path: Path, number: int) -> Trial:
+    """Return the trial of a line of written answers. Raises UsageError if the image's class is not told."""
+    image = row["image"]
+    cues = cue_classes(image)
+    label = row.get("label", "") or (cues[0] if cues else "")
+    if not label:
+        written_answers.refuse_unlabelled(path, number, image)
+    if row.get("texture"):
+        cues = label, row["texture"]
+    return Trial(
+        subject=row.get("model", "") or path.stem,
+        response=row["answer"],
+        category=label,
+        image=image,
+        condition=row.get("condition", ""),
+        session="",
+        is_timed=False,
+        cues=cues,
+        set=record.slug(row["set"]) if row.get("set") else "",
+        group=row.get("group", ""),
+        is_written=True,
+    )
+
+
+def _match_written(name: str, trials: Sequence[Trial], synonyms: Mapping[str, Sequence[str]]) -> Sequence[Trial]:
+    """Return the trials with written answers as classes, and print how many are one."""
+    if not trials[0].is_written:
+        return trials
+    textures = {trial.cues[1] for trial in trials if trial.cues is not None}
+    classes = written_answers.categories_of({trial.category for trial in trials}, textures)
+    spellings = written_answers.spellings_of(classes, synonyms)
+    matched = written_answers.match_answers([trial.response for trial in trials], spellings)
+    print(written_answers.describe(name, matched), file=sys.stderr)
+    return [replace(trial, response=answer) for trial, answer in zip(trials, matched.answers, strict=True)]
 
 
 def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
@@ -150,12 +202,13 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
     return Decisions(
         observer=name,
-        set="cue_conflict" if textures else "decisions",
+        set=trials[0].set or ("cue_conflict" if textures else "decisions"),
         images=Names([trial.image for trial in trials]),
         label=label,
         decision=Coded.from_names(trial.response for trial in trials),
         classes=tuple(sorted(set(label))),
         bias=Coded.from_names(textures) if textures else None,
+        group=Coded.from_names(trial.group for trial in trials) if any(trial.group for trial in trials) else None,
         condition=Coded.from_names(trial.condition for trial in trials),
         session=Coded.from_names(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,

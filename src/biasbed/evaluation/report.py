@@ -12,6 +12,7 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
+from biasbed.evaluation.cue_profile import CueValue, find_cue
 from biasbed.evaluation.decisions import CUES, MEASURES, Decisions
 from biasbed.evaluation.intervals import (
     FEWEST_OBSERVERS,
@@ -27,6 +28,7 @@ from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
 OF_CONFLICTS = ("shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
+MOST_CLASSES = 100  # with a line each in what is printed
 _PERCENT = f"{100 * LEVEL:.0f} %"
 
 
@@ -132,10 +134,22 @@ def consistency_row(pair: ObserverPair) -> dict[str, Any]:
     return {**vars(pair), "kappa": pair.kappa}
 
 
+def cue_profile_row(value: CueValue, observer: str) -> dict[str, Any]:
+    """Return one line of `looks_at.csv`."""
+    return {"observer": observer, **vars(value)}
+
+
 def write(
-    folder: Path, answers: Sequence[Decisions], pairs: Sequence[ObserverPair], trust: TrustResults | None = None
+    folder: Path,
+    answers: Sequence[Decisions],
+    pairs: Sequence[ObserverPair],
+    trust: TrustResults | None = None,
+    profiles: Mapping[str, Sequence[CueValue]] | None = None,
 ) -> None:
-    """Write the CSV files, without files that would be empty."""
+    """Write the CSV files, without files that would be empty. profiles: what each observer looks at, by its name."""
+    profile_rows = []
+    for observer, values in (profiles or {}).items():
+        profile_rows += [cue_profile_row(value, observer) for value in values]
     bias_rows = []
     for decisions in answers:
         if decisions.cues == CUES:
@@ -145,6 +159,7 @@ def write(
         record.SHAPE_BIAS_FILE: bias_rows,
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
         record.TRUST_FILE: [] if trust is None else [row._asdict() for row in trust_rows(trust.assessments)],
+        record.CUE_PROFILE_FILE: profile_rows,
     }
     for name, rows in tables.items():
         if not rows:
@@ -228,10 +243,10 @@ def _sparse_row(width: int, title: str, column: int, cell: str) -> list[str]:
 
 
 def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
-    """Return a table of the derived values among the metrics; empty if there are none."""
+    """Return a table of the derived values among the metrics, without those of the profile; empty if there are none."""
     rows = []
     for declaration in declared:
-        if declaration.metric in metrics:
+        if declaration.metric in metrics and find_cue(declaration.measure, declaration.name) is None:
             value = _with_unit(metrics[declaration.metric], declaration)
             rows.append((declaration.name, declaration.measure, value))
     if not rows:
@@ -251,6 +266,38 @@ def _how_to_calibrate(scores: ScoreSettings) -> str:
     if scores.calibrate == "auto":
         return "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
     return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
+
+
+def cue_profile(profile: Sequence[CueValue]) -> list[str]:
+    """Return a table of what a model looks at; empty if no set tells."""
+    if not profile:
+        return []
+    has_people = any(not math.isnan(row.people) for row in profile)
+    header = ["looks at", "measured", "set", "value", f"{_PERCENT} interval"]
+    table = [[*header, "people"] if has_people else header]
+    shown_cue = ""
+    for row in profile:
+        cue = "" if row.cue == shown_cue else row.cue
+        shown_cue = row.cue
+        cells = [cue, row.meaning, row.set, _in_unit(row.value, row.unit), _bounds(row.low, row.high, row.unit)]
+        if has_people:
+            cells.append("" if math.isnan(row.people) else _in_unit(row.people, row.unit))
+        table.append(cells)
+    lines = ["", *aligned(table, left=(0, 1, 2))]
+    sources = dict.fromkeys(row.people_from for row in profile if row.people_from)
+    return [*lines, *(f"people: {source}" for source in sources)]
+
+
+def _bounds(low: float, high: float, unit: str) -> str:
+    if math.isnan(low):
+        return ""
+    if unit == measures.FRACTION:
+        return _percentages(low, high)
+    return f"{low:.3f} to {high:.3f}"
+
+
+def _in_unit(value: float, unit: str) -> str:
+    return _percentage(value) if unit == measures.FRACTION else f"{value:.3f}"
 
 
 def _with_unit(value: float, declaration: record.Derived) -> str:
@@ -289,6 +336,8 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
             f"  mean reciprocal rank among all outputs: {right} {total['shape_mrr']:.4f}, "
             f"{wrong} {total['texture_mrr']:.4f}"
         )
+    if len(classes) > MOST_CLASSES:
+        return lines
     table = [["class", *counts, f"for the {right}" if right == "class" else right, wrong, share]]
     for row in classes:
         numbers = [str(row[key]) for key in (*counts, "shape", "texture")]

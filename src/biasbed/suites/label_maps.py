@@ -20,7 +20,7 @@ from pydantic import Field, WithJsonSchema
 from torch import Tensor
 
 from biasbed.config import Aggregation
-from biasbed.datasets.classes import _RANGES, imagenet_classes
+from biasbed.datasets.classes import _RANGES, expand_ranges, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 from biasbed.system import formats, strict_yaml
@@ -149,7 +149,7 @@ class Grouped:
 
 def sixteen(how: Aggregation = USUAL) -> Grouped:
     """Return the map from ImageNet-1k's classes to the 16 categories."""
-    return Grouped(tuple(_expand(text) for text in _RANGES.values()), how)
+    return Grouped(tuple(expand_ranges(text) for text in _RANGES.values()), how)
 
 
 def reordered(classes: Sequence[str], outputs: Sequence[str], name: str = "order") -> Subset | None:
@@ -171,15 +171,6 @@ def wordnet_subset(wnids: Sequence[str], outputs: Sequence[str]) -> Subset | Non
     if not all(wnid in position and re.fullmatch(r"n\d{8}", wnid) for wnid in wnids):
         return None
     return Subset(tuple(position[wnid] for wnid in wnids), f"imagenet-{len(wnids)}")
-
-
-def _expand(text: str) -> tuple[int, ...]:
-    """Return the numbers of a text like `7-10 12`."""
-    columns: list[int] = []
-    for item in text.split():
-        first, _, last = item.partition("-")
-        columns += range(int(first), int(last or first) + 1)
-    return tuple(columns)
 
 
 # --- label maps of a user's own ---------------------------------------------------------------------------------------

@@ -12,24 +12,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from biasbed.config import Auto, Preprocess
-from biasbed.data import transforms
+from biasbed.config import Aggregation, Auto, Preprocess, StimuliPreprocess
+from biasbed.data import transforms, watermark
 from biasbed.data.source import Source
-from biasbed.datasets import cifar, imagenet, imagenet_c
+from biasbed.datasets import cifar, geirhos, imagenet, imagenet_c, shortcuts
 from biasbed.datasets.base import OnDisk
-from biasbed.datasets.classes import imagenet_classes
+from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, EXTRAS
 from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.errors import MissingData, UsageError
-from biasbed.record import Derived, MetricName
+from biasbed.record import Derived
 from biasbed.settings import nearest, setting
-from biasbed.suites import corruption_errors
+from biasbed.suites import corruption_errors, cue_values
 from biasbed.suites.biasbed import OpenTests, published_copies
 from biasbed.suites.corrupted_sets import corrupted_set
 from biasbed.suites.corruption_errors import CorruptionError
+from biasbed.suites.cue_values import FULL, MRR
 from biasbed.suites.files import FileSettings, FileSuite
-from biasbed.suites.label_maps import IDENTITY, imagenet_subset
-from biasbed.suites.sets import EvaluationSet
+from biasbed.suites.label_maps import IDENTITY, Grouped, LabelMap, imagenet_subset, sixteen
+from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
 from biasbed.tasks import MULTI_CLASS
 
@@ -49,6 +50,10 @@ class RobustSet:
     clean: str = ""  # the set of the same images without corruptions
     cadence: int | Literal["end"] = 1
     made_here: tuple[str, ...] = ()  # corruptions of the images of `data`, made on the fly
+    headline: str = ""  # as `EvaluationSet.headline`
+    counts: bool = True  # as `EvaluationSet.counts`; False where more is not better
+    pooled: Aggregation | None = None  # how several of ImageNet's classes become one, if `data.outputs` says which do
+    has_final_size: bool = False  # square images that are not cropped
 
 
 def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> RobustSet:
@@ -57,6 +62,21 @@ def _corrupted(data: OnDisk, classes: str = "imagenet", **values: Any) -> Robust
     return RobustSet(data, classes, **{**defaults, **values})
 
 
+def _background(data: shortcuts.ImageNet9, **values: Any) -> RobustSet:
+    """Return a version of ImageNet-9. As in its paper, the best of all 1000 outputs must belong to the class."""
+    block = "imagenet_9"
+    return RobustSet(
+        data, source_images=block, block=block, headline=FULL, pooled="prob_max", has_final_size=True, **values
+    )
+
+
+def _pure_cue(data: shortcuts.PureCue, **values: Any) -> RobustSet:
+    """Return a set of images with one cue."""
+    return RobustSet(data, measures=PURE_MEASURES, headline=MRR, pooled="prob_max", **values)
+
+
+PURE_MEASURES = (*MULTI_CLASS.measures, MRR)
+SHORTCUT_MEASURES = (*MULTI_CLASS.measures, "bias_decisions")
 SETS: Mapping[str, RobustSet] = {
     "imagenet": RobustSet(imagenet.ImageNet(), source_images=VALIDATION_IMAGES),
     "imagenet_200": RobustSet(imagenet.ImageNet200(), source_images=VALIDATION_IMAGES),
@@ -77,6 +97,19 @@ SETS: Mapping[str, RobustSet] = {
     "imagenet_r": RobustSet(imagenet.ImageNetR()),
     "real_blurry": RobustSet(imagenet.RealBlurry(), source_images="real_blurry"),
     "real_blurry_100": RobustSet(imagenet.RealBlurry100(), source_images="real_blurry", block="real_blurry"),
+    "cue_conflict": RobustSet(geirhos.CueConflict(), is_usual=False, measures=CUE_MEASURES, has_final_size=True),
+    "refined_bias_shape": _pure_cue(shortcuts.RefinedShape()),
+    "refined_bias_texture": _pure_cue(shortcuts.RefinedTexture(), counts=False),
+    "imagenet_9": _background(shortcuts.ImageNet9()),
+    "imagenet_9_mixed_same": _background(shortcuts.MixedSame()),
+    "imagenet_9_mixed_rand": _background(shortcuts.MixedRand()),
+    "imagenet_9_only_fg": _background(shortcuts.OnlyForeground()),
+    "imagenet_9_only_bg_t": _background(shortcuts.OnlyBackground(), counts=False),
+    "imagenet_w": RobustSet(
+        shortcuts.ImageNetW(), is_usual=False, source_images=VALIDATION_IMAGES, measures=SHORTCUT_MEASURES
+    ),
+    "imagenet_x": RobustSet(shortcuts.ImageNetX(), is_usual=False, source_images=VALIDATION_IMAGES, block="imagenet"),
+    "laion_c": RobustSet(shortcuts.LaionC(), cadence="end", pooled="prob_mean"),
     "cifar10": RobustSet(cifar.CIFAR10(), "cifar10", source_images="cifar10_val"),
     "cifar10_c": _corrupted(cifar.CIFAR10C(), "cifar10"),
     "cifar100": RobustSet(cifar.CIFAR100(), "cifar100", source_images="cifar100_val"),
@@ -98,7 +131,6 @@ SMALL_IMAGES: Mapping[str, Any] = {
     **{"augment.crop": False, "augment.padding": 4, "optim.warmup": 0.0, "optim.schedule": "cosine"},
     **{"optim.lr": 0.1, "optim.lr_batch": 128, "optim.nesterov": True, "optim.weight_decay": 5e-4},
 }
-GAP = "gap_r"
 
 
 @dataclass(frozen=True)
@@ -197,13 +229,15 @@ class Robustness(FileSuite[RobustnessSettings]):
     def _set(self, name: str, source: Source, present: set[str]) -> EvaluationSet:
         """Return an evaluation set. present: the names of all sets that are tested."""
         robust_set = SETS[name]
-        transform, description = self._default_transform
+        transform, description = self._transform(robust_set, source)
         evaluation_set = EvaluationSet(
             name,
             source,
             transform,
             label_map=self._label_map(name, source),
             measures=robust_set.measures,
+            headline=robust_set.headline,
+            counts=robust_set.counts,
             preprocessing=description,
             source_images=robust_set.source_images,
             block=robust_set.block,
@@ -212,16 +246,17 @@ class Robustness(FileSuite[RobustnessSettings]):
         if robust_set.made_here:
             evaluation_set = corrupted_set(evaluation_set, self.config, self.store, robust_set.made_here, name)
         clean = robust_set.clean
-        if not clean:
-            return evaluation_set
-        error = self.config.corruption_error
-        if name != "imagenet_c" and name not in self.config.sets:  # the setting is meant for sets that are named
-            error = "auto"
-        headline = corruption_errors.headline(error, name, _why_no_mce(robust_set, source), clean in present, clean)
         if isinstance(robust_set.data, Corrupted):
             description = f"{imagenet_c.SIDE} x {imagenet_c.SIDE} as released"
             exact = transforms.Exact(imagenet_c.SIDE)
             evaluation_set = replace(evaluation_set, transform=exact, preprocessing=description)
+        if not clean:
+            has_conditions = evaluation_set.source.condition is not None
+            return replace(evaluation_set, headline=corruption_errors.MEAN_ERROR) if has_conditions else evaluation_set
+        error = self.config.corruption_error
+        if name != "imagenet_c" and name not in self.config.sets:  # the setting is meant for sets that are named
+            error = "auto"
+        headline = corruption_errors.headline(error, name, _why_no_mce(robust_set, source), clean in present, clean)
         return replace(evaluation_set, headline=headline)
 
     def _held_out(self, source: Source) -> EvaluationSet:
@@ -233,9 +268,26 @@ class Robustness(FileSuite[RobustnessSettings]):
         corrupted_copy = corrupted_set(plain, self.config, self.store, EXTRAS, TRAIN_EXTRA)
         return replace(corrupted_copy, headline="", cadence=1)
 
-    def _label_map(self, name: str, source: Source) -> Any:
+    def _transform(self, robust_set: RobustSet, source: Source) -> tuple[transforms.Transform, str]:
+        """Return the transform of a set's images and its description."""
+        transform, description = self._default_transform
+        if robust_set.has_final_size:
+            how = StimuliPreprocess(interpolation=self.config.preprocess.interpolation)
+            return transforms.make_stimulus_transform(self.config.image_size, how)
+        if isinstance(source, shortcuts.WatermarkedSource):
+            watermark.read_font(source.font, watermark.font_size(self.config.image_size))
+            return watermark.Watermark(transform, source.font), f"{description}, watermark"
+        return transform, description
+
+    def _label_map(self, name: str, source: Source) -> LabelMap:
         """Return the map from the model's classes to the set's."""
-        if SETS[name].classes != "imagenet" or source.classes == imagenet_classes():
+        robust_set = SETS[name]
+        if source.classes == CATEGORIES_16:
+            return sixteen()
+        if robust_set.pooled is not None:
+            outputs = robust_set.data.outputs(self.data_root)
+            return Grouped(outputs, robust_set.pooled, robust_set.block or name)
+        if robust_set.classes != "imagenet" or source.classes == imagenet_classes():
             return IDENTITY
         subset = imagenet_subset(source.classes)
         assert subset is not None
@@ -309,14 +361,13 @@ def _derived(sets: Sequence[EvaluationSet]) -> list[Derived]:
     derivations: list[Derived] = []
     for evaluation_set in sets:
         robust_set = SETS[evaluation_set.name]
-        if robust_set.clean:
+        if evaluation_set.source.condition is not None:
             clean = robust_set.clean if robust_set.clean in names else None
             is_released = not _why_no_mce(robust_set, evaluation_set.source)
             corruptions = robust_set.made_here or robust_set.data.corruptions
             derivations += corruption_errors.derivations(evaluation_set.name, corruptions, clean, is_released)
-    if {"imagenet_200", "imagenet_r"} <= names:
-        inputs = [str(MetricName("test", MULTI_CLASS.measures[0], name)) for name in ("imagenet_200", "imagenet_r")]
-        derivations.append(Derived("test", GAP, "imagenet_r", "difference", tuple(inputs), higher_is_better=False))
+    groups = {evaluation_set.name: evaluation_set.record().groups for evaluation_set in sets}
+    derivations += cue_values.derivations(groups)
     return derivations
 
 

@@ -69,6 +69,8 @@ class EvaluationSet:
     def record(self) -> record.SetRecord:
         """Return the set's record, from which analysis knows it."""
         source, headline = self.source, self.headline or self.task.measures[0]
+        if headline == "accuracy_full" and not self.label_map.restricts:  # it would equal the accuracy
+            headline = "accuracy"
         groups: Counter[str] = Counter()
         if source.group is not None:
             groups.update(source.group.tolist())

@@ -1,0 +1,413 @@
+"""Cue data sets of ImageNet's classes: images that isolate shape, texture, background, watermark and factors.
+
+ImageNet-9, ImageNet-W, ImageNet-X, REFINED-BIAS and LAION-C. Classes of several sets combine some of ImageNet's:
+`outputs` returns which. What each release holds is in `releases.yaml`.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from biasbed.data.folders import FolderSource
+from biasbed.data.listing import reading
+from biasbed.data.names import without_condition
+from biasbed.data.source import Source
+from biasbed.datasets.base import DataSet
+from biasbed.datasets.classes import expand_ranges, imagenet_classes
+from biasbed.datasets.corruption_benchmarks import SEVERITIES, conditions
+from biasbed.datasets.imagenet import ImageNet
+from biasbed.datasets.imagenet_c import Corrupted
+from biasbed.errors import MissingData, UsageError, listed
+from biasbed.system.strict import MANY_PARTS, parse_json
+
+Outputs = tuple[tuple[int, ...], ...]  # of each class, the positions of its ImageNet classes
+
+
+def positions(wnids: Iterable[str]) -> tuple[int, ...]:
+    """Return the positions of WordNet ids among ImageNet's classes."""
+    classes = imagenet_classes()
+    return tuple(classes.index(wnid) for wnid in wnids)
+
+
+# --- background -------------------------------------------------------------------------------------------------------
+
+IN9_MAP = "in_to_in9.json"  # ImageNet's class number -> number of the class of ImageNet-9, -1 for none
+
+
+class ImageNet9(DataSet):
+    """ImageNet-9: objects of nine coarse classes with their backgrounds (Xiao et al., ICLR 2021, section 2)."""
+
+    name = "imagenet_9"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return (
+            *("00_dog", "01_bird", "02_wheeled vehicle", "03_reptile", "04_carnivore"),
+            *("05_insect", "06_musical instrument", "07_primate", "08_fish"),
+        )
+
+    def find(self, data_dir: Path) -> Path | None:
+        folder = super().find(data_dir)
+        return folder if folder is not None and self._map(data_dir, folder) is not None else None
+
+    def missing(self, data_dir: Path) -> str:
+        folder = super().find(data_dir)
+        if folder is None:
+            return super().missing(data_dir)
+        return (
+            f"'{self.name}' in {folder} needs {IN9_MAP}, which says which of ImageNet's classes are in which of the "
+            f"nine: put it into {folder.parent.parent}; where to get it: {self.release.source}"
+        )
+
+    def outputs(self, data_dir: Path) -> Outputs:
+        """Return the ImageNet classes of each class. Raises UsageError if the release's map is damaged."""
+        path = self._map(data_dir, self.folder(data_dir))
+        assert path is not None
+        try:
+            numbers = parse_json(path.read_bytes(), MANY_PARTS)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is no JSON"
+            raise UsageError(f"can't read {path}: {reason}; get it again") from None
+        valid = range(-1, len(self.classes))
+        if not isinstance(numbers, dict) or not all(
+            type(number) is int and number in valid for number in numbers.values()
+        ):
+            raise UsageError(f"{path}: expected a class, -1 to {valid[-1]}, for each of ImageNet's class numbers")
+        members: list[list[int]] = [[] for _ in self.classes]
+        for position in range(len(imagenet_classes())):
+            number = numbers.get(str(position), -1)
+            if number >= 0:
+                members[number].append(position)
+        empty = [name for name, group in zip(self.classes, members, strict=True) if not group]
+        if empty:
+            raise UsageError(f"{path}: gives no ImageNet class to {listed(empty, 5)}; get it again")
+        return tuple(map(tuple, members))
+
+    def _map(self, data_dir: Path, folder: Path) -> Path | None:
+        paths = (parent / IN9_MAP for parent in (folder.parent.parent, folder.parent, data_dir))
+        return next((path for path in paths if path.is_file()), None)
+
+
+class MixedSame(ImageNet9):
+    """ImageNet-9 with the background of another image of the same class."""
+
+    name = "imagenet_9_mixed_same"
+
+
+class MixedRand(ImageNet9):
+    """ImageNet-9 with the background of an image of a random class."""
+
+    name = "imagenet_9_mixed_rand"
+
+
+class OnlyForeground(ImageNet9):
+    """ImageNet-9 on black: the object alone."""
+
+    name = "imagenet_9_only_fg"
+
+
+class OnlyBackground(ImageNet9):
+    """ImageNet-9 without the object, whose box is filled with background (`Only-BG-T`)."""
+
+    name = "imagenet_9_only_bg_t"
+
+
+# --- watermark --------------------------------------------------------------------------------------------------------
+
+FONT = "SourceHanSerifSC-ExtraLight.otf"
+CARTON = "n02971356"  # the class whose training images often have such a watermark
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WatermarkedSource(FolderSource):
+    """Images that a watermark is drawn on after they are cropped. font: its file."""
+
+    font: Path
+
+    def _further(self) -> tuple[bytes, ...]:
+        return (*super()._further(), hashlib.sha256(self.font.read_bytes()).digest())
+
+
+class ImageNetW(ImageNet):
+    """ImageNet-W: a watermark on ImageNet's validation images (Li et al., CVPR 2023, section 3.2).
+
+    The watermark is drawn on the cropped image (`data.watermark`), in a font that is not part of biasbed. The class
+    that it suggests is the images' bias.
+    """
+
+    name = "imagenet_w"
+    font_folders = (".", "imagenet_w", "imagenet-w", "fonts")
+
+    def find(self, data_dir: Path) -> Path | None:
+        return super().find(data_dir) if self.font(data_dir) else None
+
+    def missing(self, data_dir: Path) -> str:
+        if ImageNet().find(data_dir) is None:
+            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+        return (
+            f"'{self.name}' draws a watermark in a font that is not in {data_dir}: put {FONT} there or into "
+            f"imagenet_w; where to get it: {self.release.source}"
+        )
+
+    def open(self, data_dir: Path) -> WatermarkedSource:
+        font = self.font(data_dir)
+        if font is None:
+            raise MissingData(self.missing(data_dir))
+        source = super().open(data_dir)
+        return WatermarkedSource(
+            name=self.name,
+            classes=source.classes,
+            y=source.y,
+            ids=source.ids,
+            root=source.root,
+            bias=source.bias,
+            font=font,
+        )
+
+    def font(self, data_dir: Path) -> Path | None:
+        """Return the path of the font's file; None if it is missing."""
+        paths = (data_dir / name / FONT for name in self.font_folders)
+        return next((path for path in paths if path.is_file()), None)
+
+    def bias(self, ids: Sequence[str], folder: Path) -> np.ndarray:
+        return np.full(len(ids), self.classes.index(CARTON), dtype=np.int64)
+
+
+# --- factors ----------------------------------------------------------------------------------------------------------
+
+FACTORS = (
+    *("pose", "background", "pattern", "color", "smaller", "shape", "partial_view", "subcategory", "texture"),
+    *("larger", "darker", "object_blocking", "person_blocking", "style", "brighter", "multiple_objects"),
+)
+NO_FACTOR = "none"  # group of images without a factor
+ANNOTATIONS, PROTOTYPES = "imagenet_x_val_top_factor.jsonl", "prototypical_paths.csv"
+PACKAGE = "imagenet_x"
+
+
+class ImageNetX(ImageNet):
+    """ImageNet-X: ImageNet's validation images, grouped by the factor that sets each apart from typical ones.
+
+    People chose one factor of 16 for each image (Idrissi et al., ICLR 2023, section 2). The images are those that the
+    authors' package counts by default: with an annotation, and not among the typical ones that people compared with.
+    """
+
+    name = "imagenet_x"
+    annotation_folders = ("imagenet_x", "imagenet-x", "imagenet_x/annotations", ".")
+
+    def find(self, data_dir: Path) -> Path | None:
+        return super().find(data_dir) if self._annotations(data_dir) else None
+
+    def missing(self, data_dir: Path) -> str:
+        if ImageNet().find(data_dir) is None:
+            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+        return (
+            f"'{self.name}' needs its annotations: pip install imagenet-x, or put {ANNOTATIONS} and {PROTOTYPES} of "
+            f"that package into {data_dir / self.annotation_folders[0]}"
+        )
+
+    def open(self, data_dir: Path) -> FolderSource:
+        source = ImageNet().open(data_dir)
+        folder = self._annotations(data_dir)
+        if folder is None:
+            raise MissingData(self.missing(data_dir))
+        annotations = read_factors(folder)
+        rows, factors = [], []
+        for row, name in enumerate(source.ids):
+            annotation = annotations.get(name.rpartition("/")[2])
+            if annotation is None:
+                continue
+            label, factor = annotation
+            if label != source.y[row]:
+                self.refuse(source.root, f"{name} is in class {source.y[row]}, and {folder / ANNOTATIONS} says {label}")
+            rows.append(row)
+            factors.append(factor)
+        if not rows:
+            self.refuse(source.root, "none of its images is annotated: they should be called ILSVRC2012_val_<number>")
+        return replace(source.subset(np.array(rows), self.name), group=np.array(factors))
+
+    def _annotations(self, data_dir: Path) -> Path | None:
+        """Return the folder with the annotations: below data_dir, else in the installed package; None without any."""
+        folders = [data_dir / name for name in self.annotation_folders]
+        spec = find_spec(PACKAGE)
+        if spec is not None:
+            folders += [Path(location) / "annotations" for location in spec.submodule_search_locations or ()]
+        for folder in folders:
+            if (folder / ANNOTATIONS).is_file() and (folder / PROTOTYPES).is_file():
+                return folder
+        return None
+
+
+@functools.lru_cache(maxsize=2)
+def read_factors(folder: Path) -> Mapping[str, tuple[int, str]]:
+    """Return (class number, top factor) of each annotated image that is not a prototype, by its file's name.
+
+    Raises UsageError with the line of an annotation that is damaged.
+    """
+    with (folder / PROTOTYPES).open(newline="", encoding="utf-8") as file:
+        prototypes = {row.get("file_name") for row in csv.DictReader(file)}
+    annotations = {}
+    path = folder / ANNOTATIONS
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            values = parse_json(line)
+            chosen = [factor for factor in FACTORS if values[factor]]
+            name, label = values["file_name"], values["class"]
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{path}, line {number}: no annotation with the 16 factors; get the file again") from None
+        if len(chosen) > 1:
+            raise UsageError(f"{path}, line {number}: {name} has {len(chosen)} top factors: is this the file of all?")
+        if name not in prototypes:
+            annotations[name] = label, chosen[0] if chosen else NO_FACTOR
+    return annotations
+
+
+# --- shape and texture ------------------------------------------------------------------------------------------------
+
+# Class folder -> ImageNet classes (Kim et al. 2026, arXiv 2603.10834, and their repository).
+SHAPES: Mapping[str, tuple[str, ...]] = {
+    "balloon": ("n02782093",),
+    "book": ("n06596364",),
+    "camera": ("n03976467", "n04069434"),
+    "cassette": ("n02978881",),
+    "clock": ("n03196217", "n02708093", "n04548280"),
+    "hourglass": ("n03544143",),
+    "ipod": ("n03584254",),
+    "mouse": ("n03793489",),
+    "revolver": ("n04086273",),
+    "soccer_ball": ("n04254680",),
+}
+TEXTURES: Mapping[str, tuple[str, ...]] = {
+    "brain_coral": ("n01917289",),
+    "broccoli": ("n07714990",),
+    "cheetah": ("n02130308",),
+    "dishrag": ("n03207743",),
+    "elephant": ("n02504458", "n02504013"),
+    "honeycomb": ("n03530642",),
+    "porcupine": ("n02346627",),
+    "strawberry": ("n07745940",),
+    "tiger": ("n02129604",),
+    "zebra": ("n02391049",),
+}
+
+
+class PureCue(DataSet):
+    """Images with one cue alone; the class is searched among all 1000 (REFINED-BIAS)."""
+
+    members: Mapping[str, tuple[str, ...]]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    def outputs(self, data_dir: Path) -> Outputs:
+        """Return the ImageNet classes of each class."""
+        return tuple(map(positions, self.members.values()))
+
+
+class RefinedShape(PureCue):
+    """REFINED-BIAS: shapes without their texture (Kim et al. 2026)."""
+
+    name = "refined_bias_shape"
+    members = SHAPES
+
+
+class RefinedTexture(PureCue):
+    """REFINED-BIAS: textures without a shape (Kim et al. 2026)."""
+
+    name = "refined_bias_texture"
+    members = TEXTURES
+
+
+# --- distortions ------------------------------------------------------------------------------------------------------
+
+DISTORTIONS = ("geometric_shapes", "glitched", "luminance_checkerboard", "mosaic", "stickers", "vertical_lines")
+INTENSITIES = tuple(f"intensity_level_{level}" for level in SEVERITIES)
+# Class folder -> positions of its ImageNet classes (Li et al., ICML 2025, and their repository).
+SUPERCLASSES: Mapping[str, str] = {
+    "ball": "429-430 768 805 852 890",
+    "bird": "8 10-16 18-20 22-24 80-83 87-96 98-100 127-133 135-145",
+    "boat": "472 510 554 576 625 814 914",
+    "bottle": "440 720 737 898-899 901 907",
+    "butterfly": "321-326",
+    "car_truck": "436 511 555 569 656 675 717 734 817 864 867",
+    "cat": "281-286",
+    "chair": "423 559 703 765 831 857",
+    "dog": "152-191 193-203 205-226 228-241 243-250 252-257 259 261-263 265-268",
+    "fish": "0-4 147-148 393-397",
+    "fruit": "948-951 953-954",
+    "instruments": "401-402 420 432 546 558 566 579 593-594 776 881 889",
+    "primate": "365-382",
+    "snakes": "52-55 57-68",
+    "timekeeping": "409 530-531 826 835 892",
+    "tools": "491 499 587 596 740 784 792",
+}
+
+
+class LaionC(Corrupted):
+    """LAION-C: six distortions that web-scale training data lack, in five intensities (Li et al., ICML 2025).
+
+    Names of images end with distortion and intensity, so those of two conditions are compared without.
+    """
+
+    name = "laion_c"
+    corruptions = DISTORTIONS
+    folders: Mapping[str, tuple[str, ...]] = dict.fromkeys(DISTORTIONS, INTENSITIES)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(SUPERCLASSES)
+
+    def outputs(self, data_dir: Path) -> Outputs:
+        """Return the ImageNet classes of each class."""
+        return tuple(map(expand_ranges, SUPERCLASSES.values()))
+
+    def open(self, data_dir: Path) -> FolderSource:
+        """Open all images, condition by condition.
+
+        Raises UsageError if the data set is missing, has other classes, lacks a condition, has conditions with
+        different images, or if the first image of a condition does not have 224 x 224 pixels.
+        """
+        folder = self.folder(data_dir)
+        with reading():
+            images = self._list_conditions(folder)
+        shown = conditions(self.corruptions)
+        photographs = {}
+        for (location, paths), condition in zip(images.items(), shown, strict=True):
+            photographs[location] = [without_condition(path, condition) for path in paths]
+        self._common_names(folder, photographs)
+        first = next(iter(images))
+        names = [path[len(first) + 1 :] for path in images[first]]
+        class_folders = {name.partition("/")[0] for name in names}
+        if class_folders != set(self.classes):
+            self.refuse(folder, f"{first}: {self._other_classes(class_folders)}")
+        self._refuse_sizes(folder, [paths[0] for paths in images.values()])
+        labels = [self.classes.index(name.partition("/")[0]) for name in names]
+        return FolderSource(
+            name=self.name,
+            classes=self.classes,
+            y=np.tile(np.array(labels, dtype=np.int64), len(images)),
+            ids=list(itertools.chain.from_iterable(images.values())),
+            root=folder,
+            condition=np.repeat(np.arange(len(images), dtype=np.uint8), len(names)),
+            conditions=shown,
+        )
+
+    def differences(self, source: Source) -> tuple[str, ...]:
+        return ()  # how many images the release has was not published
+
+    def _other_classes(self, folders: Collection[str]) -> str:
+        """Describe how the class folders differ from this data set's."""
+        unknown, lacking = sorted(set(folders) - set(self.classes)), sorted(set(self.classes) - set(folders))
+        parts = [f"unknown class folders {listed(unknown, 5)}"] if unknown else []
+        if lacking:
+            parts.append(f"{len(lacking)} of {len(self.classes)} class folders missing: {listed(lacking, 5)}")
+        return "; ".join(parts)

@@ -1,0 +1,120 @@
+"""Answers in words, as of vision-language models, matched to classes by a strict rule.
+
+An answer counts for a class if it is the class's name or a synonym, without regard to case, blanks, hyphens and
+underscores, quotes around it and a full stop behind it. Nothing else counts: `a dog`, `dog or cat` and sentences are
+no class.
+
+Answers: When does a written answer count for a class?
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from biasbed.datasets.classes import CATEGORIES_16, wordnet_lemmas
+from biasbed.errors import UsageError, listed
+from biasbed.evaluation.answer_names import NO_ANSWER, reduce_spelling
+
+COLUMNS = ("image", "answer")  # that a file of answers has
+FURTHER = ("label", "texture", "set", "group", "condition", "model")  # and may have
+_NUMBERED = re.compile(r"\d+_(?P<name>.+)")  # a class folder like `00_dog`
+
+
+class MatchedAnswers(NamedTuple):
+    """Answers as classes; an answer that is none stays as it is."""
+
+    answers: list[str]
+    by_name: int
+    by_synonym: int
+    unmatched: int
+
+
+class Spellings(NamedTuple):
+    """Reduced spellings of names of classes and of their synonyms; no spelling stands for two classes."""
+
+    names: Mapping[str, str]  # spelling -> class
+    synonyms: Mapping[str, str]
+
+
+def spellings_of(classes: Collection[str], synonyms: Mapping[str, Sequence[str]]) -> Spellings:
+    """Return all spellings of these classes.
+
+    Besides the given synonyms, a WordNet id has the words of its synset, and `00_dog` is `dog`. Words of two classes
+    stand for neither. synonyms: class -> words.
+    """
+    names = {reduce_spelling(name): name for name in classes}
+    meanings: dict[str, set[str]] = {}
+    for name in classes:
+        numbered = _NUMBERED.fullmatch(name)
+        spellings = [*synonyms.get(name, ()), *wordnet_lemmas().get(name, ())]
+        if numbered:
+            spellings.append(numbered["name"])
+        for word in spellings:
+            meanings.setdefault(reduce_spelling(word), set()).add(name)
+    unique = {}
+    for word, meant in meanings.items():
+        if len(meant) == 1 and word not in names:
+            unique[word] = next(iter(meant))
+    return Spellings(names, unique)
+
+
+def match_answers(answers: Sequence[str], spellings: Spellings) -> MatchedAnswers:
+    """Return the class of each answer. An empty answer is `na`."""
+    matched, counts = [], Counter[str]()
+    for answer in answers:
+        reduced = reduce_spelling(answer.strip(" \t\"'`."))
+        if not reduced or reduced == NO_ANSWER:
+            matched.append(NO_ANSWER)
+            counts["unmatched"] += 1
+        elif reduced in spellings.names:
+            matched.append(spellings.names[reduced])
+            counts["name"] += 1
+        elif reduced in spellings.synonyms:
+            matched.append(spellings.synonyms[reduced])
+            counts["synonym"] += 1
+        else:
+            matched.append(answer)
+            counts["unmatched"] += 1
+    return MatchedAnswers(matched, counts["name"], counts["synonym"], counts["unmatched"])
+
+
+def read_synonyms(label_map: str) -> dict[str, list[str]]:
+    """Return the words of each class in a label map whose outputs are words. Raises UsageError for any other map.
+
+    label_map: a file, or its content in braces.
+    """
+    from biasbed.suites import label_maps
+
+    is_inline = label_map.startswith("{")
+    maps = label_maps.parse_own(label_map) if is_inline else label_maps.read_own(Path(label_map).expanduser())
+    if maps.names is None:
+        raise UsageError(f"{maps.where}: for written answers, 'outputs' lists words, and maps say what each means")
+    synonyms: dict[str, list[str]] = {}
+    for members, _ in maps.maps:
+        for name, positions in members.items():
+            synonyms.setdefault(name, []).extend(maps.names[position] for position in positions)
+    return synonyms
+
+
+def categories_of(labels: Collection[str], others: Collection[str]) -> set[str]:
+    """Return the classes that answers may name: all labels and textures, and all 16 if the labels are among these."""
+    names = set(labels) | set(others)
+    return names | set(CATEGORIES_16) if set(labels) <= set(CATEGORIES_16) else names
+
+
+def describe(observer: str, matched: MatchedAnswers) -> str:
+    """Say how many answers are a class, and which are none."""
+    classes = f"{matched.by_name} by name, {matched.by_synonym} by a synonym"
+    return f"{observer}: {len(matched.answers)} answers: {classes}, {matched.unmatched} are no class and count as wrong"
+
+
+def refuse_unlabelled(path: Path, number: int, image: str) -> None:
+    """Raise UsageError for an image whose class neither a column nor its name tells."""
+    raise UsageError(
+        f"{path}, line {number}: '{image}' has no label: add a column 'label' with the class of each image "
+        f"(columns of answers: {listed((*COLUMNS, *FURTHER), 8)})"
+    )

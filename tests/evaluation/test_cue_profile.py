@@ -1,0 +1,189 @@
+"""What a model looks at: values, intervals and people of each cue, from decisions alone."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from biasbed import measures, record
+from biasbed.evaluation import cue_profile, report
+from biasbed.evaluation.cue_profile import CueValue
+from biasbed.evaluation.decisions import MEASURES, PEOPLE, Decisions
+from biasbed.evaluation.intervals import ratio_interval, sums_interval
+from biasbed.published import observers
+from biasbed.suites import cue_values
+
+CLASSES = ("a", "b", "c", "d")
+
+
+def decide(set_name: str, right: np.ndarray, **columns: object) -> Decisions:
+    """Return decisions on images of class a, decided for a where `right` holds and for b elsewhere."""
+    number = len(right)
+    values = {"classes": CLASSES, "label_map": "identity", **columns}
+    names = [f"{index}.png" for index in range(number)]
+    return Decisions("model", set_name, names, ["a"] * number, np.where(right, "a", "b").tolist(), **values)
+
+
+def only(rows: list[CueValue], measure: str) -> CueValue:
+    (row,) = (row for row in rows if row.measure == measure)
+    return row
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def test_a_gap_is_the_difference_of_the_accuracies_and_pairs_images_that_are_the_same(
+    random: np.random.Generator,
+) -> None:
+    clean = random.random(400) < 0.8
+    marked = clean & (random.random(400) < 0.9)
+    decided = [decide("imagenet", clean), decide("imagenet_w", marked)]
+    derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
+    row = only(cue_profile.profile(decided, derived), "watermark_gap")
+    assert row.value == pytest.approx(clean.mean() - marked.mean())
+    assert (row.cue, row.set, row.images) == ("watermark", "imagenet_w", 400)
+    # The paired interval is that of the mean difference of an image, about 1.96 standard errors to either side.
+    difference = clean.astype(float) - marked
+    half = 1.96 * difference.std() / math.sqrt(400)
+    assert row.low == pytest.approx(row.value - half, abs=0.008)
+    assert row.high == pytest.approx(row.value + half, abs=0.008)
+    # Other images of the second set are drawn apart: the interval is that of independent means.
+    apart = decide("imagenet_w", marked)
+    apart = Decisions(**{**vars(apart), "images": [f"other{index}.png" for index in range(400)]})
+    wider = only(cue_profile.profile([decided[0], apart], derived), "watermark_gap")
+    half = 1.96 * math.sqrt(clean.var() / 400 + marked.var() / 400)
+    assert wider.high - wider.low == pytest.approx(2 * half, rel=0.12)
+    assert wider.high - wider.low > row.high - row.low
+
+
+def test_background_gap_takes_the_best_of_all_outputs() -> None:
+    ranks = {"imagenet_9_mixed_same": [1, 1, 1, 3], "imagenet_9_mixed_rand": [1, 2, 9, 1]}
+    decided = []
+    for name, values in ranks.items():
+        decided.append(decide(name, np.ones(4, bool), rank=np.array(values), label_map="imagenet_9-prob_max"))
+    derived = list(cue_values.derivations(dict.fromkeys(ranks, ())))
+    row = only(cue_profile.profile(decided, derived), "background_gap")
+    assert row.value == 0.75 - 0.5
+    # Answers without ranks, as of people, count by what they say.
+    without = [decide(name, np.array(values) == 1) for name, values in ranks.items()]
+    assert only(cue_profile.profile(without, derived), "background_gap").value == 0.25
+
+
+def test_error_ratios_by_factor() -> None:
+    right = np.array([1, 0, 1, 1, 0, 0, 1, 1, 1, 1], bool)
+    groups = ["pose"] * 5 + ["style"] * 3 + ["none"] * 2
+    decisions = decide("imagenet_x", right, group=groups)
+    derived = list(cue_values.derivations({"imagenet_x": ("none", "pose", "style")}))
+    assert [declaration.measure for declaration in derived] == ["error_ratio_pose", "error_ratio_style"]
+    rows = cue_profile.profile([decisions], derived)
+    assert only(rows, "error_ratio_pose").value == pytest.approx((2 / 5) / (3 / 10))
+    assert only(rows, "error_ratio_style").value == pytest.approx((1 / 3) / (3 / 10))
+    assert {row.unit for row in rows} == {"ratio"}
+    assert all(row.low < row.value < row.high for row in rows)
+
+
+def test_sensitivity_over_all_labels() -> None:
+    shape = decide("refined_bias_shape", np.ones(4, bool), rank=np.array([1, 2, 4, 1000]))
+    texture = decide("refined_bias_texture", np.ones(2, bool), rank=np.array([1, 10]))
+    derived = list(cue_values.derivations({"refined_bias_shape": (), "refined_bias_texture": ()}))
+    rows = cue_profile.profile([shape, texture], derived)
+    sensitivity = (1 + 0.5 + 0.25 + 0.001) / 4
+    values = {(row.cue, row.measure): row.value for row in rows}
+    assert values["shape", "mrr"] == pytest.approx(sensitivity)
+    assert values["texture", "mrr"] == pytest.approx(0.55)
+    assert values["shape", "shape_preference"] == pytest.approx(sensitivity / (sensitivity + 0.55))
+    assert MEASURES["mrr"](shape) == pytest.approx(sensitivity)
+    # Without ranks there is neither.
+    answers = [decide("refined_bias_shape", np.ones(4, bool)), decide("refined_bias_texture", np.ones(2, bool))]
+    assert cue_profile.profile(answers, derived) == []
+
+
+def test_people_stand_beside_the_model() -> None:
+    conflict = {"classes": tuple(sorted(observers.categories()))}
+    names = [f"cat{index}-dog{index}.png" for index in range(20)]
+
+    def conflicting(observer: str, shape: int, texture: int, **more: object) -> Decisions:
+        chosen = ["cat"] * shape + ["dog"] * texture + ["bear"] * (20 - shape - texture)
+        return Decisions(observer, "cue_conflict", names, ["cat"] * 20, chosen, bias=["dog"] * 20, **conflict, **more)
+
+    model = conflicting("model", 4, 12)
+    published = only(cue_profile.profile([model]), "shape_bias")
+    people = observers.pooled("people", observers.people())
+    assert (published.value, published.people) == (0.25, people.shape_bias)
+    assert published.people_low <= published.people <= published.people_high
+    given = [conflicting("subject-1", 15, 5, kind=PEOPLE), conflicting("subject-2", 9, 9, kind=PEOPLE)]
+    rows = cue_profile.profile([model], (), [*given, conflicting("other model", 1, 1)])
+    row = only(rows, "shape_bias")
+    assert (row.people, row.people_low, row.people_high) == pytest.approx((0.625, 0.5, 0.75))
+    assert only(rows, "texture_accuracy").people == pytest.approx((5 + 9) / 40)
+    # A share of images that are answered once has Wilson's interval.
+    assert only(rows, "texture_accuracy").low == pytest.approx(measures.wilson(12, 20)[0])
+
+
+def test_no_interval_claims_certainty() -> None:
+    decided = [decide("imagenet", np.zeros(30, bool)), decide("imagenet_w", np.zeros(30, bool))]
+    derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
+    row = only(cue_profile.profile(decided, derived), "watermark_gap")
+    assert row.value == 0
+    assert math.isnan(row.low)
+    assert math.isnan(row.high)
+
+
+def test_conditions_of_a_photograph_are_drawn_together(random: np.random.Generator) -> None:
+    right = np.repeat(random.random(40) < 0.5, 3)  # a photograph is right under all three conditions, or under none
+    order = np.arange(120).reshape(40, 3).T.reshape(-1)
+    conditions = np.repeat(["mosaic-1", "mosaic-2", "mosaic-3"], 40)
+    names = [f"{condition}/{index}.png" for condition in conditions[::40] for index in range(40)]
+    decisions = Decisions(
+        *("model", "laion_c", names, ["a"] * 120, np.where(right[order], "a", "b").tolist(), CLASSES),
+        condition=conditions.tolist(),
+        label_map="laion_c-prob_mean",
+    )
+    inputs = tuple(f"test/{record.BY_CONDITION}/laion_c:{condition}" for condition in conditions[::40])
+    mean_error = record.Derived("test", "mean_error", "laion_c", "error_ratio", inputs, (1.0,) * 3)
+    row = only(cue_profile.profile([decisions], [mean_error]), "mean_error")
+    assert row.value == pytest.approx(1 - right.mean())
+    assert row.people == pytest.approx(1 - 0.552)
+    low, high = ratio_interval(~right, np.ones(120, bool), np.repeat(np.arange(40), 3))
+    assert row.high - row.low == pytest.approx(high - low, rel=0.1)
+
+
+def test_other_sets_tell_of_no_cue() -> None:
+    assert cue_profile.profile([decide("pets", np.ones(5, bool), rank=np.ones(5, int))]) == []
+    assert report.cue_profile([]) == []
+
+
+def test_ratio_interval_is_a_case_of_that_of_sums(random: np.random.Generator) -> None:
+    hit, counted = random.random(50) < 0.4, random.random(50) < 0.9
+    hit &= counted
+    sums = np.stack([hit, counted], axis=1).astype(np.int64)
+
+    def ratio(drawn: np.ndarray) -> np.ndarray:
+        values: np.ndarray = drawn[:, 0] / drawn[:, 1]
+        return values
+
+    assert sums_interval([sums], ratio) == ratio_interval(hit, counted, np.arange(50))
+
+
+def test_files_and_text(tmp_path: Path) -> None:
+    rows = [
+        CueValue("shape", "for the shape", "shape_bias", "cue_conflict", "%", 9, 0.25, 0.1, 0.4, 0.9, 0.8, 1.0, "ten"),
+        CueValue("factors", "error ratio: pose", "error_ratio_pose", "imagenet_x", "ratio", 9, 1.5, 1.2, math.nan),
+    ]
+    report.write(tmp_path, [], [], {"mine": rows})
+    with (tmp_path / record.CUE_PROFILE_FILE).open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["observer"] for row in written] == ["mine", "mine"]
+    assert float(written[0]["value"]) == 0.25
+    assert written[1]["high"] == ""
+    text = "\n".join(report.cue_profile(rows))
+    assert "25.00 %" in text
+    assert "90.00 %" in text
+    assert "1.500" in text
+    assert "people: ten" in text
