@@ -90,7 +90,7 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
         gap = CueValue("watermark", "words", "watermark_gap", "imagenet_w", "%", 9, 0.3, 0.2, 0.4)
         bias = replace(gap, cue="shape", measure="shape_bias", set="cue_conflict", value=0.2, low=0.1, high=0.3)
         values = [gap, replace(bias, people=0.95, people_low=0.9, people_high=0.99, people_from="ten people")]
-        report.write(recorder.folder, [], [], {name: values})
+        report.write(recorder.folder, [], [], profiles={name: values})
         recorder.client.log_artifact(run, str(recorder.folder / record.CUE_PROFILE_FILE))
     rows = rows_of(recorder.analyze())
     gap = rows.loc["erm", "watermark_gap"]

@@ -176,7 +176,7 @@ def test_files_and_text(tmp_path: Path) -> None:
         CueValue("shape", "for the shape", "shape_bias", "cue_conflict", "%", 9, 0.25, 0.1, 0.4, 0.9, 0.8, 1.0, "ten"),
         CueValue("factors", "error ratio: pose", "error_ratio_pose", "imagenet_x", "ratio", 9, 1.5, 1.2, math.nan),
     ]
-    report.write(tmp_path, [], [], {"mine": rows})
+    report.write(tmp_path, [], [], profiles={"mine": rows})
     with (tmp_path / record.CUE_PROFILE_FILE).open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [row["observer"] for row in written] == ["mine", "mine"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from biasbed import measures
 from biasbed.analysis.report.cue_tables import digits_of
 from biasbed.analysis.report.figures.style import GREY, LIGHT, SMALL, Sheet, legend, look
-from biasbed.analysis.report.table_model import interval_text
+from biasbed.analysis.report.table_model import TableRecord, interval_text
 from biasbed.analysis.result import Analysis
 
 MOST = 6  # rows in one figure
@@ -75,7 +74,7 @@ def _draw(
         axes.set_xlabel("error by the error on all images")
 
 
-def _describe(label: str, row: Mapping[str, Any]) -> str:
+def _describe(label: str, row: TableRecord) -> str:
     """Return a value as a tooltip: row, measure, value and interval."""
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)
