@@ -54,8 +54,8 @@ def _draw(
             position[key] + (number - (len(names) - 1) / 2) * step
             for key in zip(rows["measure"], rows["dataset"], strict=True)
         ]
-        for row, height in zip(rows.to_dict("records"), heights, strict=True):
-            figure.tip(axes, row["value"], height, _describe(analysis.label(name), row))
+        for values, height in zip(rows.to_dict("records"), heights, strict=True):
+            figure.tip(axes, values["value"], height, _describe(analysis.label(name), values))
         axes.hlines(heights, rows["low"], rows["high"], color=colour, lw=1.6)
         axes.plot(rows["value"], heights, marker, color=colour, ms=5, label=analysis.label(name))
     people = frame.dropna(subset=["people"]).drop_duplicates(["measure", "dataset"])
@@ -75,7 +75,7 @@ def _draw(
         axes.set_xlabel("error by the error on all images")
 
 
-def _describe(label: str, row: Mapping[str, Any]) -> str:
+def _describe(label: str, row: Mapping[Any, Any]) -> str:
     """Return a value as a tooltip: row, measure, value and interval."""
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)
