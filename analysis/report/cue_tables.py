@@ -63,11 +63,11 @@ def _table(analysis: Analysis, rows: pd.DataFrame) -> ReportTable:
     columns = [
         TableColumn("cue", _first_of_cue(rows)),
         TableColumn("measured", lambda row: text_cell(row["meaning"])),
-        TableColumn("set", named("dataset", analysis.label)),
         TableColumn("value", _value),
     ]
     if rows["people"].notna().any():
         columns.append(TableColumn("people", _people))
+    columns.append(TableColumn("set", named("dataset", analysis.label)))
     bases = set(filter(None, rows["over"]))
     number = int(rows["num_runs"].max())
     caption = say("cue_profile") + say(_OVER[frozenset(bases)], number=number)

@@ -64,7 +64,7 @@ def test_analysis_imports_only_the_contract() -> None:
     shared |= {"biasbed.published"}  # `site published=true` imports the papers' results before it shows them
     # Trust measures of stored scores, which evaluations and analyses compute with the same functions.
     shared |= {"biasbed.evaluation.recorded", "biasbed.evaluation.decisions.Decisions"}
-    shared |= {"biasbed.evaluation.trust.metrics"}
+    shared |= {"biasbed.evaluation.trust.metrics", "biasbed.evaluation.cue_profile.OF_CONFLICTS"}
     shared |= {f"biasbed.evaluation.trust.assessment.{name}" for name in ("Assessment", "Calibrated", "ResampledValue")}
     shared |= {f"biasbed.suites.name_conflicts.{name}" for name in ("TestedCell", "find_name_conflict")}
     for path in (ROOT / "analysis").rglob("*.py"):

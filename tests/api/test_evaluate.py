@@ -100,6 +100,11 @@ def test_shape_bias_has_the_interval_and_the_categories_of_the_report() -> None:
     assert (row.value, row.low, row.high, row.n) == (bias.value, bias.low, bias.high, bias.n)
     with pytest.raises(biasbed.UsageError, match="no shape and texture that conflict"):
         card.shape_bias_of("edge")
+    looks = card.looks_at.set_index("measure")
+    assert set(looks["cue"]) == {"shape", "texture"}
+    assert looks.loc["shape_bias", "value"] == pytest.approx(bias.value)
+    assert looks.loc["shape_bias", "low"] == pytest.approx(bias.low)
+    assert "looks at" in str(card)
     with pytest.raises(biasbed.UsageError, match="was not tested on 'edges'; did you mean 'edge'"):
         card.predictions("edges")
     assert "shape bias" in str(card)

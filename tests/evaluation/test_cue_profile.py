@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from biasbed import measures, record
-from biasbed.evaluation import cue_profile, report
+from biasbed.evaluation import cue_profile, intervals, report
 from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval, sums_interval
@@ -187,3 +187,12 @@ def test_files_and_text(tmp_path: Path) -> None:
     assert "90.00 %" in text
     assert "1.500" in text
     assert "people: ten" in text
+
+
+def test_kinds_of_sums_are_those_of_numpy(random: np.random.Generator) -> None:
+    for columns in (1, 2, 60):
+        sums = random.integers(0, 3, (400, columns)) / 7
+        kinds, counts = intervals._count_kinds(sums)
+        expected, times = np.unique(sums, axis=0, return_counts=True)
+        assert np.array_equal(kinds, expected)
+        assert np.array_equal(counts, times)

@@ -53,8 +53,8 @@ def _draw(
             position[key] + (number - (len(names) - 1) / 2) * step
             for key in zip(rows["measure"], rows["dataset"], strict=True)
         ]
-        for row, height in zip(rows.to_dict("records"), heights, strict=True):
-            figure.tip(axes, row["value"], height, _describe(analysis.label(name), row))
+        for values, height in zip(rows.to_dict("records"), heights, strict=True):
+            figure.tip(axes, values["value"], height, _describe(analysis.label(name), values))
         axes.hlines(heights, rows["low"], rows["high"], color=colour, lw=1.6)
         axes.plot(rows["value"], heights, marker, color=colour, ms=5, label=analysis.label(name))
     people = frame.dropna(subset=["people"]).drop_duplicates(["measure", "dataset"])

@@ -49,7 +49,7 @@ def sums_interval(
     random = np.random.default_rng(seed)
     drawn = []
     for sums in samples:
-        kinds, counts = np.unique(sums, axis=0, return_counts=True)
+        kinds, counts = _count_kinds(sums)
         kinds, counts = kinds[::-1], counts[::-1]
         total = int(counts.sum())
         drawn.append(random.multinomial(total, counts / total, size=RESAMPLES) @ kinds)
@@ -59,6 +59,16 @@ def sums_interval(
         return NAN, NAN
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     return low, high
+
+
+def _count_kinds(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows, sorted, and how often each occurs, as `np.unique(axis=0)` does but faster."""
+    code = np.zeros(len(sums), dtype=np.int64)
+    for column in sums.T:
+        values, number = np.unique(column, return_inverse=True)
+        code = np.unique(code * len(values) + number, return_inverse=True)[1]
+    _, first, counts = np.unique(code, return_index=True, return_counts=True)
+    return sums[first], counts
 
 
 def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
