@@ -64,7 +64,9 @@ def test_analysis_imports_only_the_contract() -> None:
     shared |= {"biasbed.published"}  # `site published=true` imports the papers' results before it shows them
     # Trust measures of stored scores, which evaluations and analyses compute with the same functions.
     shared |= {"biasbed.evaluation.recorded", "biasbed.evaluation.decisions.Decisions"}
-    shared |= {"biasbed.evaluation.trust.metrics", "biasbed.evaluation.cue_profile.OF_CONFLICTS"}
+    shared |= {"biasbed.evaluation.trust.metrics"}
+    # Order and measures of what a model looks at, which an evaluation prints and a report shows.
+    shared |= {f"biasbed.evaluation.cue_profile.{name}" for name in ("OF_CONFLICTS", "cue_order", "find_cue")}
     shared |= {f"biasbed.evaluation.trust.assessment.{name}" for name in ("Assessment", "Calibrated", "ResampledValue")}
     shared |= {f"biasbed.suites.name_conflicts.{name}" for name in ("TestedCell", "find_name_conflict")}
     for path in (ROOT / "analysis").rglob("*.py"):
