@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
+from biasbed.analysis.report.further_findings import item_sentence
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.study_design import replicates
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
@@ -63,8 +64,7 @@ def verdict(analysis: Analysis) -> str:
     """Return the result in a sentence or two."""
     comparison = main(analysis)
     if comparison.skipped:
-        alone = on_sets_alone(analysis)
-        return " ".join(alone) if alone else say("nothing_tested", reason=comparison.skipped)
+        return " ".join(without_tests_over_sets(analysis)) or say("nothing_tested", reason=comparison.skipped)
     pool = wording.pool(comparison)
     if not comparison.significant:
         if pool:
@@ -182,7 +182,8 @@ def _name_survivors(analysis: Analysis, kept: Set[RankedPair]) -> str:
 def concluded(analysis: Analysis, comparison: RankTests) -> list[str]:
     """Say if the algorithms differ over the sets, and which pairs."""
     if comparison.skipped:
-        return [say("concluded_no_tests", reason=comparison.skipped)]
+        lines = without_tests_over_sets(analysis) if comparison is main(analysis) else []
+        return lines or [say("concluded_no_tests", reason=comparison.skipped)]
     if comparison.pair is not None:
         return [*wording.of_two(comparison, analysis.label), *contradictions(analysis, comparison)]
     lines = [wording.omnibus(comparison)]
@@ -287,6 +288,15 @@ def on_single_sets(analysis: Analysis) -> list[str]:
     pairs = analysis.pairwise.set_pairs
     apart = int(pairs["significant"].astype(bool).sum())
     return [say("single_shown", **sets), say("single_pairs", number=apart, comparisons=count(len(pairs), "comparison"))]
+
+
+def without_tests_over_sets(analysis: Analysis) -> list[str]:
+    """Return what is shown without any test over sets: by the runs on one set, by the images of single runs."""
+    lines = on_sets_alone(analysis)
+    items = item_sentence(analysis.over_images, analysis.alpha, analysis.label)
+    if items:
+        lines.append(items)
+    return lines
 
 
 def on_sets_alone(analysis: Analysis) -> list[str]:

@@ -94,6 +94,8 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
         words = " ".join((out / name).read_text(encoding="utf-8").split())
         assert say("single_runs_scope") in words, name
         assert "480 stored decisions" in words, name
+        assert "Item by item, Mixup beats ERM on plain (p = " in words, name
+    assert findings.verdict(outcome.analysis).startswith("Item by item, Mixup beats ERM on plain")
     assert outcome.analysis.over_images.left_out == ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from biasbed.errors import UsageError
-from biasbed.training.expected import describe_difference
+from biasbed.training.expected import describe_difference, describe_unused_weights
 from biasbed.training.resolve import resolve
 
 V2: dict[str, Any] = {"suite": "folders", "backbone": "resnet50", "init": "named:IMAGENET1K_V2"}
@@ -56,3 +56,13 @@ def test_suites_data_sets_and_presets_keep_the_sizes_of_their_protocol() -> None
 def test_a_pretrained_name_that_does_not_exist_is_one_line() -> None:
     with pytest.raises(UsageError, match="did you mean 'IMAGENET1K_V"):
         resolve({**V2, "init": "named:IMAGENET1K_V9"})
+
+
+def test_weights_that_a_name_has_and_nothing_loads_are_warned_of() -> None:
+    tagged = resolve({"suite": "domains", "backbone": "timm:vit_small_patch14_dinov2.lvd142m", "image_size": 224})
+    assert describe_unused_weights(tagged) == (
+        "backbone=timm:vit_small_patch14_dinov2.lvd142m names weights, but init=scratch starts from random ones; "
+        "init=named:lvd142m loads them"
+    )
+    assert describe_unused_weights(resolve(DINO)) == describe_unused_weights(resolve({"suite": "demo"})) == ""
+    assert describe_unused_weights(resolve({"suite": "domains", "backbone": "timm:resnet18"})) == ""

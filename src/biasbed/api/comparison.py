@@ -128,12 +128,11 @@ class ScoreComparison:
     @property
     def verdict(self) -> str:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
-        sentences = [findings.verdict(self.analysis)]
-        over_images = self.analysis.over_images
-        is_said = bool(findings.on_sets_alone(self.analysis))
-        if self._tests.skipped and len(self.analysis.sets) == 1 and not over_images.applies and not is_said:
-            sentences += findings.on_single_sets(self.analysis)
-        sentences.append(further_findings.item_sentence(over_images, self.analysis.alpha, self.analysis.label))
+        analysis, sentences = self.analysis, [findings.verdict(self.analysis)]
+        if not self._tests.skipped:
+            sentences.append(further_findings.item_sentence(analysis.over_images, analysis.alpha, analysis.label))
+        elif len(analysis.sets) == 1 and not findings.without_tests_over_sets(analysis):
+            sentences += findings.on_single_sets(analysis)
         return " ".join(filter(None, sentences))
 
     @property

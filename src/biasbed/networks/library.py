@@ -110,7 +110,7 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
         raise UsageError(
             f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
-            f"biasbed train --backbone {name} --init {path}"
+            f"biasbed train --backbone {name} --init {path} --algorithm probe"
         )
     outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
     if keys:
@@ -130,8 +130,22 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         mean_std=mean_std,
         source=f"weights={path}",
     )
-    settings = _own_settings(architecture) or _settings(_input_size(architecture))
+    settings = _own_settings(architecture)
+    if not settings:
+        settings = _settings(_input_size(architecture))
+        _warn_of_usual_size(architecture, path, settings["image_size"])
     return Published(Network(backbone, how.mean, how.std), outputs, None, settings, how)
+
+
+def _warn_of_usual_size(architecture: Architecture, path: Path, size: int) -> None:
+    """Warn if timm's usual weights of a network expect another size than a file without a tag is tested at."""
+    if architecture.library != "timm":
+        return
+    usual = resolve_weights(architecture, "named:default")
+    expected = (_find_own_settings(usual) if usual.tag else {}).get("image_size", size)
+    if expected != size:
+        name = f"timm:{usual.tagged}"
+        log.warning("weights=%s: tested at %d pixels; %s expects %d: name it with its tag", path, size, name, expected)
 
 
 def _refuse_without_classifier(architecture: Architecture, name: str, weights: str) -> None:
@@ -226,6 +240,11 @@ def find_preprocessing(name: str, init: str) -> Mapping[str, Any]:
     if init.startswith("named:"):
         check_init(name, init)
         architecture = resolve_weights(architecture, init)
+    return _find_own_settings(architecture)
+
+
+def _find_own_settings(architecture: Architecture) -> Mapping[str, Any]:
+    """Return the preprocessing that a model's tag or configuration says; empty if biasbed does not have it."""
     try:
         return _own_settings(architecture)
     except UsageError:  # images that are not square

@@ -38,6 +38,22 @@ def expected_settings(
     return {name: value for name, value in expected.items() if name in available}
 
 
+def describe_unused_weights(config: Config) -> str:
+    """Return a sentence if the backbone's name says which weights are meant, and none are loaded. Else empty."""
+    from biasbed import networks
+
+    if config.init != "scratch":
+        return ""
+    architecture = networks.resolve(config.backbone)
+    if not (architecture.tag or architecture.has_own_config):
+        return ""
+    weights = architecture.tag or "default"
+    return (
+        f"backbone={config.backbone} names weights, but init=scratch starts from random ones; "
+        f"init=named:{weights} loads them"
+    )
+
+
 def describe_difference(config: Config) -> str:
     """Return a sentence on settings of preprocessing that are not those of the initial weights. Empty if all are."""
     from biasbed.networks.library import find_preprocessing
