@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import last_analysis, paper_tables, sample_images, summary, terminal_table
+from biasbed.analysis.report import findings, last_analysis, paper_tables, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import UsageError
@@ -28,7 +28,7 @@ from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
 from biasbed.system.processes import Interrupted
 from biasbed.tracking import notes, study_row
-from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
+from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, are_distinct, offer
 from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
@@ -62,7 +62,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, text, folder)
         output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        answer = " ".join(terminal_table.answer_sentences(analysis))
+        answer = " ".join(findings.answer_sentences(analysis))
         run_id = log(store, options, analysis, f"**{answer}**", text, folder)
         pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
@@ -187,11 +187,16 @@ def compared(analysis: Analysis) -> Comparison:
             tags |= {record.SELECTION: runs[0].selection}
         if runs[0].selection_n:
             tags |= {record.SELECTION_N: str(runs[0].selection_n)}
+    names, rows = tuple(dict.fromkeys(run.algorithm for run in runs)), record.ROW
+    if are_distinct({(run.algorithm, run.display_name) for run in runs}):
+        names, rows = tuple(dict.fromkeys(run.display_name for run in runs)), record.DISPLAY_NAME
+    elif all(run.algorithm == run.method for run in runs):
+        rows = record.ALGORITHM
     return Comparison(
         tags=tags,
         protocol=analysis.collection.protocol,
-        algorithms=tuple(dict.fromkeys(run.algorithm for run in runs)),
-        rows=record.ALGORITHM if all(run.algorithm == run.method for run in runs) else record.ROW,
+        algorithms=names,
+        rows=rows,
         experiments=Counter(run.experiment for run in runs),
     )
 

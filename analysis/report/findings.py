@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.further_findings import item_sentence
+from biasbed.analysis.report.further_findings import item_sentence, texture_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.study_design import replicates
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
@@ -58,6 +58,19 @@ class RankedPair(NamedTuple):
 
     better: str
     worse: str
+
+
+def answer_sentences(analysis: Analysis, most: int = 1) -> list[str]:
+    """Return the answer: which algorithm is better, and which relies less on texture. What is shown comes first.
+
+    most: sets of cue conflicts that are told of.
+    """
+    texture = texture_sentences(analysis.texture, analysis.label)[:most]
+    comparison = main(analysis)
+    is_shown = comparison.significant and not comparison.skipped
+    if not is_shown and analysis.texture["significant"].astype(bool).any():
+        return [*texture, verdict(analysis)]
+    return [verdict(analysis), *texture]
 
 
 def verdict(analysis: Analysis) -> str:

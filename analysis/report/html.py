@@ -93,15 +93,16 @@ def content(
 ) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    verdict, texture = findings.verdict(analysis), further_findings.texture_sentences(analysis.texture, analysis.label)
-    first_words = sum(len(sentence.split()) for sentence in (verdict, *texture))
+    answer = findings.answer_sentences(analysis, len(analysis.texture))
+    texture = further_findings.texture_sentences(analysis.texture, analysis.label)
+    first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {
         "analysis": analysis,
         "style": _part("report.css"),
         "script": _part("report.js"),
         "policy": _policy(),
-        "verdict": verdict,
+        "answer": answer,
         "texture": texture,
         "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
         "caveats": fold(findings.caveats(analysis), FIRST_WORDS - first_words),

@@ -9,8 +9,8 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-from biasbed.analysis.report import further_findings, score_tables, summary, wording
-from biasbed.analysis.report.findings import verdict
+from biasbed.analysis.report import score_tables, summary, wording
+from biasbed.analysis.report.findings import answer_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.report.verdicts import main
@@ -34,11 +34,6 @@ def render(analysis: Analysis) -> str:
     spaces = 3  # empty lines between the four parts
     used = sum(part.count("\n") + 1 for part in (title, answer, rest)) + spaces
     return "\n\n".join([title, _scores(analysis, LINES - used), answer, rest])
-
-
-def answer_sentences(analysis: Analysis) -> list[str]:
-    """Return the answer: which algorithm is better, and which relies less on texture."""
-    return [verdict(analysis), *further_findings.texture_sentences(analysis.texture, analysis.label)[:1]]
 
 
 def _rest(analysis: Analysis) -> str:

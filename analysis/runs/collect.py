@@ -83,6 +83,7 @@ def read_run(run: Any) -> Run:
         protocol=tag(record.PROTOCOL_HASH, ""),
         algorithm=tag(record.ROW, "") or tag(record.ALGORITHM, ""),
         method=tag(record.ALGORITHM, ""),
+        display_name=tag(record.DISPLAY_NAME, ""),
         cell=tag(record.CELL, ""),
         seed=tag(record.SEED, ""),
         test_domains=tag(record.TEST_DOMAINS, ""),

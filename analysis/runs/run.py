@@ -29,6 +29,7 @@ class Run:
     protocol: str
     algorithm: str  # name of its row in tables; defaults to the method
     method: str = ""  # the method that trained it
+    display_name: str = ""  # of its row, as MLflow's pages group by it
     cell: str = ""  # the training data, if a study has several
     cells: tuple[str, ...] = ()  # for a tested model beside trained ones: the cells of theirs on which it counts
     seed: str = ""

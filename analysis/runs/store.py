@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
+from biasbed.analysis.runs.comparable import TESTED
 from biasbed.analysis.runs.run import Run
 from biasbed.system import places
 from biasbed.system.strict import parse_json
@@ -60,7 +61,7 @@ class RunStore:
         return self.reader.find_runs({record.KIND: kind})
 
     def find(self, tags: Mapping[str, str], without: Mapping[str, Sequence[str]] | None = None) -> Any | None:
-        """Return any run, trained or published, with these tags and without those values; None if there is none.
+        """Return any run, also one of a model that is only tested, with these tags and without those values; else None.
 
         Returns None, too, for values that MLflow's filters can't express.
         """
@@ -72,7 +73,7 @@ class RunStore:
         text = " AND ".join(f"tags.`{key}` {sign} '{value}'" for key, sign, value in conditions)
         with guarded(self.uri):
             ids = list_experiments(self.client)
-            for kind in ("train", "published"):
+            for kind in ("train", "published", *TESTED):
                 runs = self.client.search_runs(ids, f"tags.`{record.KIND}` = '{kind}' AND {text}", max_results=1)
                 if runs:
                     return runs[0]

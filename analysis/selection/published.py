@@ -289,7 +289,7 @@ def summary_notes(collection: Collection) -> list[str]:
     who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(rows)
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
-        "runs leave them out; ± and the number of runs are the paper's",
+        "runs leave them out; ± and the number of runs are the paper's, ± with the divisor of the table",
         *_derived_notes(collection),
     ]
 

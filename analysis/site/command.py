@@ -77,7 +77,7 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
         for wanted_runs in _split(study_runs):
             try:
                 ranking = _rank(store, wanted_runs, options)
-            except Failure as failure:
+            except (Failure, UsageError) as failure:
                 scope = study_runs[0].scope
                 left_out.append(f"{scope.study} ({scope.suite}): {first_line(failure)}")
                 print(f"left out: {left_out[-1]}", flush=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import findings, further_findings, provenance, score_tables, significance_tables, wording
+from biasbed.analysis.report import findings, provenance, score_tables, significance_tables, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import study_design as design
 from biasbed.analysis.report.charts import set_chart
@@ -147,7 +147,7 @@ class SitePages:
                 "protocol": text_cell(analysis.collection.scope.protocol[:8]),
                 "methods": count_cell(len(analysis.algorithms)),
                 "sets": count_cell(len(analysis.sets)),
-                "verdict": text_cell(findings.verdict(analysis)),
+                "verdict": text_cell(" ".join(findings.answer_sentences(analysis))),
             }
             by_suite.setdefault(analysis.collection.scope.suite, []).append(row)
         suites = {}
@@ -173,8 +173,7 @@ class SitePages:
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
-            "verdict": findings.verdict(analysis),
-            "texture": further_findings.texture_sentences(analysis.texture, analysis.label),
+            "answer": findings.answer_sentences(analysis, len(analysis.texture)),
             "caveats": findings.caveats(analysis),
             "scores": tables.score_table(analysis, links),
             "has_ranks": not comparison.skipped,

@@ -18,7 +18,7 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import figures, summary, terminal_table
+from biasbed.analysis.report import figures, findings, summary, terminal_table
 from biasbed.analysis.report.figures import further as further_figures
 from biasbed.analysis.result import Analysis
 from biasbed.api.comparison import compare
@@ -122,7 +122,7 @@ def test_the_same_runs_give_the_same_files(
     outcome, recorder = full
     every = figures._all
     monkeypatch.setattr(figures, "_all", lambda analysis: (one for one in every(analysis) if one[0].endswith(drawn)))
-    again = recorder.analyze(drawn=True, output_dir=str(recorder.folder / "again"))
+    again = recorder.analyze(drawn=True, output_dir=str(recorder.folder / f"again_{drawn}"))
     assert {name.partition("/")[0] for name in names(outcome.output_dir) - names(again.output_dir)} <= {"figures"}
     for name in names(again.output_dir) - ({"report.html", "manifest.json"} if drawn else {"report.html"}):
         assert (outcome.output_dir / name).read_bytes() == (again.output_dir / name).read_bytes(), name
@@ -265,7 +265,7 @@ def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analy
     assert len(shown) >= min(3, len(analysis.algorithms))
     left_out = len(analysis.algorithms) - len(shown)
     assert (f"{left_out} row" in "\n".join(lines)) == (left_out > 0)
-    answer = " ".join(terminal_table.answer_sentences(analysis))
+    answer = " ".join(findings.answer_sentences(analysis))
     assert answer in " ".join(" ".join(lines).split())
 
 
@@ -324,7 +324,7 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert run.data.params["config/sets"] == "all"
     assert not run.data.metrics  # pages would draw bars of its tests beside the curves of trainings
     note = run.data.tags[NOTE]
-    assert note.startswith(f"**{' '.join(terminal_table.answer_sentences(outcome.analysis))}**")
+    assert note.startswith(f"**{' '.join(findings.answer_sentences(outcome.analysis))}**")
     pictures = re.findall(r"get-artifact\?path=(\S+)&run_uuid=(\w+)", note)
     assert {run_id for _, run_id in pictures} == {outcome.run_id}
     assert {path for path, _ in pictures} == {"figures/scores.png", "figures/critical_difference.png"}

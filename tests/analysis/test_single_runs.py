@@ -12,7 +12,7 @@ import pytest
 from biasbed import record
 from biasbed.analysis import scores
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import summary
+from biasbed.analysis.report import findings, summary
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
@@ -94,9 +94,17 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
         words = " ".join((out / name).read_text(encoding="utf-8").split())
         assert say("single_runs_scope") in words, name
         assert "480 stored decisions" in words, name
-        assert "Item by item, Mixup beats ERM on plain (p = " in words, name
-    assert findings.verdict(outcome.analysis).startswith("Item by item, Mixup beats ERM on plain")
     assert outcome.analysis.over_images.left_out == ()
+
+
+@pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
+def test_the_report_on_one_set_leads_with_the_tests_over_images(recorder: Recorder) -> None:
+    fill(recorder)
+    outcome = recorder.analyze(sets="plain")
+    verdict = findings.verdict(outcome.analysis)
+    assert verdict.startswith("Item by item, Mixup beats ERM on plain (p = ")
+    assert verdict in " ".join((outcome.output_dir / "summary.txt").read_text(encoding="utf-8").split())
+    assert "Nothing was tested" not in (outcome.output_dir / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(

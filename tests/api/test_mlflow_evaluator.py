@@ -49,7 +49,8 @@ def test_a_network_is_tested_through_mlflow(tracking: str, plugged_in: None) -> 
     with mlflow.start_run() as run:
         result = evaluated(network(), evaluator_config=CONFIG)
     assert timeless(result.metrics) == timeless(expected.values) == stored(tracking, run.info.run_id)[0]
-    assert set(result.artifacts) == {"evaluation", "shape_bias", "predictions/edge", "predictions/cue_conflict"}
+    predictions = {"predictions/edge", "predictions/cue_conflict"}
+    assert set(result.artifacts) == {"evaluation", "shape_bias", "looks_at", *predictions}
     pd.testing.assert_frame_equal(result.artifacts["predictions/edge"].content, expected.predictions("edge"))
     pd.testing.assert_frame_equal(biasbed.predictions(run.info.run_id, "edge"), expected.predictions("edge"))
     table = mlflow.load_table("biasbed_metrics.json", run_ids=[run.info.run_id])

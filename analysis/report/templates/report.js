@@ -73,12 +73,16 @@ unfold();
 const links = [...document.querySelectorAll("nav a")];
 const sections = links.map((link) => document.getElementById(link.hash.slice(1)));
 const mark = () => {
-  const begun = (section) => section && section.getBoundingClientRect().top < innerHeight / 3;
+  const begun = (section) => section && section.getBoundingClientRect().top < 40;
+  const chosen = links.findIndex((link) => link.hash === location.hash);
+  const box = chosen < 0 ? null : sections[chosen].getBoundingClientRect();
+  // At the end of the page a chosen section can't reach the top: it is marked as long as it is in sight.
   const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
-  const current = atEnd ? sections.length - 1 : sections.findLastIndex(begun);
+  const current = atEnd && box && box.top >= 0 && box.top < innerHeight ? chosen : sections.findLastIndex(begun);
   links.forEach((link, i) => (i === current ? link.setAttribute("aria-current", "location") : link.removeAttribute("aria-current")));
 };
 addEventListener("scroll", mark, { passive: true });
+addEventListener("hashchange", mark);
 mark();
 
 // On paper there is nothing to unfold: what one would look up stands open while it is printed.

@@ -15,7 +15,7 @@ import json
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -236,9 +236,13 @@ def _choose_row_tag(runs: Sequence[Mapping[str, str]]) -> str:
     """Return the tag that names the rows: that of display names, if every run has one and no two rows share one."""
     rows = record.ROW if all(tags.get(record.ROW) for tags in runs) else record.ALGORITHM
     names = {(tags.get(rows, ""), tags.get(record.DISPLAY_NAME, "")) for tags in runs}
+    return record.DISPLAY_NAME if are_distinct(names) else rows
+
+
+def are_distinct(names: Collection[tuple[str, str]]) -> bool:
+    """Return True if every row has a display name, and no two rows share one. names: distinct (row, display name)."""
     displayed = {name for _, name in names if name}
-    is_one_to_one = len(displayed) == len(names) == len({row for row, _ in names})
-    return record.DISPLAY_NAME if is_one_to_one else rows
+    return len(displayed) == len(names) == len({row for row, _ in names})
 
 
 def _searched(runs: Iterable[Any]) -> tuple[str, ...]:

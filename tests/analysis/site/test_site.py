@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from biasbed import record
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.result import Analysis
@@ -270,7 +271,7 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", file.read_text())
     values = ["9.5", "70.25", "-inf", "100.0", "8.0", "56.5", "1.0", "inf"]
     rows = re.findall(r"<tr><td.*?</tr>", text.partition("<tbody>")[2], re.S)[: len(values)]
-    position = [cell[0] for cell in Page(file).tables[0][0]].index("sketch")
+    position = [cell[0] for cell in Page(file).tables[0][0]].index("Sketch")
     for row, value in zip(rows, values, strict=True):
         cells = re.findall(r"<td.*?</td>", row, re.S)
         text = text.replace(row, row.replace(cells[position], f'<td data-v="{value}">{value}</td>'))
@@ -283,7 +284,7 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     up, down, left = probed[1].split("|")
     assert [float(value) for value in up.split(",")] == sorted(map(float, values))
     assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
-    assert set(left.split(",")) == {"erm", "stylized_erm"}
+    assert set(left.split(",")) == {"ERM", "Stylized ERM"}
 
 
 @pytest.mark.slow
@@ -296,3 +297,13 @@ def test_the_results_of_all_papers_fit(recorder: Recorder, monkeypatch: pytest.M
     assert sum(path.stat().st_size for path in made.iterdir()) < 5e6
     rules = {(name, run.rule, run.n) for name in published.names() for run in published.find(name).runs()}
     assert len(list(made.glob("table-*.html"))) == len(rules)
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_a_suite_that_only_tested_models_have_is_shown(recorder: Recorder) -> None:
+    """Recorded decisions have a suite of their own, which no training has."""
+    for row in ("a", "b"):
+        recorder.train(row, 0, **{record.SUITE: "decisions", record.KIND: "evaluate"})
+    assert recorder.analyze(suite="decisions").analysis.collection.scope.suite == "decisions"
+    made = site(options(recorder))
+    assert len(list(made.glob("table-*.html"))) == 1
