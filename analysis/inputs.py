@@ -19,9 +19,9 @@ from biasbed import record
 from biasbed.algorithms import REGISTRY as ALGORITHMS
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, collect, read_run
-from biasbed.analysis.runs.comparable import TESTED, columns_of, read_protocol
+from biasbed.analysis.runs.comparable import columns_of, read_protocol
 from biasbed.analysis.runs.predictions import DecisionReader, TrackedDecisions
-from biasbed.analysis.runs.run import Collection
+from biasbed.analysis.runs.run import TESTED, Collection
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection import completeness, corruption_errors, published
 from biasbed.analysis.selection.pools import History, pools_of

@@ -112,7 +112,7 @@ def binomial_interval(mean: float, column: Column, level: float = 0.95) -> tuple
     correlation 1, since the decisions that would tell it are not here; so it is never too short. NaNs for another
     measure.
     """
-    if column.headline != "accuracy" or column.images < 1 or math.isnan(mean):
+    if column.headline != "accuracy" or column.images < 1 or not 0 <= mean <= 100:  # NaN, or no accuracy
         return math.nan, math.nan
     images = max(column.set_record.conditions.values(), default=column.images)
     low, high = measures.wilson(round(mean / 100 * images), images, level)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from biasbed import record
 from biasbed.analysis.runs import consistency
 from biasbed.analysis.runs.comparable import (
-    TESTED,
     cells_of,
     list_scopes,
     select_comparable,
@@ -25,7 +24,7 @@ from biasbed.analysis.runs.comparable import (
     with_protocols,
 )
 from biasbed.analysis.runs.duplicates import duplicate_notes, first_of_each_key
-from biasbed.analysis.runs.run import Collection, Run, Scope, TrainedOn, distinct, group_runs
+from biasbed.analysis.runs.run import TESTED, Collection, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.analysis.runs.store import parameters
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 from biasbed import limits, record
 from biasbed.analysis.columns import Column, unit_of
-from biasbed.analysis.runs.run import Run, Scope, TrainedOn, distinct, group_runs
+from biasbed.analysis.runs.run import TESTED, Run, Scope, TrainedOn, distinct, group_runs
 from biasbed.errors import Failure
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.system.commands import typed
 
 if TYPE_CHECKING:
     from biasbed.analysis.runs.store import RunStore
-
-TESTED = ("evaluate",)  # kinds of runs of models that are only tested
 
 
 def select_comparable(

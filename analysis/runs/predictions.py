@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed import record
-from biasbed.analysis.runs.comparable import TESTED
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.run import TESTED, Run
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.data.names import photographs
 from biasbed.errors import Failure, UsageError, first_line

@@ -11,6 +11,7 @@ from typing import Any
 from biasbed import limits, record
 
 TABLE = "table"  # kind of the rows of a score table that a user brings: they are no tracked runs
+TESTED = ("evaluate",)  # kinds of runs of models that are only tested
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from biasbed.analysis.runs.comparable import TESTED
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.run import TESTED, Run
 from biasbed.record import slug
 
 NOTHING, UNKNOWN = "nothing", "unknown"

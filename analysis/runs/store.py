@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from biasbed import measures, record
-from biasbed.analysis.runs.comparable import TESTED
-from biasbed.analysis.runs.run import Run
+from biasbed.analysis.runs.run import TESTED, Run
 from biasbed.system import places
 from biasbed.system.strict import parse_json
 from biasbed.tracking.run_reader import MetricHistory, list_experiments, open_reader

@@ -15,9 +15,8 @@ from biasbed.analysis.command import MANIFEST, check_writable, publish
 from biasbed.analysis.options import AnalyzeOptions, SiteOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_runs
-from biasbed.analysis.runs.comparable import TESTED
 from biasbed.analysis.runs.predictions import TrackedDecisions
-from biasbed.analysis.runs.run import Run, distinct, group_runs
+from biasbed.analysis.runs.run import TESTED, Run, distinct, group_runs
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.site import pages
 from biasbed.analysis.site.pages import Ranking

@@ -41,6 +41,13 @@ def test_every_form_of_scores_gives_the_same_card(tmp_path: Path) -> None:
     assert rows.loc[("other", "auroc_msp"), "low"] > 0.5
 
 
+def test_half_precision_of_a_gpu_is_taken() -> None:
+    torch = pytest.importorskip("torch")
+    rounded = torch.tensor(TEST[0]).to(torch.bfloat16)
+    card = biasbed.trust((rounded, TEST[1]), CALIBRATION)
+    assert card.value("loss") == biasbed.trust((rounded.double().numpy(), TEST[1]), CALIBRATION).value("loss")
+
+
 def test_images_without_labels_are_detected_only() -> None:
     card = biasbed.trust(TEST, CALIBRATION, {"noise": OTHER[0]}, bootstrap=20)
     labelled = biasbed.trust(TEST, CALIBRATION, {"noise": OTHER}, bootstrap=20)
@@ -89,6 +96,9 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
         ({"scores": {"labels": TEST[1]}}, "has no logits; it has labels"),
         ({"scores": "missing.npz"}, "there is no such file"),
         ({"alpha": 0}, "alpha=0: should be between 0 and 1"),
+        ({"alpha": "x"}, "alpha=x: should be between 0 and 1"),
+        ({"ood": OTHER[0]}, "ood: should be a dict of scores"),
+        ({"ood": [OTHER[0]]}, "ood: should be a dict of scores"),
         ({"bootstrap": 0}, "bootstrap=0: should be at least 1"),
     ],
 )

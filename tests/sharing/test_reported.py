@@ -242,6 +242,19 @@ def test_a_card_of_somebody_else(tmp_path: Path) -> None:
     assert metrics_of(model_card.read_card(path)) == {"test/accuracy/imagenet": pytest.approx(0.761)}
 
 
+def test_values_without_a_unit_of_which_some_exceed_one_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = result_of(0.761, metric_id="accuracy") | {"evaluation_name": "imagenet"}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(log_of(evaluation_results=[result_of(24.1, metric_id="accuracy"), small])))
+    read = metrics_of(every_eval_ever.read_logs([path]))
+    assert read["test/accuracy/imagenet"] == pytest.approx(0.00761)
+    warning = capsys.readouterr().err
+    assert "no unit is given, and some values exceed 1" in warning
+    assert "test/accuracy/imagenet 0.761 %" in warning
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -253,6 +266,11 @@ def test_a_card_of_somebody_else(tmp_path: Path) -> None:
         ("a.json", json.dumps(log_of(evaluation_results=[result_of("24")])), "score=24"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(math.nan)])), "finite number"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(240.0)])), "no percentage"),
+        (
+            "a.json",
+            json.dumps(log_of(evaluation_results=[result_of(55.0, metric_id="accuracy", max_score=1)])),
+            "no proportion",
+        ),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(), result_of()])), "is there twice"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(metric_id="..")])), "name of a metric"),
         ("a.json", json.dumps(log_of(model_info={"name": "x", "id": "y" * 999})), "name of a row"),

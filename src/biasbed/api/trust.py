@@ -65,7 +65,7 @@ def trust(
     >>> bool(card.value("lac_coverage") > 0.8)
     True
     """
-    if not 0 < alpha < 1:
+    if not isinstance(alpha, int | float) or not 0 < alpha < 1:
         raise UsageError(f"alpha={alpha}: should be between 0 and 1")
     if bootstrap < 1:
         raise UsageError(f"bootstrap={bootstrap}: should be at least 1")
@@ -73,6 +73,8 @@ def trust(
     for images, where in ((inside, "scores"), (calibrating, "calibration")):
         if not images.is_labelled:
             raise UsageError(f"{where}: give labels, as (logits, labels)")
+    if ood is not None and not isinstance(ood, Mapping):
+        raise UsageError("ood: should be a dict of scores by the names of their sets, as {'sketch': logits}")
     outside = {name: _read(value, f"ood['{name}']") for name, value in (ood or {}).items()}
     if TEST in outside:
         raise UsageError(f"ood['{TEST}']: the images of `scores` have this name in tables; take another one")
@@ -159,7 +161,7 @@ def _read(scores: Any, where: str) -> ScoredImages:
 def _plain(array: Any) -> Any:
     """Return a tensor of torch as an array; anything else as it is."""
     if hasattr(array, "detach"):
-        return array.detach().cpu().numpy()
+        return array.detach().cpu().double().numpy() if array.is_floating_point() else array.detach().cpu().numpy()
     return array
 
 

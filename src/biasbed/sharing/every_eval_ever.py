@@ -30,6 +30,7 @@ from biasbed.sharing.reported import (
     LARGEST_PERCENT,
     ReportedModel,
     ReportedValue,
+    check_proportion,
     from_percent,
     guess_units,
     measure_name,
@@ -350,7 +351,7 @@ def _reported(log: _Log, where: str) -> ReportedModel:
         if unit == "percent":
             values.append(from_percent(value, where))
         elif unit == "proportion":
-            values.append(value)
+            values.append(check_proportion(value, where))
         elif unit:
             values.append(replace(value, unit=unit))
         else:

@@ -9,6 +9,7 @@ Answers: How does a file of reported results become runs that `analyze` reads?
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from biasbed.published.paper import Paper, PublishedRun
 
 LARGEST_PERCENT = 100.0
 MOST_VALUES = 100_000  # of a source
+MOST_SHOWN = 3  # values in a warning
 LONGEST_NAME = 200  # characters of a model's or a set's name
 # Facts of the original run that a file of biasbed repeats, by the tag of the imported run that keeps them.
 ORIGIN = {"run": record.ORIGIN_RUN, "git_commit": record.GIT_COMMIT, "data_fingerprint": record.DATA_FINGERPRINT}
@@ -61,9 +63,24 @@ def from_percent(value: ReportedValue, where: str) -> ReportedValue:
     return replace(value, value=value.value / LARGEST_PERCENT)
 
 
+def check_proportion(value: ReportedValue, where: str) -> ReportedValue:
+    """Return the value. Raises UsageError for a proportion above 1."""
+    if _exceeds_one(value):
+        raise UsageError(f"{where}: {value.metric} is {value.value}, which is no proportion")
+    return value
+
+
 def guess_units(values: Sequence[ReportedValue], where: str) -> list[ReportedValue]:
-    """Return values of unknown unit as fractions: those of a measure that exceeds 1 anywhere are percentages."""
+    """Return values of unknown unit as fractions: those of a measure that exceeds 1 anywhere are percentages.
+
+    Warns of those that would be fractions by themselves.
+    """
     in_percent = {value.measure for value in values if _exceeds_one(value)}
+    small = [value for value in values if value.measure in in_percent and 0 < abs(value.value) <= 1]
+    if small:
+        shown_values = ", ".join(f"{value.metric} {value.value:g} %" for value in small[:MOST_SHOWN])
+        problem = "no unit is given, and some values exceed 1"
+        print(f"warning: {where}: {problem}: also read as percentages: {shown_values}", file=sys.stderr)
     return [from_percent(value, where) if value.measure in in_percent else value for value in values]
 
 
