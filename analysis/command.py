@@ -62,7 +62,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, text, folder)
         output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        answer = " ".join(findings.answer_sentences(analysis))
+        answer = " ".join(findings.answer_sentences(analysis, most=1))
         run_id = log(store, options, analysis, f"**{answer}**", text, folder)
         pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)

@@ -229,6 +229,29 @@ def tracking(
     return uri
 
 
+@pytest.fixture
+def move(
+    tracking: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    _empty_store: Path,
+    serve_at: Callable[[str], None],
+) -> Callable[[str], str]:
+    """Makes another, empty server the one in use."""
+
+    def to(name: str) -> str:
+        folder = tmp_path / name
+        if not folder.exists():
+            folder.mkdir()
+            shutil.copy(_empty_store, folder / "mlflow.db")
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        monkeypatch.setenv("BIASBED_HOME", str(folder / "home"))
+        serve_at(uri)
+        return uri
+
+    return to
+
+
 @pytest.fixture(scope="session")
 def train_flags(image_root: Path) -> list[str]:
     """A training of a few seconds' work in all: 41 training images, 3 epochs, two test sets."""

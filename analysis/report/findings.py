@@ -60,10 +60,10 @@ class RankedPair(NamedTuple):
     worse: str
 
 
-def answer_sentences(analysis: Analysis, most: int = 1) -> list[str]:
+def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
     """Return the answer: which algorithm is better, and which relies less on texture. What is shown comes first.
 
-    most: sets of cue conflicts that are told of.
+    most: sets of cue conflicts that are told of, all by default.
     """
     texture = texture_sentences(analysis.texture, analysis.label)[:most]
     comparison = main(analysis)

@@ -93,7 +93,7 @@ def content(
 ) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    answer = findings.answer_sentences(analysis, len(analysis.texture))
+    answer = findings.answer_sentences(analysis)
     texture = further_findings.texture_sentences(analysis.texture, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]

@@ -29,7 +29,7 @@ def render(analysis: Analysis) -> str:
     title = styled(say("summary", title=analysis.title), Style.BOLD)
     if analysis.rule.oracle:
         title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
-    answer = styled(summary.wrap(answer_sentences(analysis), indent=0), _style(analysis))
+    answer = styled(summary.wrap(answer_sentences(analysis, most=1), indent=0), _style(analysis))
     rest = styled(_rest(analysis), Style.DIM)
     spaces = 3  # empty lines between the four parts
     used = sum(part.count("\n") + 1 for part in (title, answer, rest)) + spaces

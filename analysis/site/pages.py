@@ -147,7 +147,7 @@ class SitePages:
                 "protocol": text_cell(analysis.collection.scope.protocol[:8]),
                 "methods": count_cell(len(analysis.algorithms)),
                 "sets": count_cell(len(analysis.sets)),
-                "verdict": text_cell(" ".join(findings.answer_sentences(analysis))),
+                "verdict": text_cell(" ".join(findings.answer_sentences(analysis, most=1))),
             }
             by_suite.setdefault(analysis.collection.scope.suite, []).append(row)
         suites = {}
@@ -173,7 +173,7 @@ class SitePages:
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
-            "answer": findings.answer_sentences(analysis, len(analysis.texture)),
+            "answer": findings.answer_sentences(analysis),
             "caveats": findings.caveats(analysis),
             "scores": tables.score_table(analysis, links),
             "has_ranks": not comparison.skipped,

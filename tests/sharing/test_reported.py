@@ -117,13 +117,13 @@ def test_the_hub_s_own_classes_read_the_leaderboard_s_file(tmp_path: Path) -> No
 
 
 def test_a_study_is_analysed_alike_after_a_way_through_every_eval_ever(
-    recorder: Recorder, elsewhere: Callable[[], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    recorder: Recorder, move: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(recorder, THREE, study="mine")
     folder = tmp_path / "shared_results"
     words = ["--format", "every_eval_ever", "--file", str(folder), "--study", "mine"]
     assert cli.main(["export", *words]) == 0
-    uri = elsewhere()
+    uri = move("elsewhere")
     assert cli.main(["import", "--source", str(folder)]) == 0
     assert cli.main(["import", "--source", str(folder)]) == 0
     assert "nothing new: all 6 runs" in capsys.readouterr().out

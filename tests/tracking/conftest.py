@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,29 +10,6 @@ from biasbed.tracking import pages
 from helpers.compared import Store
 from helpers.postgres import free_port
 from helpers.toy_runs import Recorder
-
-
-@pytest.fixture
-def move(
-    tracking: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    _empty_store: Path,
-    serve_at: Callable[[str], None],
-) -> Callable[[str], str]:
-    """Makes another, empty server the one in use."""
-
-    def to(name: str) -> str:
-        folder = tmp_path / name
-        if not folder.exists():
-            folder.mkdir()
-            shutil.copy(_empty_store, folder / "mlflow.db")
-        uri = f"sqlite:///{folder / 'mlflow.db'}"
-        monkeypatch.setenv("BIASBED_HOME", str(folder / "home"))
-        serve_at(uri)
-        return uri
-
-    return to
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import CUES, Decisions, to_table
-from biasbed.evaluation.evaluate_model import Evaluation, InMemory, track, write_files
+from biasbed.evaluation.evaluate_model import Evaluation, Results, results_text, track, write_files
 from biasbed.settings import nearest
 from biasbed.system.files import write_whole
 from biasbed.system.processes import with_signals_kept
@@ -48,8 +48,8 @@ class ShapeBiasScore:
 class Card:
     """Results of one evaluation. `print(card)` shows what the command `evaluate` prints."""
 
-    def __init__(self, evaluation: Evaluation, results: InMemory) -> None:
-        self._job, self._suite, self._results = evaluation.job, evaluation.suite, results
+    def __init__(self, evaluation: Evaluation, results: Results) -> None:
+        self._evaluation, self._job, self._results = evaluation, evaluation.job, results
 
     @property
     def values(self) -> dict[str, float]:
@@ -172,12 +172,7 @@ class Card:
         return path
 
     def __str__(self) -> str:
-        stored = self._results.stored
-        lines = [report.text(stored.decisions, self._results.pairs, "set", self._suite.left_out)]
-        lines += report.derived(self._suite.derivations, self._results.metrics)
-        lines += report.trust(self._job.config.scores, stored.decisions)
-        lines += report.cue_profile(self._results.profile)
-        return "\n".join([*lines, *self._suite.remarks])
+        return results_text(self._evaluation, self._results)
 
     def __repr__(self) -> str:
         return f"Card of {self._job.row} on {', '.join(self.sets)}\n{self}"

@@ -121,6 +121,37 @@ class OnlyBackground(ImageNet9):
     name = "imagenet_9_only_bg_t"
 
 
+# --- ImageNet's images with a further part ----------------------------------------------------------------------------
+
+
+class ImageNetWith(ImageNet):
+    """ImageNet's validation images, and something else that is found apart from them."""
+
+    def part(self, data_dir: Path) -> Path | None:
+        """Return where the further part is; None if it is missing."""
+        raise NotImplementedError
+
+    def missing_part(self, data_dir: Path) -> str:
+        """Say what the further part is, and where to put it."""
+        raise NotImplementedError
+
+    def find(self, data_dir: Path) -> Path | None:
+        return super().find(data_dir) if self.part(data_dir) else None
+
+    def missing(self, data_dir: Path) -> str:
+        images = ImageNet()
+        if images.find(data_dir) is None:
+            return images.missing(data_dir).replace(f"'{images.name}'", f"'{self.name}'", 1)
+        return self.missing_part(data_dir)
+
+    def found_part(self, data_dir: Path) -> Path:
+        """Return where the further part is. Raises MissingData if it is missing."""
+        path = self.part(data_dir)
+        if path is None:
+            raise MissingData(self.missing(data_dir))
+        return path
+
+
 # --- watermark --------------------------------------------------------------------------------------------------------
 
 FONT = "SourceHanSerifSC-ExtraLight.otf"
@@ -137,7 +168,7 @@ class WatermarkedSource(FolderSource):
         return (*super()._further(), hashlib.sha256(self.font.read_bytes()).digest())
 
 
-class ImageNetW(ImageNet):
+class ImageNetW(ImageNetWith):
     """ImageNet-W: a watermark on ImageNet's validation images (Li et al., CVPR 2023, section 3.2).
 
     The watermark is drawn on the cropped image (`data.watermark`), in a font that is not part of biasbed. The class
@@ -147,21 +178,14 @@ class ImageNetW(ImageNet):
     name = "imagenet_w"
     font_folders = (".", "imagenet_w", "imagenet-w", "fonts")
 
-    def find(self, data_dir: Path) -> Path | None:
-        return super().find(data_dir) if self.font(data_dir) else None
-
-    def missing(self, data_dir: Path) -> str:
-        if ImageNet().find(data_dir) is None:
-            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+    def missing_part(self, data_dir: Path) -> str:
         return (
             f"'{self.name}' draws a watermark in a font that is not in {data_dir}: put {FONT} there or into "
             f"imagenet_w; where to get it: {self.release.source}"
         )
 
     def open(self, data_dir: Path) -> WatermarkedSource:
-        font = self.font(data_dir)
-        if font is None:
-            raise MissingData(self.missing(data_dir))
+        font = self.found_part(data_dir)
         source = super().open(data_dir)
         return WatermarkedSource(
             name=self.name,
@@ -173,7 +197,7 @@ class ImageNetW(ImageNet):
             font=font,
         )
 
-    def font(self, data_dir: Path) -> Path | None:
+    def part(self, data_dir: Path) -> Path | None:
         """Return the path of the font's file; None if it is missing."""
         paths = (data_dir / name / FONT for name in self.font_folders)
         return next((path for path in paths if path.is_file()), None)
@@ -193,7 +217,7 @@ ANNOTATIONS, PROTOTYPES = "imagenet_x_val_top_factor.jsonl", "prototypical_paths
 PACKAGE = "imagenet_x"
 
 
-class ImageNetX(ImageNet):
+class ImageNetX(ImageNetWith):
     """ImageNet-X: ImageNet's validation images, grouped by the factor that sets each apart from typical ones.
 
     People chose one factor of 16 for each image (Idrissi et al., ICLR 2023, section 2). The images are those that the
@@ -203,12 +227,7 @@ class ImageNetX(ImageNet):
     name = "imagenet_x"
     annotation_folders = ("imagenet_x", "imagenet-x", "imagenet_x/annotations", ".")
 
-    def find(self, data_dir: Path) -> Path | None:
-        return super().find(data_dir) if self._annotations(data_dir) else None
-
-    def missing(self, data_dir: Path) -> str:
-        if ImageNet().find(data_dir) is None:
-            return ImageNet().missing(data_dir).replace(f"'{ImageNet.name}'", f"'{self.name}'", 1)
+    def missing_part(self, data_dir: Path) -> str:
         return (
             f"'{self.name}' needs its annotations: pip install imagenet-x, or put {ANNOTATIONS} and {PROTOTYPES} of "
             f"that package into {data_dir / self.annotation_folders[0]}"
@@ -216,9 +235,7 @@ class ImageNetX(ImageNet):
 
     def open(self, data_dir: Path) -> FolderSource:
         source = ImageNet().open(data_dir)
-        folder = self._annotations(data_dir)
-        if folder is None:
-            raise MissingData(self.missing(data_dir))
+        folder = self.found_part(data_dir)
         annotations = read_factors(folder)
         rows, factors = [], []
         for row, name in enumerate(source.ids):
@@ -234,7 +251,7 @@ class ImageNetX(ImageNet):
             self.refuse(source.root, "none of its images is annotated: they should be called ILSVRC2012_val_<number>")
         return replace(source.subset(np.array(rows), self.name), group=np.array(factors))
 
-    def _annotations(self, data_dir: Path) -> Path | None:
+    def part(self, data_dir: Path) -> Path | None:
         """Return the folder with the annotations: below data_dir, else in the installed package; None without any."""
         folders = [data_dir / name for name in self.annotation_folders]
         spec = find_spec(PACKAGE)

@@ -17,7 +17,7 @@ import numpy as np
 
 from biasbed import measures, record
 from biasbed.evaluation.decisions import CUES, MEASURES, NAN, PEOPLE, Decisions
-from biasbed.evaluation.intervals import LEVEL, Interval, sums_interval
+from biasbed.evaluation.intervals import LEVEL, Interval, shape_bias_interval, sums_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"
@@ -143,6 +143,8 @@ def _own_value(decisions: Decisions, measure: str) -> float:
 
 def _own_interval(decisions: Decisions, measure: str) -> Interval:
     """Return Wilson's interval of a share of images that are answered once, else a bootstrap interval."""
+    if measure == "shape_bias":
+        return shape_bias_interval(decisions, _conflicts(decisions))
     values, counted = _columns(decisions, _Mean(0, measure))
     is_once = decisions.num_images == len(decisions.label) and decisions.condition is None
     if measure in SHARES and is_once and counted.any():
@@ -215,7 +217,7 @@ OF_IMAGES: Mapping[str, tuple[Callable[[Decisions], np.ndarray], Callable[[Decis
     "bias_decisions": (_for_bias, _conflicts),
 }
 SHARES = ("accuracy", "accuracy_full", "shape_accuracy", "texture_accuracy", "bias_decisions")
-OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "shape_mrr", "texture_mrr")
+OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 
 
 def _columns(decisions: Decisions, mean: _Mean) -> tuple[np.ndarray, np.ndarray]:

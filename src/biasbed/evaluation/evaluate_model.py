@@ -30,7 +30,7 @@ from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.evaluation.trust.metrics import assess_trust
+from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -59,11 +59,12 @@ class Evaluation:
     counted: Sequence[PublishedObserver] = ()  # people and networks whose counts are known
 
 
-class InMemory(NamedTuple):
-    """Results of an evaluation that was made in memory."""
+class Results(NamedTuple):
+    """Decisions of a model on all sets, and everything that is computed from them."""
 
     stored: StoredDecisions
     pairs: list[ObserverPair]
+    trust: TrustResults
     metrics: dict[str, float]  # by name
     profile: list[CueValue]  # what the model looks at
 
@@ -85,7 +86,7 @@ def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[s
 
 def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[str, float]:
     """Test the model, finish its run and print the report. Only the main process returns metrics."""
-    job, suite = evaluation.job, evaluation.suite
+    job = evaluation.job
     with tracking(job, folder, group.is_main) as tracker, convert_errors():
         if tracker is not None:
             _open_run(job, folder, tracker)
@@ -93,23 +94,17 @@ def _evaluate(evaluation: Evaluation, folder: RunFolder, group: Group) -> dict[s
         stored = _decide(evaluation, group, folder)
         if tracker is None or stored is None:
             return {}
-        pairs = compare_observers(evaluation, stored.decisions)
-        metrics = measure_decisions(evaluation, stored, pairs)
-        profile = profile_cues(evaluation, stored.decisions)
-        write_results(folder.path, job, stored.decisions, pairs, profile)
-        finish(tracker, metrics)
-    conflicting = list(filter(cue_figure.has_bias, stored.decisions))
-    print(report.text(stored.decisions, pairs, "set", suite.left_out))
-    tables = [*report.cue_profile(profile), *report.trust(job.config.scores, stored.decisions)]
-    for line in (*report.derived(suite.derivations, metrics), *tables, *suite.remarks):
-        print(line)
-    for decisions in conflicting if evaluation.counted else ():
+        results = measure_decisions(evaluation, stored)
+        write_results(folder.path, job, results)
+        finish(tracker, results.metrics)
+    print(results_text(evaluation, results))
+    for decisions in filter(cue_figure.has_bias, stored.decisions) if evaluation.counted else ():
         if cue_figure.has_published_categories(decisions):
             print("\n".join(["", *cue_figure.table({job.row: decisions}, evaluation.counted)]))
     if stored.skipped:
         print(f"left out: {len(stored.skipped)} images that can't be read, e.g. {min(stored.skipped)}")
     print(tracker.ending())
-    return metrics
+    return results.metrics
 
 
 def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
@@ -120,13 +115,20 @@ def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
     job.open_run(tracker, job.describe(), inputs)
 
 
-def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: bool = False) -> InMemory:
+def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: bool = False) -> Results:
     """Test the model in this process; no folder and no run is made. evaluator: of the sets that are tested."""
     evaluator.skipped.clear()
     stored = decide_in_memory(evaluator, evaluation.model.predict, evaluation.model.algorithm, silent)
-    pairs = compare_observers(evaluation, stored.decisions)
-    metrics = measure_decisions(evaluation, stored, pairs)
-    return InMemory(stored, pairs, metrics, profile_cues(evaluation, stored.decisions))
+    return measure_decisions(evaluation, stored)
+
+
+def results_text(evaluation: Evaluation, results: Results) -> str:
+    """Return the tables of an evaluation, as they are printed."""
+    suite = evaluation.suite
+    lines = [report.text(results.stored.decisions, results.pairs, "set", suite.left_out)]
+    lines += report.derived(suite.derivations, results.metrics)
+    lines += [*report.cue_profile(results.profile), *report.trust(results.trust, evaluation.job.config.scores)]
+    return "\n".join([*lines, *suite.remarks])
 
 
 def profile_cues(evaluation: Evaluation, decided: Sequence[Decisions]) -> list[CueValue]:
@@ -137,14 +139,14 @@ def profile_cues(evaluation: Evaluation, decided: Sequence[Decisions]) -> list[C
     return cue_profile.profile(decided, evaluation.suite.derivations, answers)
 
 
-def write_files(folder: Path, job: EvaluationJob, results: InMemory) -> None:
+def write_files(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the decisions on every image, tables and figures, as in a run's folder."""
     for decisions in results.stored.decisions:
         write_predictions(folder / record.predictions_file(decisions.set, "last"), decisions, 0)
-    write_results(folder, job, results.stored.decisions, results.pairs, results.profile)
+    write_results(folder, job, results)
 
 
-def track(job: EvaluationJob, results: InMemory) -> str:
+def track(job: EvaluationJob, results: Results) -> str:
     """Track an evaluation that was made in memory, as a run like those of the command; return the run's id."""
     with tempfile.TemporaryDirectory() as temporary:
         job = replace(job, config=replace(job.config, output_dir=temporary, resume="never", tracking="on"))
@@ -157,16 +159,10 @@ def track(job: EvaluationJob, results: InMemory) -> str:
         return tracker.run_id
 
 
-def write_results(
-    folder: Path,
-    job: EvaluationJob,
-    decided: Sequence[Decisions],
-    pairs: Sequence[ObserverPair],
-    profile: Sequence[CueValue],
-) -> None:
+def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
-    trust = assess_trust(job.config.scores, decided)
-    report.write(folder, decided, pairs, trust, {job.row: profile})
+    decided = results.stored.decisions
+    report.write(folder, decided, results.pairs, results.trust, {job.row: results.profile})
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
@@ -405,11 +401,9 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     return decide(store, model.predict, evaluator)
 
 
-def measure_decisions(
-    evaluation: Evaluation, stored: StoredDecisions, pairs: Sequence[ObserverPair]
-) -> dict[str, float]:
-    """Return all metrics of an evaluation by name: measured and derived ones, error consistency and speed."""
-    suite = evaluation.suite
+def measure_decisions(evaluation: Evaluation, stored: StoredDecisions) -> Results:
+    """Compute everything from the decisions; metrics are measured and derived ones, error consistency and speed."""
+    suite, pairs = evaluation.suite, compare_observers(evaluation, stored.decisions)
     metrics = stored.measure()
     trust = assess_trust(evaluation.job.config.scores, stored.decisions)
     metrics |= trust.metrics({decisions.set: ("test",) for decisions in stored.decisions})
@@ -419,4 +413,4 @@ def measure_decisions(
     if stored.images:
         metrics["time/evaluation_seconds"] = stored.seconds
         metrics["time/images_per_second"] = stored.images / stored.seconds
-    return metrics
+    return Results(stored, pairs, trust, metrics, profile_cues(evaluation, stored.decisions))

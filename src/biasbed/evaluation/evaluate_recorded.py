@@ -78,7 +78,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         for name, answers in shown_by_set.items():
             print(f"{name}:")
             print(report.text(answers, [pair for pair in pairs if pair.set == name], "observer"))
-        for line in report.trust(config.scores, _models_with_scores(answers_by_set)):
+        for line in report.trust(trust, config.scores):
             print(line)
         for name, values in profiles.items() if len(profiles) <= MOST_PROFILES else ():
             print("\n".join(["", f"{name}:", *report.cue_profile(values)[1:]]))

@@ -71,6 +71,13 @@ def _count_kinds(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sums[first], counts
 
 
+def shape_bias_interval(decisions: Decisions, rows: np.ndarray) -> Interval:
+    """Return the interval of the shape bias over images, on the trials [N] in `rows`, whose cues conflict."""
+    shape = decisions.right[rows]
+    either = shape | (decisions.decision == decisions.bias)[rows]
+    return ratio_interval(shape, either, decisions.image_of_trial[rows])
+
+
 def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
     """Return the interval over observers, on the trials in `rows`; NaN if there are too few observers."""
     if decisions.member is None or decisions.member.max() + 1 < FEWEST_OBSERVERS:

@@ -12,7 +12,7 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
-from biasbed.evaluation.cue_profile import CueValue, find_cue
+from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue, find_cue
 from biasbed.evaluation.decisions import CUES, MEASURES, Decisions
 from biasbed.evaluation.intervals import (
     FEWEST_OBSERVERS,
@@ -20,14 +20,13 @@ from biasbed.evaluation.intervals import (
     accuracy_interval,
     count_distinct,
     observers_interval,
-    ratio_interval,
+    shape_bias_interval,
 )
-from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
+from biasbed.evaluation.trust.metrics import TrustResults
 from biasbed.evaluation.trust.tables import trust_rows, trust_text
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
-OF_CONFLICTS = ("shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 MOST_CLASSES = 100  # with a line each in what is printed
 _PERCENT = f"{100 * LEVEL:.0f} %"
 
@@ -85,7 +84,7 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
     shape = decisions.right[rows]
     either = shape | (decisions.decision == decisions.bias)[rows]
     images = decisions.image_of_trial[rows]
-    low, high = ratio_interval(shape, either, images)
+    low, high = shape_bias_interval(decisions, rows)
     observers_low, observers_high = observers_interval(decisions, shape, either, rows)
     return {
         "observer": decisions.observer,
@@ -254,9 +253,8 @@ def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) ->
     return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))]
 
 
-def trust(scores: ScoreSettings, answers: Sequence[Decisions]) -> list[str]:
+def trust(results: TrustResults, scores: ScoreSettings) -> list[str]:
     """Return the tables of trust measures, or how to get them; empty if no scores are kept."""
-    results = assess_trust(scores, answers)
     if results.calibrated is None:
         return ["", f"trust: {_how_to_calibrate(scores)}"] if results.brier else []
     return trust_text(results.assessments, results.calibrated.temperature)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from biasbed import limits
 from biasbed.tracking.notes import RUN_ID, command, commands, joined, own_command
-from biasbed.training.expected import describe_difference, describe_unused_weights
+from biasbed.training.expected import describe_differences
 from biasbed.training.job import Job
 
 
@@ -15,8 +15,7 @@ def describe_training(job: Job) -> str:
     data = " and ".join(f"`{name}`" for name in job.training_data)
     number = len(suite.testing)
     length = f"{config.steps} steps" if config.epochs is None else f"{config.epochs:g} epochs"
-    parts = (job.normalisation.line, describe_unused_weights(config), describe_difference(config))
-    normalisation = "; ".join(filter(None, parts))
+    normalisation = "; ".join([job.normalisation.line, *describe_differences(config)])
     return joined(
         f"**{job.row}** on the suite **{suite.name}**{cell}, seed {config.seed}: trained on {data} for {length} "
         f"({config.backbone}, {config.image_size} px), tested on {number} set{'s' if number != 1 else ''}"

@@ -38,6 +38,11 @@ def expected_settings(
     return {name: value for name, value in expected.items() if name in available}
 
 
+def describe_differences(config: Config) -> list[str]:
+    """Return sentences on where a training differs from what its weights, or the backbone's name, lead to expect."""
+    return [text for text in (describe_unused_weights(config), describe_difference(config)) if text]
+
+
 def describe_unused_weights(config: Config) -> str:
     """Return a sentence if the backbone's name says which weights are meant, and none are loaded. Else empty."""
     from biasbed import networks

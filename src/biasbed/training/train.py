@@ -45,7 +45,7 @@ from biasbed.tracking.tracker import Tracker
 from biasbed.training import averaged, final_evaluation, recovery
 from biasbed.training.about import describe_training
 from biasbed.training.engine import Engine, Learner, Output, Scoring
-from biasbed.training.expected import describe_difference, describe_unused_weights
+from biasbed.training.expected import describe_differences
 from biasbed.training.job import Job, plan
 from biasbed.training.reading import Reader
 from biasbed.training.sync import model_logger, send_unless_sent
@@ -92,7 +92,7 @@ def _train(job: Job, engine: Engine, folder: RunFolder, group: Group) -> None:
             _print_data(job)
             _open_run(job, folder, tracker, engine, state)
             print(job.normalisation.line, file=sys.stderr)
-            for warning in filter(None, (describe_unused_weights(job.config), describe_difference(job.config))):
+            for warning in describe_differences(job.config):
                 print(f"warning: {warning}", file=sys.stderr)
             engine.on_record = tracker.log
             engine.measure_machine = at_end.enter_context(_measured_machine(job.config))
