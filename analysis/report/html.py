@@ -121,7 +121,6 @@ def content(
         "unseen": fold(unseen, WORDS["unseen"]),
         "figures": pictures,
         "files": _Files(folder, is_alone),
-        "pages": _Pages(is_alone),
         "looks": sample_images.shown(folder),
         "tables": report_tables.on_page(analysis, links),
         "runs": provenance.run_tables(analysis, links, by_run),
@@ -249,22 +248,15 @@ class _Pictures:
         return {"drawing": drawing, "width": width, "height": height, "files": files}
 
 
-class _Pages:
-    """Pages beside the report."""
-
-    def __init__(self, is_alone: bool) -> None:
-        self.is_alone = is_alone
-
-    def beside(self, name: str) -> list[str]:
-        """Return the page's file, unless the report stands alone."""
-        return [name] if name and not self.is_alone else []
-
-
 class _Files:
-    """Files beside the page with the numbers of its tables."""
+    """Files beside the page: those with the numbers of its tables, and further pages."""
 
     def __init__(self, folder: Path, is_alone: bool) -> None:
         self.folder, self.is_alone = folder, is_alone
+
+    def page(self, name: str) -> list[str]:
+        """Return the file of a page, unless the report stands alone."""
+        return [name] if name and not self.is_alone else []
 
     def beside(self, names: str) -> list[str]:
         """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""

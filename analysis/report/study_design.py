@@ -31,12 +31,11 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
-from biasbed.analysis.runs.run import TABLE, Run, TrainedOn
+from biasbed.analysis.runs.run import TABLE, TESTED, Run, TrainedOn
 from biasbed.analysis.runs.seen import read_seen
 from biasbed.analysis.scores import published_means
 
 MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
-TESTED = "evaluate"  # kind of the runs of a model that is only tested
 
 # --- sentences --------------------------------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ def _start(analysis: Analysis) -> list[str]:
     starts: dict[str, list[str]] = {}
     tested: dict[str, None] = {}
     for run in analysis.collection.unpublished:
-        if run.kind == TESTED:
+        if run.kind in TESTED:
             tested[run.algorithm] = None
         elif run.algorithm not in starts.setdefault(_start_of(run), []):
             starts[_start_of(run)].append(run.algorithm)
@@ -220,7 +219,7 @@ HEADS = {
 }
 ROW_COLUMNS = ("algorithm", "cell", *HEADS)
 DIGITS = {"parameters": 1, "images_per_second": 0, "num_runs": 0}
-KINDS = {"train": "trained", "trial": "trained", TESTED: "only tested", TABLE: "trained"}
+KINDS = {"train": "trained", "trial": "trained", TABLE: "trained", **dict.fromkeys(TESTED, "only tested")}
 MOST_SETTINGS = 8  # in which rows differ that are shown; the file has all
 # Settings that say where and under which name a run is, or that are shown in a column of their own.
 NAMES = ("algorithm", "row", "cell", "study", "suite", "seed", "test_domains", "train")
