@@ -70,11 +70,15 @@ def our_side(transform: transforms.Transform) -> Load:
 
 
 def over(load: Load, paths: Sequence[Path]) -> Work:
-    """All images once, each with draws of its own that are the same in every round."""
+    """All images once, each with draws of its own that are the same in every round.
+
+    Only the generator that transforms draw from is seeded: `torch.manual_seed` looks for every kind of device, which
+    takes 0.3 ms, a third of what a packed image takes.
+    """
 
     def work() -> None:
         for number, path in enumerate(paths):
-            torch.manual_seed(number)
+            torch.default_generator.manual_seed(number)
             load(path)
 
     return work
