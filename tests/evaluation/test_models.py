@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from PIL import Image
 
 from biasbed import networks, record
+from biasbed.analysis.runs.seen import read_seen
 from biasbed.config import Config
 from biasbed.data.source import Decoded
 from biasbed.data.transforms import Border, CentreCrop, CropThenResize, SquareResize, Squash
@@ -27,9 +29,10 @@ from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models, served_images
 from biasbed.evaluation.evaluate_model import _config, load, plan
+from biasbed.evaluation.evaluation_job import EvaluationJob
 from biasbed.evaluation.outputs import fit_sets
 from biasbed.options import EvaluateOptions
-from biasbed.settings import build, flatten
+from biasbed.settings import build, flatten, word
 from biasbed.suites import open_suite
 from biasbed.suites.label_maps import IDENTITY, LabelMap
 from biasbed.tasks import MULTI_CLASS
@@ -490,6 +493,31 @@ def test_the_run_says_how_images_are_normalised(
     plain, shared = command.read(flags | {"weights": str(tmp_path / "plain.pth")})
     usual = plan(plain, shared, load(plain, shared)).job
     assert (run.config_hash == usual.config_hash) == (kind == "architecture")
+
+
+def as_texts(job: EvaluationJob) -> dict[str, str]:
+    """The settings of a job as the tracking server has them."""
+    return {name: word(value) for name, value in job.settings.items()}
+
+
+def test_what_the_weights_have_seen_is_recorded_and_changes_no_number(image_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.yaml").write_text("outputs: [circle, cross, square]\n")
+    model = timm.create_model("test_resnet", num_classes=3)
+    torch.save(model.state_dict(), tmp_path / "own.pth")
+    flags = {"model": "timm:test_resnet", "weights": str(tmp_path / "own.pth"), "suite": "folders", "sets": "ink"}
+    flags |= {"label_map": str(tmp_path / "labels.yaml"), "data_dir": str(image_root), "image_size": "32"}
+    options, shared = command.read({**flags, "init_seen": "images of PACS,texts of LAION"})
+    saying = plan(options, shared, load(options, shared)).job
+    run: Any = SimpleNamespace(kind="evaluate", init={}, method="test_resnet", config=as_texts(saying))
+    assert read_seen(run).text == "images of PACS,texts of LAION"
+    options, shared = command.read(flags)
+    silent = plan(options, shared, load(options, shared)).job
+    assert silent.run_key == saying.run_key
+    run.config = as_texts(silent)
+    assert read_seen(run).text == "unknown"
+    options, shared = command.read({**flags, "init_seen": "PACS"})
+    with pytest.raises(UsageError, match="init_seen=PACS: 'PACS' should be `labels of <data>`"):
+        plan(options, shared, load(options, shared))
 
 
 def test_a_checkpoint_of_ours_has_those_of_its_training(trained: tuple[str, Path]) -> None:

@@ -165,7 +165,7 @@ def _make_job(
         usual_name=name,
         algorithm=name,
         suite_name=RECORDED_SUITE,
-        given_settings=flatten(options),
+        given_settings={**flatten(options), "init_seen": config.init_seen},
     )
 
 
