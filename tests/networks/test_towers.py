@@ -70,10 +70,22 @@ def test_towers_in_one_file_are_both_loaded(tmp_path: Path) -> None:
     assert all(torch.equal(value, text.state_dict()[key]) for key, value in again.state_dict().items())
     loaded = build_tower("small_clip", str(tmp_path / "both.pth")).backbone.state_dict()
     assert all(torch.equal(value, image.backbone.state_dict()[key]) for key, value in loaded.items())
-    with pytest.raises(UsageError, match="holds no text tower of small_clip"):
+    with pytest.raises(UsageError, match=r"holds no text tower of small_clip: .* give weights of both towers, or"):
         load_text_tower("small_clip", str(tmp_path / "image.pth"))
     with pytest.raises(UsageError, match="resnet18 has no text tower: take open_clip"):
         load_text_tower("resnet18", "scratch")
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_only_a_network_with_a_last_layer_is_said_to_lack_a_classifier(
+    head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """zero_shot and flyp leave it out: towers without a classifier are all that they need."""
+    image = build_tower("small_clip", "scratch").backbone.state_dict()
+    torch.save({key: value for key, value in image.items() if not key.startswith("head.")}, tmp_path / "image.pth")
+    networks.build("small_clip", 5, str(tmp_path / "image.pth"), head=head)
+    assert ("has no classifier: the last layer begins with random weights for 5 classes" in caplog.text) == head
+    assert ("classifier" in caplog.text) == head
 
 
 def save_timm(folder: Path, classes: int) -> None:
@@ -160,7 +172,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
         network = networks.build(name, 5, "named:default", image_size=160)
         assert network.num_features == 64
         assert networks.start(name, "named:default") == "timm:hf-hub:somebody/tiny:default"
-    assert "has no classifier: the method makes its own" in caplog.text
+    assert "has no classifier: the last layer begins with random weights for 5 classes" in caplog.text
     with pytest.raises(UsageError, match="has no classifier, only features: train one on"):
         library.fetch("timm:hf-hub:somebody/tiny", "default")
     with pytest.raises(Failure, match="timm:hf-hub:somebody/other is not in this machine's cache"):
