@@ -323,6 +323,29 @@ def test_siglip_has_a_bias_and_no_projection(tmp_path: Path, clip_folder: Path) 
     torch.testing.assert_close(logits, model(**inputs).logits_per_image, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_transformers_draws_no_bars_of_its_own(
+    is_enabled: bool, clip_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ours stand there. A user's own choice is as before afterwards."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from transformers import AutoModel
+    from transformers.utils import logging as switches
+
+    chosen = switches.is_progress_bar_enabled()
+    try:
+        (switches.enable_progress_bar if is_enabled else switches.disable_progress_bar)()
+        AutoModel.from_pretrained(clip_folder)
+        assert ("%|" in capfd.readouterr().err) == is_enabled
+        build_tower(f"transformers:{clip_folder}", "named:default")
+        load_text_tower(f"transformers:{clip_folder}", "named:default")
+        printed = capfd.readouterr()
+        assert "%|" not in printed.out + printed.err
+        assert switches.is_progress_bar_enabled() == is_enabled
+    finally:
+        (switches.enable_progress_bar if chosen else switches.disable_progress_bar)()
+
+
 def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from biasbed.networks import library
