@@ -21,6 +21,7 @@ class EvaluationJob(TrackedJob):
     """Evaluation before it starts."""
 
     KIND = "evaluate"
+    WORK = "tested"
 
     usual_name: str  # of the run, unless it is given a row
     given_settings: Mapping[str, Any]
