@@ -12,11 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 import timm
 import torch
+from mlflow.entities import LoggedModelStatus
 from PIL import Image
 
 from biasbed import networks, record
@@ -100,6 +102,46 @@ def test_the_logged_model_answers_as_its_training_was_tested(
     torch.testing.assert_close(raw, expected, rtol=1e-4, atol=1e-5)
     scores = loaded.predict({"image": list(x)})["score"]
     np.testing.assert_allclose(scores, expected.softmax(1).amax(1), rtol=1e-4)
+
+
+def model_ids(run: Any) -> set[str]:
+    """The models that a run has."""
+    return {output.model_id for output in run.outputs.model_outputs}
+
+
+def test_a_model_is_logged_and_registered_without_the_histories_of_metrics(
+    trained: tuple[str, Path], tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it touch the user's own run. Only whole models are the run's."""
+    run_id, folder = trained
+    client = mlflow.MlflowClient(tracking)
+    before = client.get_run(run_id)
+    assert len(before.data.metrics) > 10
+    monkeypatch.setattr(mlflow.MlflowClient, "get_metric_history", lambda *_: pytest.fail("a history was read"))
+    mlflow.set_tracking_uri(tracking)
+    with mlflow.start_run() as own:
+        models.log_model(folder / "best.ckpt", run_id, tracking, register="shapes")
+        assert mlflow.active_run() is not None
+    (first,) = map(client.get_logged_model, model_ids(before))
+    (second,) = map(client.get_logged_model, model_ids(client.get_run(run_id)) - {first.model_id})
+    assert (first.status, second.status) == (LoggedModelStatus.READY, LoggedModelStatus.READY)
+    assert (second.name, second.source_run_id, second.params) == (first.name, run_id, first.params)
+    assert second.params == before.data.params
+    assert client.get_run(run_id).info.end_time == before.info.end_time
+    assert not model_ids(client.get_run(own.info.run_id))
+    (version,) = client.search_model_versions("name = 'shapes'")
+    assert (version.source, version.run_id) == (f"models:/{second.model_id}", run_id)
+
+    def refuse(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(models._ImageFlavor, "save_model", refuse)
+    with pytest.raises(OSError, match="the disk is full"):
+        models.log_model(folder / "best.ckpt", run_id, tracking)
+    assert model_ids(client.get_run(run_id)) == {first.model_id, second.model_id}
+    every = client.search_logged_models([before.info.experiment_id])
+    (failed,) = (model for model in every if model.model_id not in (first.model_id, second.model_id))
+    assert failed.status == LoggedModelStatus.FAILED
 
 
 def test_the_logged_model_has_the_exact_results_with_their_data_sets(trained: tuple[str, Path], tracking: str) -> None:
