@@ -91,7 +91,7 @@ def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
     """
     import mlflow
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModelOutput
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 
     client, run_id = MlflowClient(uri), run.info.run_id
@@ -101,7 +101,7 @@ def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
         params=run.data.params,
         experiment_id=run.info.experiment_id,
     )
-    model_id, status = logged.model_id, "FAILED"
+    model_id, status = logged.model_id, LoggedModelStatus.FAILED
     try:
         model = Model(artifact_path=logged.artifact_location, run_id=run_id, model_uuid=model_id, model_id=model_id)
         flavor.save_model(str(folder), model)
@@ -110,7 +110,7 @@ def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
             shutil.rmtree(compiled)
         client.log_model_artifacts(model_id, str(folder))
         client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])  # the run has no model that is not whole
-        status = "READY"
+        status = LoggedModelStatus.READY
     finally:
         client.finalize_logged_model(model_id, status)
     return f"models:/{model_id}"
