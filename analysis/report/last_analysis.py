@@ -18,6 +18,7 @@ from biasbed.analysis.report.findings import MOST
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.runs.run import Run
 from biasbed.system import formats
 from biasbed.system.formats import ByName, Format, Listed
 
@@ -37,7 +38,7 @@ class AnalysisState(Format):
     version: str  # of biasbed
     rule: str
     alpha: float
-    runs: Listed[str]  # ids
+    runs: Listed[str]  # ids; a published run's name, if the paper has another run for each rule
     means: ByName[str, ByName[str, float]]  # algorithm -> set -> mean as the table of scores shows it
     better: Listed[ShownPair]  # pairs that a test over sets tells apart
     less_texture: Listed[ShownPair]  # rows, each with the reference
@@ -63,11 +64,18 @@ def make_state(analysis: Analysis) -> AnalysisState:
         version=analysis.versions["biasbed"],
         rule=analysis.rule.name,
         alpha=analysis.alpha,
-        runs=tuple(sorted(run.id for run in analysis.collection.runs)),
+        runs=tuple(sorted(map(_run_name, analysis.collection.runs))),
         means=means,
         better=tuple(ShownPair(a=better, b=worse) for better, worse in told_apart),
         less_texture=tuple(ShownPair(a=row["algorithm"], b=row["reference"]) for row in less.to_dict("records")),
     )
+
+
+def _run_name(run: Run) -> str:
+    """Return the run's id, or a name that the published numbers of one run share under all selection rules."""
+    if run.kind == "published" and run.selection:
+        return " ".join(("published", run.study, run.algorithm, run.cell, run.seed))
+    return run.id
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -89,15 +97,15 @@ def read_last(folder: Path) -> LastAnalysis | None:
 
 
 def describe_changes(analysis: Analysis, last_analysis: LastAnalysis) -> str:
-    """Say in a sentence what is different from the last analysis."""
+    """Say in a sentence what is different from the last analysis: first what was asked for, then what came of it."""
     now, last, label = make_state(analysis), last_analysis.state, analysis.label
     parts = [
-        *_changes_of_runs(now, last),
-        *_changes_of_names(now, last, label),
         *_changes_of_settings(now, last),
-        *_changes_of_means(now, last, label),
+        *_changes_of_runs(now, last),
         *_changes_of_pairs("since.better", now.better, last.better, label),
         *_changes_of_pairs("since.texture", now.less_texture, last.less_texture, label),
+        *_changes_of_names(now, last, label),
+        *_changes_of_means(now, last, label),
     ]
     changes = "; ".join(parts) or say("since.nothing")
     return say("since.sentence", made=last_analysis.made, version=last.version, changes=changes)

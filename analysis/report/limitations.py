@@ -17,7 +17,7 @@ from biasbed.analysis.report.study_design import of_each
 from biasbed.analysis.report.verdicts import Claim, Overturned, claims, firm, is_compared, overturned
 from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.seen import read_seen
+from biasbed.analysis.runs.seen import UNKNOWN, read_seen
 from biasbed.analysis.statistics import planner, stability
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.analysis.statistics.pairwise import Limits
@@ -55,6 +55,8 @@ def seen_before(analysis: Analysis) -> list[str]:
         for data, rows in rows_by_data.items():
             groups.append(say("weak_seen_group", data=data, algorithms=listing(map(analysis.label, rows))))
         lines.append(say("weak_seen", groups="; ".join(groups)))
+        if UNKNOWN in rows_by_data:
+            lines.append(say("seen_unknown"))
     if web:
         lines.append(say("weak_seen_web", algorithms=listing(map(analysis.label, web))))
     return lines

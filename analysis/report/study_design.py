@@ -32,7 +32,7 @@ from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import TABLE, TESTED, Run, TrainedOn
-from biasbed.analysis.runs.seen import read_seen
+from biasbed.analysis.runs.seen import UNKNOWN, read_seen
 from biasbed.analysis.scores import published_means
 
 MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
@@ -223,7 +223,7 @@ KINDS = {"train": "trained", "trial": "trained", TABLE: "trained", **dict.fromke
 MOST_SETTINGS = 8  # in which rows differ that are shown; the file has all
 # Settings that say where and under which name a run is, or that are shown in a column of their own.
 NAMES = ("algorithm", "row", "cell", "study", "suite", "seed", "test_domains", "train")
-SHOWN_ELSEWHERE = ("backbone", "init", "image_size")
+SHOWN_ELSEWHERE = ("backbone", "init", "init_seen", "image_size")
 PLACES = ("model", "weights", "data_dir", "output_dir", "experiment", "tracking_uri", "resume", "launcher")
 SEVERAL = 3  # different values of one cell that are listed
 
@@ -326,6 +326,9 @@ def rows(analysis: Analysis, links: Links) -> ReportTable:
         if hidden > 0:
             more = say("rows_more_settings", number=hidden)
         caption += say("rows_settings", more=more)
+    models = [run for run in analysis.collection.unpublished if run.kind != TABLE]
+    if any(read_seen(run).text == UNKNOWN for run in models):
+        caption += " " + say("seen_unknown")
     columns = [TableColumn("algorithm", links.algorithm()), TableColumn("id", text("algorithm"))]
     columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]
     table = make_table(caption, columns, records.values(), "rows.csv", oracle=False)

@@ -202,10 +202,15 @@ def _duplicates(analysis: Analysis) -> str:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def wrap(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
-    """Wrap each line at `WIDTH`; `bullet` stands before its first line."""
+def wrap(
+    lines: Sequence[str], indent: int = 2, bullet: str = "", most_lines: int | None = None, cut: str = " ..."
+) -> str:
+    """Wrap each line at `WIDTH`; `bullet` stands before its first line.
+
+    most_lines: cut longer texts off there, with `cut` at their end.
+    """
     first, rest = " " * indent + bullet, " " * (indent + len(bullet))
-    wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_on_hyphens=False)
+    wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_on_hyphens=False, max_lines=most_lines, placeholder=cut)
     return "\n".join(wrapper.fill(line) for line in lines)
 
 

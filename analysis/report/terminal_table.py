@@ -19,6 +19,7 @@ from biasbed.system.terminal import Style, styled
 
 LINES = 18  # of the whole; seven more say where files and pages are
 FEWEST_ROWS = 3
+SINCE_LINES = 2  # on what has changed since the last analysis
 
 
 def render(analysis: Analysis) -> str:
@@ -31,9 +32,13 @@ def render(analysis: Analysis) -> str:
         title += "\n" + summary.wrap([say("summary_oracle")], indent=0)
     answer = styled(summary.wrap(answer_sentences(analysis, most=1), indent=0), _style(analysis))
     rest = styled(_rest(analysis), Style.DIM)
-    spaces = 3  # empty lines between the four parts
-    used = sum(part.count("\n") + 1 for part in (title, answer, rest)) + spaces
-    return "\n\n".join([title, _scores(analysis, LINES - used), answer, rest])
+    below = [answer, rest]
+    if analysis.since:
+        since = summary.wrap([analysis.since], indent=0, most_lines=SINCE_LINES, cut=say("terminal_cut"))
+        below.insert(1, styled(since, Style.DIM))
+    spaces = 1 + len(below)  # empty lines between the parts
+    used = sum(part.count("\n") + 1 for part in (title, *below)) + spaces
+    return "\n\n".join([title, _scores(analysis, LINES - used), *below])
 
 
 def _rest(analysis: Analysis) -> str:

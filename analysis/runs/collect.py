@@ -265,6 +265,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     if trained and published:  # published numbers are analysed only if the study is named
         for study in distinct(published, "study"):
             notes.append(f"published results are there too; for these: {typed('analyze', {'study': study})}")
+    notes += _tested_elsewhere(tested, finished)
     if not trained and not published:
         trained = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
     studies = {(run.suite, run.study) for run in trained}
@@ -273,6 +274,25 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     if len({(scope.suite, scope.study) for scope in scopes}) > 1:
         raise Failure(*list_scopes(store, chosen, scopes))
     return chosen, notes
+
+
+def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[str]:
+    """Return a note on tests of these models that are in no table with them, as they were made in another scope."""
+    scopes = {run.scope for run in tested}
+    models = {(run.algorithm, run.weights) for run in tested if run.weights}
+    elsewhere = []
+    for run in finished:
+        if run.kind in TESTED and run.scope not in scopes and (run.algorithm, run.weights) in models:
+            elsewhere.append(run)
+    if not elsewhere:
+        return []
+    names = ", ".join(distinct(elsewhere, "algorithm"))
+    suites = ", ".join(distinct(elsewhere, "suite"))
+    studies = ",".join(sorted({*distinct(elsewhere, "study"), *distinct(tested, "study")}))
+    return [
+        f"other tests of {names} are in tables of their own (suites: {suites}); all tests of a model on one page: "
+        f"{typed('site', {'studies': studies})}"
+    ]
 
 
 def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> list[Run]:

@@ -364,7 +364,7 @@ class Config:
     init: str = setting("scratch", "initial weights: scratch, named:<weights>, a file, or a tracked run's id")
     init_seen: tuple[str, ...] | Auto = setting(
         "auto",
-        "data that these weights have seen, as `labels of PACS,texts of LAION` or nothing (auto: by their name)",
+        "data that the weights have seen, as `labels of PACS,texts of LAION` or nothing (auto: by their name)",
         identity=False,
         optional=True,
     )

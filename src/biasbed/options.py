@@ -54,6 +54,7 @@ EVALUATE_SHARED = (
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
     *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
     *("data.format", "data.columns", "scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
+    "init_seen",
 )
 
 

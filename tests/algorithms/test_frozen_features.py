@@ -19,6 +19,7 @@ from torch import nn
 from biasbed import algorithms, cli
 from biasbed.algorithms import knn, logistic_regression
 from biasbed.algorithms.make import from_checkpoint
+from biasbed.algorithms.requests import Stage, StreamRequest
 from biasbed.errors import Failure, UsageError
 from biasbed.networks import build as build_network
 from biasbed.networks import features as kept_features
@@ -27,7 +28,7 @@ from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
-from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, trained_by_two, trainer, words
+from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, rows, trained_by_two, trainer, words
 from helpers.making import batch_for, images, make
 from helpers.runs import assert_equal, history, run_folders, weights
 from helpers.toy_suite import CLASSES, shades
@@ -369,6 +370,24 @@ def test_validation_images_of_other_classes_choose_nothing() -> None:
         read.job = replace(read.job, suite=replace(suite, validation=shown))
         with pytest.raises(UsageError, match=message):
             read.check(make("probe").stages())
+
+
+@pytest.mark.parametrize("name", ["probe", "knn", "wise_ft"])
+def test_a_step_without_change_takes_fewer_images_than_a_batch(name: str) -> None:
+    """The suite leaves out a batch that is not full. Of fine-tuning, which learns from batches, that holds as ever."""
+    read = reader(name, batch_size=2 * len(TRAIN))
+    read.job = replace(read.job, suite=replace(read.job.suite, usual=StreamRequest(drop_last=True)))
+    *earlier, last = make(name).stages()
+    read.check([last])
+    assert read.plan_last([last]).steps == 1
+    assert sorted(rows(read.plan(last, 0), 0)) == list(range(len(TRAIN)))
+    learning = [stage for stage in earlier if isinstance(stage, Stage)]
+    assert bool(learning) == (name == "wise_ft")
+    for stage in [*learning, replace(last, learns=True)]:
+        with pytest.raises(
+            UsageError, match=f"{len(TRAIN)} training images are too few for batch_size={2 * len(TRAIN)}"
+        ):
+            read.check([replace(stage, name="learning"), last])
 
 
 def test_two_processes_look_at_every_training_and_validation_image_once() -> None:

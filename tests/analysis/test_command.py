@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -257,6 +258,7 @@ def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
 @pytest.mark.parametrize("which", ["few", "many", "one run"])
 def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analysis) -> None:
     analysis = {"few": outcome.analysis, "many": published, "one run": made_of_one_run()}[which]
+    analysis = dataclasses.replace(analysis, since=f"Since the last analysis here: {'something changed; ' * 20}")
     lines = terminal_table.render(analysis).splitlines()
     assert max(map(len, lines)) <= 100
     assert len(lines) + LINES_ON_FILES <= 25

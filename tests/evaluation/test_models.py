@@ -9,16 +9,20 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 import timm
 import torch
+from mlflow.entities import LoggedModelStatus
 from PIL import Image
 
 from biasbed import networks, record
+from biasbed.analysis.runs.seen import read_seen
 from biasbed.config import Config
 from biasbed.data.source import Decoded
 from biasbed.data.transforms import Border, CentreCrop, CropThenResize, SquareResize, Squash
@@ -27,9 +31,10 @@ from biasbed.datasets.digits import CLASSES
 from biasbed.errors import UsageError
 from biasbed.evaluation import command, models, served_images
 from biasbed.evaluation.evaluate_model import _config, load, plan
+from biasbed.evaluation.evaluation_job import EvaluationJob
 from biasbed.evaluation.outputs import fit_sets
 from biasbed.options import EvaluateOptions
-from biasbed.settings import build, flatten
+from biasbed.settings import build, flatten, word
 from biasbed.suites import open_suite
 from biasbed.suites.label_maps import IDENTITY, LabelMap
 from biasbed.tasks import MULTI_CLASS
@@ -97,6 +102,46 @@ def test_the_logged_model_answers_as_its_training_was_tested(
     torch.testing.assert_close(raw, expected, rtol=1e-4, atol=1e-5)
     scores = loaded.predict({"image": list(x)})["score"]
     np.testing.assert_allclose(scores, expected.softmax(1).amax(1), rtol=1e-4)
+
+
+def model_ids(run: Any) -> set[str]:
+    """The models that a run has."""
+    return {output.model_id for output in run.outputs.model_outputs}
+
+
+def test_a_model_is_logged_and_registered_without_the_histories_of_metrics(
+    trained: tuple[str, Path], tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it touch the user's own run. Only whole models are the run's."""
+    run_id, folder = trained
+    client = mlflow.MlflowClient(tracking)
+    before = client.get_run(run_id)
+    assert len(before.data.metrics) > 10
+    monkeypatch.setattr(mlflow.MlflowClient, "get_metric_history", lambda *_: pytest.fail("a history was read"))
+    mlflow.set_tracking_uri(tracking)
+    with mlflow.start_run() as own:
+        models.log_model(folder / "best.ckpt", run_id, tracking, register="shapes")
+        assert mlflow.active_run() is not None
+    (first,) = map(client.get_logged_model, model_ids(before))
+    (second,) = map(client.get_logged_model, model_ids(client.get_run(run_id)) - {first.model_id})
+    assert (first.status, second.status) == (LoggedModelStatus.READY, LoggedModelStatus.READY)
+    assert (second.name, second.source_run_id, second.params) == (first.name, run_id, first.params)
+    assert second.params == before.data.params
+    assert client.get_run(run_id).info.end_time == before.info.end_time
+    assert not model_ids(client.get_run(own.info.run_id))
+    (version,) = client.search_model_versions("name = 'shapes'")
+    assert (version.source, version.run_id) == (f"models:/{second.model_id}", run_id)
+
+    def refuse(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(models._ImageFlavor, "save_model", refuse)
+    with pytest.raises(OSError, match="the disk is full"):
+        models.log_model(folder / "best.ckpt", run_id, tracking)
+    assert model_ids(client.get_run(run_id)) == {first.model_id, second.model_id}
+    every = client.search_logged_models([before.info.experiment_id])
+    (failed,) = (model for model in every if model.model_id not in (first.model_id, second.model_id))
+    assert failed.status == LoggedModelStatus.FAILED
 
 
 def test_the_logged_model_has_the_exact_results_with_their_data_sets(trained: tuple[str, Path], tracking: str) -> None:
@@ -490,6 +535,31 @@ def test_the_run_says_how_images_are_normalised(
     plain, shared = command.read(flags | {"weights": str(tmp_path / "plain.pth")})
     usual = plan(plain, shared, load(plain, shared)).job
     assert (run.config_hash == usual.config_hash) == (kind == "architecture")
+
+
+def as_texts(job: EvaluationJob) -> dict[str, str]:
+    """The settings of a job as the tracking server has them."""
+    return {name: word(value) for name, value in job.settings.items()}
+
+
+def test_what_the_weights_have_seen_is_recorded_and_changes_no_number(image_root: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.yaml").write_text("outputs: [circle, cross, square]\n")
+    model = timm.create_model("test_resnet", num_classes=3)
+    torch.save(model.state_dict(), tmp_path / "own.pth")
+    flags = {"model": "timm:test_resnet", "weights": str(tmp_path / "own.pth"), "suite": "folders", "sets": "ink"}
+    flags |= {"label_map": str(tmp_path / "labels.yaml"), "data_dir": str(image_root), "image_size": "32"}
+    options, shared = command.read({**flags, "init_seen": "images of PACS,texts of LAION"})
+    saying = plan(options, shared, load(options, shared)).job
+    run: Any = SimpleNamespace(kind="evaluate", init={}, method="test_resnet", config=as_texts(saying))
+    assert read_seen(run).text == "images of PACS,texts of LAION"
+    options, shared = command.read(flags)
+    silent = plan(options, shared, load(options, shared)).job
+    assert silent.run_key == saying.run_key
+    run.config = as_texts(silent)
+    assert read_seen(run).text == "unknown"
+    options, shared = command.read({**flags, "init_seen": "PACS"})
+    with pytest.raises(UsageError, match="init_seen=PACS: 'PACS' should be `labels of <data>`"):
+        plan(options, shared, load(options, shared))
 
 
 def test_a_checkpoint_of_ours_has_those_of_its_training(trained: tuple[str, Path]) -> None:

@@ -155,7 +155,10 @@ def test_other_number_of_classes(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     torch.save(source.backbone.state_dict(), path)
     with caplog.at_level(logging.WARNING):
         loaded = build("resnet10", 4, str(path))
-    assert "has 9 classes, not 4: its classifier is not loaded, and the method makes its own" in caplog.text
+    assert (
+        "has a classifier of 9 classes, not 4, which is not loaded: the last layer begins with random weights for 4"
+        in caplog.text
+    )
     assert torch.equal(loaded.backbone.layer4[0].conv2.weight, source.backbone.layer4[0].conv2.weight)
     assert loaded.backbone.fc.weight.abs().max() < 0.5
 

@@ -70,10 +70,22 @@ def test_towers_in_one_file_are_both_loaded(tmp_path: Path) -> None:
     assert all(torch.equal(value, text.state_dict()[key]) for key, value in again.state_dict().items())
     loaded = build_tower("small_clip", str(tmp_path / "both.pth")).backbone.state_dict()
     assert all(torch.equal(value, image.backbone.state_dict()[key]) for key, value in loaded.items())
-    with pytest.raises(UsageError, match="holds no text tower of small_clip"):
+    with pytest.raises(UsageError, match=r"holds no text tower of small_clip: .* give weights of both towers, or"):
         load_text_tower("small_clip", str(tmp_path / "image.pth"))
     with pytest.raises(UsageError, match="resnet18 has no text tower: take open_clip"):
         load_text_tower("resnet18", "scratch")
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_only_a_network_with_a_last_layer_is_said_to_lack_a_classifier(
+    head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """zero_shot and flyp leave it out: towers without a classifier are all that they need."""
+    image = build_tower("small_clip", "scratch").backbone.state_dict()
+    torch.save({key: value for key, value in image.items() if not key.startswith("head.")}, tmp_path / "image.pth")
+    networks.build("small_clip", 5, str(tmp_path / "image.pth"), head=head)
+    assert ("has no classifier: the last layer begins with random weights for 5 classes" in caplog.text) == head
+    assert ("classifier" in caplog.text) == head
 
 
 def save_timm(folder: Path, classes: int) -> None:
@@ -160,7 +172,7 @@ def test_a_hub_id_is_read_from_the_cache_and_features_are_said_to_be_such(
         network = networks.build(name, 5, "named:default", image_size=160)
         assert network.num_features == 64
         assert networks.start(name, "named:default") == "timm:hf-hub:somebody/tiny:default"
-    assert "has no classifier: the method makes its own" in caplog.text
+    assert "has no classifier: the last layer begins with random weights for 5 classes" in caplog.text
     with pytest.raises(UsageError, match="has no classifier, only features: train one on"):
         library.fetch("timm:hf-hub:somebody/tiny", "default")
     with pytest.raises(Failure, match="timm:hf-hub:somebody/other is not in this machine's cache"):
@@ -309,6 +321,29 @@ def test_siglip_has_a_bias_and_no_projection(tmp_path: Path, clip_folder: Path) 
     features: Tensor = torch.nn.functional.normalize(network.features(x), dim=1)
     logits = tower.scale() * features @ text_classifier(tower, tokens[:, None]).T + tower.bias()
     torch.testing.assert_close(logits, model(**inputs).logits_per_image, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_transformers_draws_no_bars_of_its_own(
+    is_enabled: bool, clip_folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ours stand there. A user's own choice is as before afterwards."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from transformers import AutoModel
+    from transformers.utils import logging as switches
+
+    chosen = switches.is_progress_bar_enabled()
+    try:
+        (switches.enable_progress_bar if is_enabled else switches.disable_progress_bar)()
+        AutoModel.from_pretrained(clip_folder)
+        assert ("%|" in capfd.readouterr().err) == is_enabled
+        build_tower(f"transformers:{clip_folder}", "named:default")
+        load_text_tower(f"transformers:{clip_folder}", "named:default")
+        printed = capfd.readouterr()
+        assert "%|" not in printed.out + printed.err
+        assert switches.is_progress_bar_enabled() == is_enabled
+    finally:
+        (switches.enable_progress_bar if chosen else switches.disable_progress_bar)()
 
 
 def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: Path) -> None:

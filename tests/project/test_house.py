@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -237,6 +238,19 @@ def test_a_file_and_a_function_that_are_too_long_are_found(tmp_path: Path) -> No
     assert too_long(tmp_path / "a.py") == [str(tmp_path / "a.py"), f"{tmp_path / 'a.py'}: f"]
     (tmp_path / "a.py").write_text("def f():\n" + "    pass\n" * 59 + "pass\n" * 640)
     assert not too_long(tmp_path / "a.py")
+
+
+def test_the_table_of_rooms_has_each_of_them_from_the_top_down() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.partition("| room | holds |\n|---|---|\n")[2].partition("\n\n")[0]
+    names: list[str] = []
+    for line in table.splitlines():
+        names += re.findall(r"\w+", line.split("|")[1])
+    level = {room: number for number, rooms in enumerate(ROWS) for room in rooms}
+    rooms = [name for name in names if (ROOT / "src" / "biasbed" / name).is_dir()]
+    assert set(rooms) == {room for room in level if room and (ROOT / "src" / "biasbed" / room).is_dir()}
+    levels = [level[room] for room in rooms]
+    assert levels == sorted(levels)
 
 
 # --- the tests' own order ---------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ import yaml
 from biasbed import cli, record
 from biasbed.compute import checkpoint
 from biasbed.errors import Failure
+from biasbed.evaluation import tracked_job
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import transfer
 from biasbed.tracking.folder import RunFolder
@@ -61,6 +64,30 @@ def test_a_folder_that_nobody_can_be_told_of_is_left_alone(tmp_path: Path, confi
 def test_a_folder_that_no_training_has_begun_in_is_anybody_s(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     assert found(tmp_path / "run", "b") == "run"
+
+
+REPETITIONS = {
+    "the same once more": ("a", "auto", "run-2", True),
+    "asked for": ("a", "never", "run-2", False),
+    "another study's": ("b", "auto", "run-2", False),
+    "in the folder of one that was interrupted": ("a", "auto", "run", False),
+}
+
+
+@pytest.mark.parametrize("case", REPETITIONS)
+def test_a_repetition_says_what_is_repeated(case: str, tmp_path: Path, capsys: Capture) -> None:
+    study, resume, name, is_said = REPETITIONS[case]
+    folder = made(tmp_path / "run", "a")
+    folder.write_state({**folder.read_state(), "run_id": "0123abcd"})
+    job: Any = SimpleNamespace(
+        base=tmp_path / "run", config=SimpleNamespace(study=study, resume=resume), WORK="trained"
+    )
+    tracked_job.print_repetition(job, RunFolder(tmp_path / name))
+    line = (
+        f"a finished run has the same settings: run 0123abcd, {folder.path}; this one is trained anew into run-2; "
+        "resume=once leaves it out\n"
+    )
+    assert capsys.readouterr().err == (line if is_said else "")
 
 
 ODD = (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.children import Command
 from helpers.runs import all_runs, assert_equal, history, run_folders, stored, weights
@@ -185,14 +186,18 @@ def test_finished_runs_are_never_touched(
     biasbed(*words)
     (first,) = run_folders(tmp_path / "home")
     before = (first / "last.ckpt").stat().st_mtime_ns
-    biasbed(*words)
+    again = biasbed(*words)
     _, second = run_folders(tmp_path / "home")
+    (line,) = (line for line in again.stderr.splitlines() if "has the same settings" in line)
+    run_id = RunFolder(first).read_state()["run_id"]
+    assert f"run {run_id}, {first}; this one is trained anew into {second.name}; resume=once" in line
     assert second.name == f"{first.name}-2"
     assert (first / "last.ckpt").stat().st_mtime_ns == before
     assert_equal(weights(first), weights(second))  # the same command gives the same numbers
     assert history(first) == history(second)
     once = biasbed(*words, "--resume", "once")
     assert "finished already" in once.stdout
+    assert "has the same settings" not in once.stderr
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
 
 

@@ -102,7 +102,7 @@ class DFR(Refit):
             Pass("groups", group_labels, self.hold_out, grouped),
             Stage("erm", self.update, share=1.0, streams={MAIN: StreamRequest(weights="kept")}, validate=True),
             Pass("features", self.look, self.refit, featured),
-            Stage(MAIN, self.look_back, steps=1, streams={MAIN: StreamRequest()}),
+            Stage(MAIN, self.look_back, steps=1, streams={MAIN: StreamRequest()}, learns=False),
         )
 
     def hold_out(self, values: Mapping[str, Tensor]) -> None:

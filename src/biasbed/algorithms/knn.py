@@ -53,7 +53,7 @@ class KNN(ERM):
 
     def stages(self) -> Sequence[Phase]:
         """Return the pass over the training images, and a step without change, so that the model is tested."""
-        return (Pass("features", self.look, self.keep), Stage(MAIN, self.look_back, steps=1))
+        return (Pass("features", self.look, self.keep), Stage(MAIN, self.look_back, steps=1, learns=False))
 
     def look(self, batch: Batch) -> Mapping[str, Tensor]:
         return {"y": batch.y, "features": self.embed(batch.x)}

@@ -52,7 +52,7 @@ class Probe(Refit):
 
     def stages(self) -> Sequence[Phase]:
         """Return the passes that fit the probe, and a step without change, so that the model is tested."""
-        return (*self.passes(), Stage(MAIN, self.look_back, steps=1))
+        return (*self.passes(), Stage(MAIN, self.look_back, steps=1, learns=False))
 
     def passes(self) -> Sequence[Pass]:
         """Return the pass that fits the probe. One for all images: a training that is cut off begins it anew."""

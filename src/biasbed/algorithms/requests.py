@@ -106,6 +106,7 @@ class Stage:
     stage's name. Only the last stage is tested, and its validation selects the best epoch.
     best: name of a module that gets the weights with the best validation accuracy when the stage ends (empty: none);
     the stage then validates. It also validates at its end. Ties go to the earlier epoch.
+    learns: False for a step that changes no weight. It takes a batch that is not full, whatever `drop_last` says.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Stage:
     course: tuple[float, float] = (0.0, 1.0)
     validate: bool | Callable[[Tensor], Tensor] = False
     best: str = ""
+    learns: bool = True
 
     def schedule_steps(self, total: int) -> ScheduleSteps:
         """Return the stage's place on the configured schedule, stretched so that the stage has `total` steps."""

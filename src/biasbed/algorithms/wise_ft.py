@@ -57,7 +57,7 @@ class WiSEFT(LPFT):
             *self.passes(),
             Stage("fine_tuning", self.update, share=1.0, begin=self.keep_initial, end=self.keep_tuned, validate=True),
             *self.trials(),
-            Stage(MAIN, self.look_back, steps=1),
+            Stage(MAIN, self.look_back, steps=1, learns=False),
         )
 
     def trials(self) -> Sequence[Pass]:

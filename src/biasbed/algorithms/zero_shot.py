@@ -103,7 +103,7 @@ class ZeroShot(Algorithm):
 
     def stages(self) -> Sequence[Phase]:
         """Return a step without change, so that the model is tested."""
-        return (Stage(MAIN, self.look_back, steps=1, begin=self.read_texts),)
+        return (Stage(MAIN, self.look_back, steps=1, begin=self.read_texts, learns=False),)
 
     @torch.no_grad()
     def read_texts(self) -> None:

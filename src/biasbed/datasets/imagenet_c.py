@@ -39,8 +39,8 @@ class Corrupted(OnDisk):
         """Open all images, condition by condition.
 
         Raises UsageError if the data set is missing, is not the release, lacks a condition, has conditions with
-        different images, or if the first image of a condition does not have 224 x 224 pixels. Fewer images or classes
-        than in the release are no error here.
+        different images or other classes, or if the first image of a condition does not have 224 x 224 pixels. Fewer
+        images than in the release are no error here.
         """
         folder = self.folder(data_dir)
         if (folder / MANIFEST).is_file():
@@ -51,18 +51,17 @@ class Corrupted(OnDisk):
         if self.small:
             names = _first_of_each(names, SMALL)
         classes = self._classes(folder, names)
-        number = {wnid: label for label, wnid in enumerate(classes)}
+        number = {name: label for label, name in enumerate(classes)}
         y = np.array([number[name.partition("/")[0]] for name in names], dtype=np.int64)
-        folders = list(images)
-        codes = np.arange(len(folders), dtype=np.uint8)
-        self._refuse_sizes(folder, [f"{name}/{names[0]}" for name in folders])
+        ids = self._ids(images, names)
+        self._refuse_sizes(folder, [ids[first] for first in range(0, len(ids), len(names))])
         return FolderSource(
             name=self.name,
             classes=classes,
-            y=np.tile(y, len(folders)),
-            ids=below_each(folders, names),
+            y=np.tile(y, len(images)),
+            ids=ids,
             root=folder,
-            condition=np.repeat(codes, len(names)),
+            condition=np.repeat(np.arange(len(images), dtype=np.uint8), len(names)),
             conditions=conditions(self.corruptions),
         )
 
@@ -132,12 +131,13 @@ class Corrupted(OnDisk):
         return GROUPS.get(stem) or ((stem,) if stem in self.corruptions else self.corruptions)
 
     def _common_names(self, folder: Path, images: Mapping[str, list[str]]) -> list[str]:
-        """Return the images below each condition's folder. Raises UsageError if conditions differ or have none."""
-        first = next(iter(images))
-        names = [path[len(first) + 1 :] for path in images[first]]
-        for condition, paths in images.items():
+        """Return the images that every condition shows. Raises UsageError if conditions differ or have none."""
+        first, names = next(iter(images)), None
+        for (condition, paths), shown in zip(images.items(), conditions(self.corruptions), strict=True):
             start = len(condition) + 1
-            condition_names = [path[start:] for path in paths]
+            condition_names = self._common([path[start:] for path in paths], shown)
+            if names is None:
+                names = condition_names
             if condition_names != names:
                 lacking, more = sorted(set(names) - set(condition_names)), sorted(set(condition_names) - set(names))
                 differences = [f"lacks {listed(lacking, 2)}"] if lacking else []
@@ -146,6 +146,14 @@ class Corrupted(OnDisk):
         if not names:
             self.refuse(folder, f"{first} has no images")
         return names
+
+    def _common(self, names: list[str], condition: str) -> list[str]:
+        """Return the images' names under all conditions. names: below the folder of this one, named as in metrics."""
+        return names
+
+    def _ids(self, images: Mapping[str, list[str]], names: Sequence[str]) -> Sequence[str]:
+        """Return the paths of all images, condition by condition. names: the common ones of those that are used."""
+        return below_each(list(images), names)
 
     def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
         """Return the classes of ImageNet that occur. Raises UsageError for other folders."""

@@ -18,12 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from biasbed.data.folders import FolderSource
-from biasbed.data.listing import reading
 from biasbed.data.names import without_condition
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import expand_ranges, imagenet_classes
-from biasbed.datasets.corruption_benchmarks import SEVERITIES, conditions
+from biasbed.datasets.corruption_benchmarks import SEVERITIES
 from biasbed.datasets.imagenet import ImageNet
 from biasbed.datasets.imagenet_c import Corrupted
 from biasbed.errors import MissingData, UsageError, listed
@@ -387,39 +386,21 @@ class LaionC(Corrupted):
         """Return the ImageNet classes of each class."""
         return tuple(map(expand_ranges, SUPERCLASSES.values()))
 
-    def open(self, data_dir: Path) -> FolderSource:
-        """Open all images, condition by condition.
-
-        Raises UsageError if the data set is missing, has other classes, lacks a condition, has conditions with
-        different images, or if the first image of a condition does not have 224 x 224 pixels.
-        """
-        folder = self.folder(data_dir)
-        with reading():
-            images = self._list_conditions(folder)
-        shown = conditions(self.corruptions)
-        photographs = {}
-        for (location, paths), condition in zip(images.items(), shown, strict=True):
-            photographs[location] = [without_condition(path, condition) for path in paths]
-        self._common_names(folder, photographs)
-        first = next(iter(images))
-        names = [path[len(first) + 1 :] for path in images[first]]
-        class_folders = {name.partition("/")[0] for name in names}
-        if class_folders != set(self.classes):
-            self.refuse(folder, f"{first}: {self._other_classes(class_folders)}")
-        self._refuse_sizes(folder, [paths[0] for paths in images.values()])
-        labels = [self.classes.index(name.partition("/")[0]) for name in names]
-        return FolderSource(
-            name=self.name,
-            classes=self.classes,
-            y=np.tile(np.array(labels, dtype=np.int64), len(images)),
-            ids=list(itertools.chain.from_iterable(images.values())),
-            root=folder,
-            condition=np.repeat(np.arange(len(images), dtype=np.uint8), len(names)),
-            conditions=shown,
-        )
-
     def differences(self, source: Source) -> tuple[str, ...]:
         return ()  # how many images the release has was not published
+
+    def _common(self, names: list[str], condition: str) -> list[str]:
+        return [without_condition(name, condition) for name in names]
+
+    def _ids(self, images: Mapping[str, list[str]], names: Sequence[str]) -> Sequence[str]:
+        return list(itertools.chain.from_iterable(images.values()))
+
+    def _classes(self, folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the classes, all of which must be there. Raises UsageError for other folders."""
+        folders = {name.partition("/")[0] for name in names}
+        if folders != set(self.classes):
+            self.refuse(folder, self._other_classes(folders))
+        return self.classes
 
     def _other_classes(self, folders: Collection[str]) -> str:
         """Describe how the class folders differ from this data set's."""

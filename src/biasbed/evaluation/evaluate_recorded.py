@@ -24,7 +24,7 @@ from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import MODELS, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.intervals import count_distinct
-from biasbed.evaluation.tracked_job import tracking, working_in
+from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.evaluation.trust.metrics import assess_trust
 from biasbed.evaluation.written_answers import read_synonyms
 from biasbed.options import EvaluateOptions
@@ -63,6 +63,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     folder = job.take_folder()
     if folder.is_done:
         return read_finished(folder)
+    print_repetition(job, folder)
     with working_in(folder), tracking(job, folder) as tracker:
         assert tracker is not None
         shown = list(itertools.chain.from_iterable(shown_by_set.values()))
@@ -165,7 +166,7 @@ def _make_job(
         usual_name=name,
         algorithm=name,
         suite_name=RECORDED_SUITE,
-        given_settings=flatten(options),
+        given_settings={**flatten(options), "init_seen": config.init_seen},
     )
 
 

@@ -21,6 +21,7 @@ class EvaluationJob(TrackedJob):
     """Evaluation before it starts."""
 
     KIND = "evaluate"
+    WORK = "tested"
 
     usual_name: str  # of the run, unless it is given a row
     given_settings: Mapping[str, Any]
@@ -62,6 +63,9 @@ class EvaluationJob(TrackedJob):
                     "goes on, if it was cut off": notes.own_command(),
                     "tested once more, with a verdict": notes.command("reproduce", run=notes.RUN_ID),
                     "beside others": notes.command("analyze", suite=self.suite_name, study=self.config.study),
+                    "with all tests of the model, also on other suites, on one page": notes.command(
+                        "site", studies=self.config.study
+                    ),
                 }
             ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
     of classes and scores (`served_images`). As a PyTorch model it takes tensors of any batch size and returns logits.
     """
     import mlflow
-    from mlflow.models import Model
+    from mlflow import MlflowClient
 
     algorithm, config, classes, values, task, _ = from_checkpoint(best, named)
     algorithm.to(memory_format=torch.contiguous_format)  # torch.export packs no other order without warning
@@ -69,23 +70,50 @@ def log_model(best: Path, run_id: str, uri: str, named: str = "auto", register: 
     settings = image_settings(values, channels, classes, task)
     image = (channels, settings["size"], settings["size"])
     mlflow.set_tracking_uri(uri)
-    was_active = mlflow.active_run()
-    with (
-        tempfile.TemporaryDirectory() as temporary,
-        mlflow.start_run(run_id=run_id, nested=was_active is not None) as run,
-    ):
+    run = MlflowClient(uri).get_run(run_id)
+    with tempfile.TemporaryDirectory() as temporary:
         exported = Path(temporary) / "network"
         _export(algorithm, exported, image, outputs)
         (exported / served_images.SETTINGS_FILE).write_text(json.dumps(settings))
-        info = Model.log(
-            None,
-            _ImageFlavor(exported, settings),
-            name=model_name(run.data.tags),
-            flavor_name="pytorch",
-            registered_model_name=None if register == "none" else register,
-        )
-        note = run.data.tags.get(notes.NOTE, "")
-        mlflow.set_logged_model_tags(info.model_id, {notes.NOTE: card(info.model_uri, image, classes, outputs, note)})
+        model_uri = _log_flavor(_ImageFlavor(exported, settings), run, uri, Path(temporary) / "model")
+    note = run.data.tags.get(notes.NOTE, "")
+    tags = {notes.NOTE: card(model_uri, image, classes, outputs, note)}
+    mlflow.set_logged_model_tags(model_uri.rpartition("/")[2], tags)
+    if register != "none":
+        mlflow.register_model(model_uri, register)
+
+
+def _log_flavor(flavor: _ImageFlavor, run: Any, uri: str, folder: Path) -> str:
+    """Log a model to a run as `Model.log` of MLflow does, saved into a new folder; return the model's address.
+
+    `Model.log` reads the history of each metric of the run, to copy those of one step to the model: half of all
+    requests of a training. The tracker sends the model's metrics itself.
+    """
+    import mlflow
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+    from mlflow.models import Model
+
+    client, run_id = MlflowClient(uri), run.info.run_id
+    logged = mlflow.initialize_logged_model(
+        name=model_name(run.data.tags),
+        source_run_id=run_id,
+        params=run.data.params,
+        experiment_id=run.info.experiment_id,
+    )
+    model_id, status = logged.model_id, LoggedModelStatus.FAILED
+    try:
+        model = Model(artifact_path=logged.artifact_location, run_id=run_id, model_uuid=model_id, model_id=model_id)
+        flavor.save_model(str(folder), model)
+        mlflow.pyfunc.load_model(str(folder)).predict(model.load_input_example(str(folder)))  # or it is not logged
+        for compiled in folder.rglob("__pycache__"):
+            shutil.rmtree(compiled)
+        client.log_model_artifacts(model_id, str(folder))
+        client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])  # the run has no model that is not whole
+        status = LoggedModelStatus.READY
+    finally:
+        client.finalize_logged_model(model_id, status)
+    return f"models:/{model_id}"
 
 
 def _export(algorithm: Algorithm, folder: Path, image: Sequence[int], outputs: int) -> None:
@@ -139,7 +167,7 @@ def image_settings(values: Mapping[str, Any], channels: int, classes: Sequence[s
 
 
 class _ImageFlavor:
-    """Flavour that `Model.log` saves by: a pyfunc that takes images, and the PyTorch model inside it."""
+    """Flavour by which MLflow saves: a pyfunc that takes images, and the PyTorch model inside it."""
 
     def __init__(self, exported: Path, settings: Mapping[str, Any]) -> None:
         self.exported, self.settings = exported, settings

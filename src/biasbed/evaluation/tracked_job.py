@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from biasbed.published.display_names import display_name
 from biasbed.system import code
 from biasbed.system.code_hash import code_hash
 from biasbed.system.files import write_whole
-from biasbed.tracking.folder import RunFolder, folder_for, home
+from biasbed.tracking.folder import RunFolder, find_finished, folder_for, home
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.tracker import Tracker, ends_run
 
@@ -38,6 +39,7 @@ class TrackedJob(abc.ABC):
     """
 
     KIND: ClassVar[str]  # value of the tag `record.KIND`
+    WORK: ClassVar[str]  # what is done with the model, for messages
 
     config: Config
     algorithm: str  # identifier of the method, or of the model that is tested
@@ -171,8 +173,23 @@ def join_name(*parts: str) -> str:
 
 def share_folder(job: TrackedJob, group: Group) -> RunFolder:
     """Return the folder that rank 0 has chosen, on every rank."""
-    path = str(job.take_folder().path) if group.is_main else None
+    path = None
+    if group.is_main:
+        folder = job.take_folder()
+        print_repetition(job, folder)
+        path = str(folder.path)
     return RunFolder(Path(group.share_object(path)))
+
+
+def print_repetition(job: TrackedJob, folder: RunFolder) -> None:
+    """Print which finished run has the same settings, if the job makes a new folder beside it unasked."""
+    finished = find_finished(job.base, job.config.study)
+    if finished is None or folder.path.exists() or job.config.resume == "never":
+        return
+    run_id = finished.read_state().get("run_id")
+    run = f"run {run_id}, {finished.path}" if run_id else str(finished.path)
+    repetition = f"this one is {job.WORK} anew into {folder.path.name}; resume=once leaves it out"
+    print(f"a finished run has the same settings: {run}; {repetition}", file=sys.stderr)
 
 
 @contextlib.contextmanager

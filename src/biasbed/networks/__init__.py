@@ -101,7 +101,8 @@ def build(
         inside = fitted.inside
         if fitted.beside:
             log.warning("init=%s: %s", init, fitted.beside)
-        load_weights(backbone, without_normalisation(fitted, backbone.state_dict()), f"init={init}", name)
+        tensors = without_normalisation(fitted, backbone.state_dict())
+        load_weights(backbone, tensors, f"init={init}", name, has_use_for_head=head)
         if settings.freeze_statistics:
             freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):

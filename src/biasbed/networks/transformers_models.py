@@ -5,9 +5,10 @@ A repository's own code is never run (`trust_remote_code` stays off).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
@@ -133,7 +134,8 @@ class Transformers(ModelLibrary):
         if config.model_type not in TOWERS:
             raise no_text_tower_error(f"transformers:{name}")
         try:
-            tokenizer = AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
+            with _without_bars():
+                tokenizer = AutoTokenizer.from_pretrained(_source(name), trust_remote_code=False)
         except Exception as error:  # files that are missing or damaged, a hub that can't be reached
             raise Failure(f"the tokenizer of transformers:{name} can't be opened: {first_line(error)}") from None
         return CLIPText(_towers(copy.deepcopy(config)), tokenizer)
@@ -145,7 +147,8 @@ class Transformers(ModelLibrary):
         from transformers import AutoModel, AutoModelForImageClassification
 
         cls: Any = AutoModel if _config(name).model_type in TOWERS else AutoModelForImageClassification
-        model, report = cls.from_pretrained(_source(name), trust_remote_code=False, output_loading_info=True)
+        with _without_bars():
+            model, report = cls.from_pretrained(_source(name), trust_remote_code=False, output_loading_info=True)
         fresh = set(report["missing_keys"])  # a classifier that the repository does not have
         return {key: value for key, value in model.state_dict().items() if key not in fresh}
 
@@ -157,6 +160,21 @@ class Transformers(ModelLibrary):
         if not any(word.endswith("ForImageClassification") for word in config.architectures or ()):
             return None
         return [str(config.id2label[number]) for number in range(config.num_labels)]
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Keep transformers, and the hub's client below it, from drawing progress bars, which would tear through ours."""
+    from transformers.utils import logging
+
+    if not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()
 
 
 def _source(name: str) -> str:

@@ -131,7 +131,10 @@ def load_text_tower(name: str, init: str) -> towers.TextTower:
         tensors = fitted.tensors
     missing = sorted(tower.model.state_dict().keys() - tensors.keys())
     if missing:
-        raise UsageError(f"{source}: holds no text tower of {name}: {_some(missing)} missing")
+        raise UsageError(
+            f"{source}: holds no text tower of {name}: {_some(missing)} missing; give weights of both towers, or a "
+            "method that uses images alone, such as algorithm=probe"
+        )
     try:
         tower.model.load_state_dict(towers.kept(tensors, tower.model))
     except RuntimeError as error:
@@ -173,12 +176,14 @@ def optional_keys(backbone: nn.Module) -> set[str]:
     }
 
 
-def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str) -> None:
+def load_weights(
+    backbone: nn.Module, tensors: Mapping[str, Tensor], source: str, name: str, *, has_use_for_head: bool = True
+) -> None:
     """Load every tensor, or raise UsageError with some of the keys that don't fit.
 
     The backbone's library translates names and position embeddings of another image size (`renaming`). The last linear
     layer stays as it is if it is missing or differs in the number of classes only. Gates (`attention`) stay as they are
-    if all of them are missing.
+    if all of them are missing. has_use_for_head: False if that layer is left out, so that nothing is said of it.
     """
     state = backbone.state_dict()
     tensors = renaming.translate(backbone, tensors)
@@ -205,13 +210,12 @@ def load_weights(backbone: nn.Module, tensors: Mapping[str, Tensor], source: str
         raise UsageError(f"{source}: not the weights of {name}: {first_line(error)}") from None
     if fresh_gates:
         log.warning("%s has no gates: those of %s keep their fresh initialisation", source, name)
-    if fresh:
+    if fresh and has_use_for_head:
         classifier, outputs = tensors.get(fresh[0]), state[fresh[0]].shape[0]
-        if classifier is None:
-            log.warning("%s has no classifier: the method makes its own", source)
-        else:
-            problem = f"has {len(classifier)} classes, not {outputs}"
-            log.warning("%s %s: its classifier is not loaded, and the method makes its own", source, problem)
+        problem = "has no classifier"
+        if classifier is not None:
+            problem = f"has a classifier of {len(classifier)} classes, not {outputs}, which is not loaded"
+        log.warning("%s %s: the last layer begins with random weights for %d classes", source, problem, outputs)
 
 
 def _gates_hint(keys: Iterable[str], gates: Sequence[str], name: str) -> str:

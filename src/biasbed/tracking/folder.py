@@ -328,10 +328,8 @@ def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     or if its command was killed before it could report that everything is done. Folders of other studies are never
     returned; a folder in which no training has begun may be used by any study.
     """
-    series, free = [], base
-    while free.exists():
-        series.append(RunFolder(free))
-        free = base.with_name(f"{base.name}-{len(series) + 1}")
+    series = _series(base)
+    free = base.with_name(f"{base.name}-{len(series) + 1}") if series else base
     folders = [folder for folder in series if folder.study == study]
     folders = folders or [folder for folder in series if folder.study is None and not folder.is_damaged]
     if not folders or resume == "never":
@@ -342,6 +340,24 @@ def folder_for(base: Path, resume: str, tracked: bool, study: str) -> RunFolder:
     newest = folders[-1]
     is_unreported = newest.was_cut_off or (tracked and not newest.read_state().get("sent"))
     return RunFolder(free) if newest.is_done and not is_unreported else newest
+
+
+def find_finished(base: Path, study: str) -> RunFolder | None:
+    """Return the first finished folder of the study with the key of `base`, None if there is none."""
+    for folder in _series(base):
+        if folder.study == study and folder.is_done:
+            return folder
+    return None
+
+
+def _series(base: Path) -> list[RunFolder]:
+    """Return the folders of one key that exist, the oldest first."""
+    series: list[RunFolder] = []
+    path = base
+    while path.exists():
+        series.append(RunFolder(path))
+        path = base.with_name(f"{base.name}-{len(series) + 1}")
+    return series
 
 
 def all_folders(root: Path) -> list[RunFolder]:

@@ -35,6 +35,7 @@ class Job(TrackedJob):
     """Training before it starts."""
 
     KIND = "train"
+    WORK = "trained"
 
     suite: OpenSuite
     training_data: Mapping[str, float]  # data set -> share of each batch

@@ -187,7 +187,10 @@ class Reader:
         return sets
 
     def _requests(self, stage: Stage) -> Mapping[str, StreamRequest]:
-        return self.requests if stage.streams is None else stage.streams
+        requests = self.requests if stage.streams is None else stage.streams
+        if stage.learns:
+            return requests
+        return {name: replace(request, drop_last=False) for name, request in requests.items()}
 
     def _shares(self, request: StreamRequest) -> Mapping[str, float]:
         return self.job.suite.training_data(request.shares(self.algorithm.training_data))

@@ -296,10 +296,15 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     assert "Training did not start alike: large from named:v2; small from scratch." in lines
     assert "Only tested, trained elsewhere: clip." in lines
     assert frame["seen"].to_dict() == {"small": "nothing", "large": "unknown", "clip": "texts of OpenAI's WIT"}
+    how_to_say = (
+        "Where it is unknown what weights have seen, say it with the setting init_seen of train or evaluate, as in "
+        "--init_seen 'labels of ImageNet-1k'."
+    )
     assert limitations.seen_before(analysis) == [
         "Algorithms are ranked across weights that have seen different data before: texts of OpenAI's WIT (clip); "
         "unknown (large); nothing (small). Between these groups, a difference may come from the data and not from the "
         "method.",
+        how_to_say,
         "Images of the test sets are likely among the images that these weights have seen: clip.",
     ]
     assert " ".join(limitations.seen_before(analysis)) in " ".join(summary.render(analysis).split())
@@ -307,6 +312,15 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     page = (tmp_path / "report.html").read_text()
     for entry in ("only tested", "resnet152", "crop 224", "86.0", "fedcba98", "0.02"):
         assert f">{entry}<" in page.replace("<wbr>", ""), entry
+    assert how_to_say in study_design.rows(analysis, Links(analysis)).caption
+    runs = []
+    for run in analysis.collection.runs:
+        runs.append(dataclasses.replace(run, config={**run.config, "init_seen": "images of PACS"}))
+    said = dataclasses.replace(analysis, collection=dataclasses.replace(analysis.collection, runs=tuple(runs)))
+    assert set(study_design.row_frame(said)["seen"]) == {"images of PACS"}
+    assert "init_seen" not in study_design.row_frame(said)
+    assert "init_seen" not in study_design.rows(said, Links(said)).caption
+    assert limitations.seen_before(said) == []
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

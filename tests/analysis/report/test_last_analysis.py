@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from biasbed.analysis.report import last_analysis
+from biasbed import record
+from biasbed.analysis.report import last_analysis, summary, terminal_table
 from helpers.sentences.page import pieces
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
@@ -26,11 +29,49 @@ def test_the_first_analysis_says_nothing_and_the_second_what_is_new(recorder: Re
     changed = [name for name in SETS if third.analysis.cells["erm", name].mean_text != f"{before[name]:.1f}"]
     assert changed
     since = third.analysis.since
-    assert "; selection rule last, was best_validation; " in since
-    assert ": 1 run more; " in since
+    assert ": selection rule changed from best_validation to last; 1 run more; " in since
     assert "changed, most " in since
     assert since in " ".join((third.output_dir / "summary.txt").read_text().split())
     assert since in [piece.text for piece in pieces((third.output_dir / "report.html").read_text())]
+
+
+def test_another_rule_does_not_make_published_runs_new(recorder: Recorder) -> None:
+    """A paper's numbers under two rules are two tracked runs, and one run for the reader."""
+    for rule, shift in (("best_validation", 0.0), ("last", 0.05)):
+        lower = {name: tuple(score - shift for score in scores) for name, scores in THREE.items()}
+        settings = {"epochs": "4", "rule": rule}
+        fill(recorder, lower, settings=settings, **{record.KIND: "published", record.SELECTION: rule})
+    first = recorder.analyze(selection="best_validation").analysis
+    second = recorder.analyze(selection="last").analysis
+    assert not {run.id for run in first.collection.runs} & {run.id for run in second.collection.runs}
+    assert ": selection rule changed from best_validation to last; " in second.since
+    assert not re.search(r"[0-9]+ runs? (more|fewer)", second.since)
+    changed = len(THREE) * len(SETS)
+    assert f"{changed} means changed" in second.since
+    settings = {"epochs": "4", "rule": "last"}
+    fill(recorder, {"mixup": THREE["erm"]}, settings=settings, **{record.KIND: "published", record.SELECTION: "last"})
+    assert "2 runs more" in recorder.analyze(selection="last").analysis.since
+
+
+def test_the_terminal_shows_the_changes_in_two_lines_and_the_summary_all(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    analysis = recorder.analyze().analysis
+    assert "Since the last" not in terminal_table.render(analysis)
+    without = len(terminal_table.render(analysis).splitlines())
+    short = dataclasses.replace(analysis, since="Since the last analysis here (today): 1 run more.")
+    lines = terminal_table.render(short).splitlines()
+    assert short.since in lines
+    assert len(lines) == without + 2  # with an empty one
+    changes = "; ".join(f"change {number} of what was shown" for number in range(20))
+    long = dataclasses.replace(analysis, since=f"Since the last analysis here (today): {changes}.")
+    lines = terminal_table.render(long).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("Since the last"))
+    shown = lines[start : lines.index("", start)]
+    assert len(shown) == 2
+    assert max(map(len, lines)) <= 100
+    assert "change 0 of" in shown[0]
+    assert shown[1].endswith("... (all of it in summary.txt)")
+    assert long.since in " ".join(summary.render(long).split())
 
 
 def test_new_and_gone_rows_sets_and_conclusions_are_named(recorder: Recorder) -> None:
@@ -44,7 +85,7 @@ def test_new_and_gone_rows_sets_and_conclusions_are_named(recorder: Recorder) ->
     assert "new algorithms: " in said
     assert "algorithm gone: Mixup" in said
     assert "set gone: attic" in said
-    assert "significance level 0.05, was 0.1" in said
+    assert "significance level changed from 0.1 to 0.05" in said
     assert "1 mean changed, most ERM on Edge from 1 to " in said
     assert "no longer shown: ERM better than InfoDrop" in said
     without = last_analysis.LastAnalysis(state.model_copy(update={"better": ()}), "today")

@@ -9,9 +9,12 @@ from dataclasses import replace
 import pytest
 
 from biasbed import record
+from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.site.command import site
 from biasbed.errors import Failure, UsageError
+from biasbed.settings import build
 from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 pytestmark = pytest.mark.usefixtures("without_evidence")
@@ -396,3 +399,38 @@ def test_a_study_that_stopped_when_decided_is_told(recorder: Recorder) -> None:
     recorder.train("erm", 2, BETTER)
     (mixed,) = [note for note in computed(recorder).notes if note.startswith("ADAPTIVE")]
     assert "for 4 of 5 runs, and were fixed for the others" in mixed
+
+
+# --- one model, tested in several places ------------------------------------------------------------------------------
+
+
+def test_tests_of_a_model_elsewhere_are_named_with_the_command_that_shows_all(recorder: Recorder) -> None:
+    """A table holds what was tested alike; the site has a page for each method. Another model's weights are not its."""
+    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
+    recorder.train("resnet", 0, GOOD, monitor=(0.5,), **model)
+    recorder.train("erm", 0, WORSE)
+    assert not [note for note in computed(recorder).notes if "other tests of" in note]
+    elsewhere = make_protocol(SETS[:2], suite="other")
+    recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=elsewhere, study="mine", **model)
+    recorder.train("erm", 0, GOOD[:2], protocol=elsewhere, study="mine")
+    (note,) = (note for note in computed(recorder, suite="toy").notes if "other tests of" in note)
+    assert note.startswith("other tests of resnet are in tables of their own (suites: other)")
+    assert note.endswith("site --studies adhoc,mine")
+    (note,) = (note for note in computed(recorder, suite="other").notes if "other tests of" in note)
+    assert "(suites: toy)" in note
+    third = make_protocol(SETS[:2], suite="third")
+    recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=third, **{**model, record.WEIGHTS: "fedcba"})
+    assert not [note for note in computed(recorder, suite="third").notes if "other tests of" in note]
+
+
+def test_where_several_things_could_be_analysed_the_site_shows_all(recorder: Recorder) -> None:
+    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
+    for names, suite in ((SETS[:2], "toy"), (SETS[2:4], "other")):
+        recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=make_protocol(names, suite=suite), **model)
+    lines = stopped(recorder).splitlines()
+    assert lines[0] == "several things could be analysed; name one:"
+    assert lines[-1].endswith("site --studies adhoc")
+    folder = site(build(SiteOptions, {"tracking_uri": recorder.uri, "output_dir": str(recorder.folder / "site")}))
+    page = (folder / "method-resnet.html").read_text()
+    for name in SETS[:4]:
+        assert f"set-{name}.html" in page

@@ -92,10 +92,12 @@ def _(m: re.Match[str], at: Place) -> None:
 
 @sentence(
     r"What is compared: every algorithm with what it is and what it was made from\.(?: Last, the settings in which they "
-    r"differ\.)? \(rows\.csv\)"
+    r"differ\.)?( Where it is unknown what weights have seen, say it with the setting init_seen of train or evaluate, as in "
+    r"--init_seen 'labels of ImageNet-1k'\.)? \(rows\.csv\)"
 )
 def _(m: re.Match[str], at: Place) -> None:
-    """What the columns are; tests/analysis/report/test_compared.py checks them."""
+    """What the columns are; tests/analysis/report/test_compared.py checks them. No run logged here names its weights."""
+    assert m[1]
 
 
 @sentence(r"Cells: what their runs train on, what is held out of training, and which columns they fill\.")
