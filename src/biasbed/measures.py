@@ -308,7 +308,8 @@ def accuracy(correct: float, images: int) -> float:
 def wilson(correct: float, images: int, level: float = 0.95) -> tuple[float, float]:
     """Interval of a fraction of `images` independent images (Wilson 1927, equation 4); ValueError without images.
 
-    correct: not whole if it is a share of answers, several to an image. The interval stays within [0, 1] and is not empty where all or no images are right, as the normal approximation's is.
+    It stays within [0, 1] and is not empty where all or no images are right, as the normal approximation's is.
+    correct: not whole if images have several answers each, of which a share is right.
     """
     share = accuracy(correct, images)
     z = NormalDist().inv_cdf((1 + level) / 2)

@@ -272,9 +272,9 @@ def _reciprocal(rank: np.ndarray | None) -> np.ndarray:
     return 1 / rank
 
 
-def _is_best(decisions: Decisions) -> np.ndarray:
-    """Return True for images for which the best of all outputs belongs to the label."""
-    return np.equal(decisions.rank, 1)
+def _best(rank: np.ndarray | None) -> np.ndarray:
+    assert rank is not None
+    return rank == 1
 
 
 def _conflicting(decisions: Decisions) -> np.ndarray:
@@ -295,7 +295,7 @@ def _for_either_cue(decisions: Decisions) -> np.ndarray:
 
 IMAGE_VALUES: Mapping[str, ImageValue] = {
     "accuracy": ImageValue(_right),
-    "accuracy_full": ImageValue(_is_best, needs=("rank",)),
+    "accuracy_full": ImageValue(lambda decisions: _best(decisions.rank), needs=("rank",)),
     "mrr": ImageValue(lambda decisions: _reciprocal(decisions.rank), needs=("rank",)),
     "bias_decisions": ImageValue(_for_bias, _conflicting, needs=("bias",)),
     "shape_bias": ImageValue(_right, _for_either_cue, needs=("bias",)),

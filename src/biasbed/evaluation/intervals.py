@@ -94,8 +94,8 @@ def proportion_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarra
     Cue conflicts share images of shapes and of textures, so it is for other combinations of these, not for others.
 
     If some image counts several times, as in experiments with people, it is `ratio_interval`, which draws an image with
-    all its answers. If all images have the same share, such resamples do not differ. Then it is Wilson's with the number
-    of images as sample size.
+    all its answers. If all images have the same share, such resamples do not differ. It then is Wilson's, with the
+    number of images as sample size.
     """
     hits, trials, images = int(hit[counted].sum()), int(counted.sum()), count_distinct(cluster[counted])
     if not trials:
