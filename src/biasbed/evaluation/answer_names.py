@@ -85,8 +85,8 @@ def describe_ids(ids: Collection[str]) -> str:
     """Return WordNet ids with their words, as far as these are known."""
     described = []
     for name in sorted(ids):
-        words = ", ".join(wordnet_lemmas().get(name, ()))
-        described.append(f"'{name}' ({words})" if words else f"'{name}'")
+        lemmas = ", ".join(wordnet_lemmas().get(name, ()))
+        described.append(f"'{name}' ({lemmas})" if lemmas else f"'{name}'")
     return listed(described, LISTED)
 
 

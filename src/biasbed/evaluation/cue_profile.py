@@ -197,7 +197,7 @@ def _image_values(decisions: Decisions, measure: str) -> CountedValues:
     """Return the values of which a measure is the mean. Answers without ranks are the best of all outputs."""
     if measure == "accuracy_full" and decisions.rank is None:
         measure = "accuracy"
-    return IMAGE_VALUES[measure].of(decisions)
+    return IMAGE_VALUES[measure].take(decisions)
 
 
 def _values_of_mean(decisions: Decisions, mean: _Mean) -> CountedValues:

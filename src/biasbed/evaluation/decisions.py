@@ -192,7 +192,7 @@ def _measure_images(name: str) -> Callable[[Decisions], float]:
     """Make the mean of the values of images that count, as `IMAGE_VALUES` has them."""
 
     def measure(decisions: Decisions) -> float:
-        return IMAGE_VALUES[name].of(decisions).mean
+        return IMAGE_VALUES[name].take(decisions).mean
 
     return measure
 
@@ -258,7 +258,7 @@ class ImageValue:
     counts: Callable[[Decisions], np.ndarray] | None = None  # None: all images
     needs: tuple[str, ...] = ()  # fields of the decisions, without which no image counts
 
-    def of(self, decisions: Decisions) -> CountedValues:
+    def take(self, decisions: Decisions) -> CountedValues:
         """Return the values of all trials."""
         number = len(decisions.label)
         if any(getattr(decisions, name) is None for name in self.needs):

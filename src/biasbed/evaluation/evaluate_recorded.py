@@ -216,7 +216,7 @@ def _make_jobs(
     for run in runs:
         row = record.slug(run.name)[:LONGEST_ROW]
         if row in jobs:
-            names = listed([other.name for other in runs if record.slug(other.name)[:LONGEST_ROW] == row])
+            names = listed([namesake.name for namesake in runs if record.slug(namesake.name)[:LONGEST_ROW] == row])
             raise UsageError(f"the models {names} would be one row, '{row}': rename one")
         jobs[row] = _make_job(options, config, run, row, synonyms)
     return list(jobs.values())

@@ -73,7 +73,7 @@ def _count_kinds(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def shape_bias_interval(decisions: Decisions, rows: np.ndarray | None = None) -> Interval:
     """Return `share_interval` of the shape bias, shape / (shape + texture), on the trials [N] in `rows` (all)."""
-    values = IMAGE_VALUES["shape_bias"].of(decisions)
+    values = IMAGE_VALUES["shape_bias"].take(decisions)
     return share_interval(decisions, values if rows is None else values.select(rows))
 
 
@@ -116,7 +116,7 @@ def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarra
 
 def accuracy_interval(decisions: Decisions) -> Interval:
     """Return `share_interval` of the accuracy."""
-    return share_interval(decisions, IMAGE_VALUES["accuracy"].of(decisions))
+    return share_interval(decisions, IMAGE_VALUES["accuracy"].take(decisions))
 
 
 def has_repeated_images(decisions: Decisions) -> bool:
