@@ -23,8 +23,10 @@ from biasbed.evaluation.cue_profile import OF_CONFLICTS, cue_order, find_cue
 
 OVER_RUNS, OVER_IMAGES = "runs", "images"
 # value, low, high and people's numbers: in percent if that is the unit. over: what the interval is over; empty if none.
+# decisions: number of decisions that the value rests on; NaN unless an evaluation has counted them.
 COLUMNS = (
     *("algorithm", "cue", "meaning", "measure", "dataset", "unit", "value", "low", "high", "over", "num_runs"),
+    "decisions",
     *("people", "people_low", "people_high", "people_from"),
 )
 NUMBERS = ("value", "low", "high", "people", "people_low", "people_high")
@@ -117,6 +119,7 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[st
         "high": high,
         "over": basis,
         "num_runs": len(values),
+        "decisions": _number(evaluated.get("decisions")),
         "people": _number(evaluated.get("people")),
         "people_low": _number(evaluated.get("people_low")),
         "people_high": _number(evaluated.get("people_high")),

@@ -15,7 +15,7 @@ from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import score_cell
 from biasbed.analysis.result import Analysis, Cell
 
-ROW, AXIS = 36, 24  # pixels: height of a row, and of the numbers below the last one
+ROW, STACKED_ROW, AXIS = 36, 52, 24  # pixels: height of a row, also in three lines, and of the numbers below the last
 PADDING = 2.0  # percent left free on either side, so that no mark is cut off
 
 
@@ -54,10 +54,21 @@ class Chart(NamedTuple):
     ticks: list[GridLine]
     height: int  # pixels, of everything
     bottom: int  # pixels, of the rows
+    is_stacked: bool  # the numbers of a row are below its name, and not beside it
+
+    @property
+    def row(self) -> int:
+        """Pixels of a row."""
+        return STACKED_ROW if self.is_stacked else ROW
 
 
-def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False) -> Chart | None:
-    """Place the marks on an axis that holds all of them; None if no mark has a value."""
+def make_chart(
+    caption: str, marks: Sequence[Mark], whole_numbers: bool = False, is_stacked: bool = False
+) -> Chart | None:
+    """Place the marks on an axis that holds all of them; None if no mark has a value.
+
+    is_stacked: numbers stand below names that are long.
+    """
     values: list[float] = []
     for mark in marks:
         values += [number for number in (mark.value, mark.low, mark.high) if math.isfinite(number)]
@@ -74,14 +85,15 @@ def make_chart(caption: str, marks: Sequence[Mark], whole_numbers: bool = False)
             return None
         return round(PADDING + (100 - 2 * PADDING) * (number - start) / ((end - start) or 1.0), 2)
 
+    row = STACKED_ROW if is_stacked else ROW
     placed = []
     for position, mark in enumerate(marks):
         placed.append(
-            PlacedMark(mark, ROW * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
+            PlacedMark(mark, row * position, position_of(mark.value), position_of(mark.low), position_of(mark.high))
         )
     ticks = [GridLine(position_of(float(number)) or 0.0, f"{number:g}") for number in numbers]
-    bottom = ROW * len(marks)
-    return Chart(caption, placed, ticks, bottom + AXIS, bottom)
+    bottom = row * len(marks)
+    return Chart(caption, placed, ticks, bottom + AXIS, bottom, is_stacked)
 
 
 # --- scores -----------------------------------------------------------------------------------------------------------

@@ -65,10 +65,8 @@ def _write_cue_pages(analysis: Analysis, folder: Path) -> dict[str, str]:
     for profile in cue_tables.cue_profiles(analysis):
         if profile.page:
             text = template.render(
+                **_frame(),
                 profile=profile,
-                style=_part("report.css"),
-                script=_part("report.js"),
-                policy=_policy(),
                 subtitle=wording.subtitle(analysis),
                 picture=_Pictures(folder, False)[profile.figure],
                 files=_Files(folder, False),
@@ -98,10 +96,8 @@ def content(
     first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {
+        **_frame(),
         "analysis": analysis,
-        "style": _part("report.css"),
-        "script": _part("report.js"),
-        "policy": _policy(),
         "answer": answer,
         "texture": texture,
         "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
@@ -159,6 +155,11 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
         "tables": significance_tables.of_setting(analysis, comparison, links),
         "figures": {name: pictures[f"{name}{comparison.suffix}"] for name in names},
     }
+
+
+def _frame() -> dict[str, object]:
+    """Return what the frame of a page takes (`standalone.html`)."""
+    return {"style": _part("report.css"), "script": _part("report.js"), "policy": _policy()}
 
 
 def _part(name: str) -> Markup:

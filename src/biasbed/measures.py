@@ -298,17 +298,18 @@ def derive(
 # --- of counts --------------------------------------------------------------------------------------------------------
 
 
-def accuracy(correct: int, images: int) -> float:
+def accuracy(correct: float, images: int) -> float:
     """Return the fraction of images decided rightly. Raises ValueError without images."""
     if images <= 0:
         raise ValueError("accuracy of no images")
     return correct / images
 
 
-def wilson(correct: int, images: int, level: float = 0.95) -> tuple[float, float]:
+def wilson(correct: float, images: int, level: float = 0.95) -> tuple[float, float]:
     """Interval of a fraction of `images` independent images (Wilson 1927, equation 4); ValueError without images.
 
     It stays within [0, 1] and is not empty where all or no images are right, as the normal approximation's is.
+    correct: not whole if images have several answers each, of which a share is right.
     """
     share = accuracy(correct, images)
     z = NormalDist().inv_cdf((1 + level) / 2)

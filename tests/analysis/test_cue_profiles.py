@@ -67,8 +67,11 @@ def test_trainings_have_intervals_over_runs_and_pages(recorder: Recorder, one_fi
         assert f'<a href="looks_at_{name}.html">What {label} looks at</a>' in page
         own = (folder / f"looks_at_{name}.html").read_text()
         assert f"<h1>What {label} looks at</h1>" in own
-        assert own.count("<svg") == 1
-        assert "<title>" in own[own.index("<svg") :]
+        # A chart of percentages and one of ratios are for narrow screens, the figure is for others.
+        charts, drawing = own[own.index('<div class="narrow">') :].split('<div class="wide">')
+        assert charts.count("<svg") == 2
+        assert drawing.count("<svg") == 1
+        assert "<title>" in drawing[drawing.index("<svg") :]
         assert "accuracy lost under a watermark" in own
         assert "over runs" not in own
         assert "of the mean over 3 runs" in own
@@ -89,6 +92,7 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
         run = recorder.train(name, 0, scores, monitor=(0.1,), protocol=protocol, **tags)
         gap = CueValue("watermark", "words", "watermark_gap", "imagenet_w", "%", 9, 0.3, 0.2, 0.4)
         bias = replace(gap, cue="shape", measure="shape_bias", set="cue_conflict", value=0.2, low=0.1, high=0.3)
+        bias = replace(bias, decisions=1234)
         values = [gap, replace(bias, people=0.95, people_low=0.9, people_high=0.99, people_from="ten people")]
         report.write(recorder.folder, [], [], profiles={name: values})
         recorder.client.log_artifact(run, str(recorder.folder / record.CUE_PROFILE_FILE))
@@ -101,8 +105,45 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
     page = (recorder.folder / "out" / "looks_at_erm.html").read_text()
     assert "People: ten people" in page
     assert "over images, of one evaluation" in page
+    # The values, their intervals and numbers of decisions are text on a narrow screen, too.
+    chart = page[page.index('<div class="narrow">') : page.index("</svg></figure>")]
+    lines = re.findall(r'class="value below" x="0" y="30">([^<]*)<', chart)
+    assert lines == ["20.0 (10.0 to 30.0) of 1,234 decisions · people 95.0", "30.0 (20.0 to 40.0) of 9 decisions"]
+    assert "In percent, with the 95 % interval" in chart
+    assert re.search(r">1,234</span>", page)
+    assert rows["decisions"].dropna().to_dict() == {
+        **{(name, "shape_bias"): 1234 for name in ACCURACIES},
+        **{(name, "watermark_gap"): 9 for name in ACCURACIES},
+    }
+    report_page = (recorder.folder / "out" / "report.html").read_text()
+    assert chart[len('<div class="narrow">') :] in report_page
+    # Both pages have one frame.
+    head, foot = re.compile(r"^.*?<title>", re.S), re.compile(r"</main>.*$", re.S)
+    for part in (head, foot):
+        assert part.findall(page) == part.findall(report_page) != []
     # A measure that the file lacks has no interval.
     assert np.isnan(rows.loc["erm", "error_ratio_pose"]["low"])
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
+@pytest.mark.parametrize(
+    ("images", "classes", "told"),
+    [
+        (320, 16, "Only a part of a release was tested: 320 of 1,280 images of Cue Conflict."),
+        (1280, 16, ""),
+        (320, 10, ""),  # another set of the same name
+    ],
+)
+def test_a_part_of_a_release_is_told(images: int, classes: int, told: str, recorder: Recorder) -> None:
+    *others, conflicts = make_protocol(SETS, derived=DERIVED).sets
+    sets = (*others, replace(conflicts, images=images, classes=classes))
+    for name, scores in ACCURACIES.items():
+        recorder.train(name, 0, scores, protocol=replace(CUES, sets=sets))
+    recorder.analyze(selection="last")
+    for file in ("looks_at_erm.html", "report.html"):
+        page = (recorder.folder / "out" / file).read_text()
+        assert ("a part of a release" in page) == bool(told)
+        assert told in page
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")

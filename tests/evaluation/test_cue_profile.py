@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from biasbed import measures, record
-from biasbed.evaluation import cue_profile, intervals, report
+from biasbed.evaluation import cue_figure, cue_profile, intervals, report
+from biasbed.evaluation import decisions as decisions_module
 from biasbed.evaluation.cue_profile import CueValue
-from biasbed.evaluation.decisions import MEASURES, PEOPLE, Decisions
+from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval, sums_interval
 from biasbed.published import observers
 from biasbed.suites import cue_values
@@ -47,7 +48,7 @@ def test_a_gap_is_the_difference_of_the_accuracies_and_pairs_images_that_are_the
     derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
     row = only(cue_profile.profile(decided, derived), "watermark_gap")
     assert row.value == pytest.approx(clean.mean() - marked.mean())
-    assert (row.cue, row.set, row.images) == ("watermark", "imagenet_w", 400)
+    assert (row.cue, row.set, row.decisions) == ("watermark", "imagenet_w", 400)
     # The paired interval is that of the mean difference of an image, about 1.96 standard errors to either side.
     difference = clean.astype(float) - marked
     half = 1.96 * difference.std() / math.sqrt(400)
@@ -84,6 +85,8 @@ def test_error_ratios_by_factor() -> None:
     rows = cue_profile.profile([decisions], derived)
     assert only(rows, "error_ratio_pose").value == pytest.approx((2 / 5) / (3 / 10))
     assert only(rows, "error_ratio_style").value == pytest.approx((1 / 3) / (3 / 10))
+    # The numerator is the error on the images of the factor alone.
+    assert [row.decisions for row in rows] == [5, 3]
     assert {row.unit for row in rows} == {"ratio"}
     assert all(row.low < row.value < row.high for row in rows)
 
@@ -94,6 +97,7 @@ def test_sensitivity_over_all_labels() -> None:
     derived = list(cue_values.derivations({"refined_bias_shape": (), "refined_bias_texture": ()}))
     rows = cue_profile.profile([shape, texture], derived)
     sensitivity = (1 + 0.5 + 0.25 + 0.001) / 4
+    assert {row.measure: row.decisions for row in rows if row.cue == "shape"} == {"mrr": 4, "shape_preference": 2}
     values = {(row.cue, row.measure): row.value for row in rows}
     assert values["shape", "mrr"] == pytest.approx(sensitivity)
     assert values["texture", "mrr"] == pytest.approx(0.55)
@@ -126,6 +130,76 @@ def test_people_stand_beside_the_model() -> None:
     assert only(rows, "texture_accuracy").low == pytest.approx(measures.wilson(12, 20)[0])
 
 
+def decide_conflicts(*choices: str) -> Decisions:
+    """Return decisions on images with the shape of a and the texture of b."""
+    number = len(choices)
+    names = [f"a{index}-b{index}.png" for index in range(number)]
+    return Decisions("model", "cue_conflict", names, ["a"] * number, list(choices), CLASSES, bias=["b"] * number)
+
+
+@pytest.mark.parametrize(
+    ("shape", "texture", "low", "high"),
+    [
+        # Wilson's score interval as Newcombe (1998, Statistics in Medicine 17, table I, method 3) prints it.
+        (81, 182, 0.2553, 0.3662),
+        (15, 133, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 28, 0.0061, 0.1718),
+        # Of x = n = 2 decisions the limits are n / (n + z^2) and 1, z = 1.959964.
+        (2, 0, 2 / (2 + 1.959964**2), 1.0),
+        (1, 1, 0.5 - 1.959964 / 2 / math.sqrt(2 + 1.959964**2), 0.5 + 1.959964 / 2 / math.sqrt(2 + 1.959964**2)),
+    ],
+)
+def test_the_interval_of_the_shape_bias_is_wilson_s_everywhere(
+    shape: int, texture: int, low: float, high: float
+) -> None:
+    decisions = decide_conflicts(*["a"] * shape, *["b"] * texture, *["c"] * 7)
+    row = only(cue_profile.profile([decisions]), "shape_bias")
+    assert (row.low, row.high) == pytest.approx((low, high), abs=5e-5)
+    assert row.decisions == shape + texture  # seven of the decisions are for neither cue
+    assert only(cue_profile.profile([decisions]), "shape_accuracy").decisions == shape + texture + 7
+    whole, by_class = report.cue_rows(decisions)
+    for printed in (whole, by_class):
+        assert (printed["shape_bias_low"], printed["shape_bias_high"]) == (row.low, row.high)
+    line = next(line for line in cue_figure.table({"mine": decisions}, ()) if line.startswith("mine"))
+    assert f"{row.low:.3f} to {row.high:.3f}" in line
+
+
+def test_answers_of_several_observers_to_one_image_are_drawn_together() -> None:
+    answers = [["a", "a", "b", "b"] * 30, ["a", "a", "b", "c"] * 30]
+    pooled = decisions_module.pooled([decide_conflicts(*choices) for choices in answers])
+    low, high = intervals.shape_bias_interval(pooled)
+    hit, either = pooled.right, pooled.decision != "c"
+    assert (low, high) == ratio_interval(hit, either, pooled.image_of_trial)
+    # Both answer alike: that many answers of their own would be a narrower interval.
+    alone = measures.wilson(int(hit.sum()), int(either.sum()))
+    assert high - low > 1.2 * (alone[1] - alone[0])
+    # If every image has the same share, resamples do not differ: the sample size is the number of images.
+    same = decisions_module.pooled([decide_conflicts("a", "a"), decide_conflicts("b", "b")])
+    assert intervals.shape_bias_interval(same) == pytest.approx(measures.wilson(1, 2))
+    nobody = decide_conflicts("c", "c")
+    assert all(map(math.isnan, intervals.shape_bias_interval(nobody)))
+    assert cue_figure.table({"nobody": nobody}, ())[1:] == []
+
+
+def test_a_measure_is_the_mean_of_its_values_of_images(random: np.random.Generator) -> None:
+    number = 60
+    columns = {name: random.integers(1, 9, number) for name in ("rank", "bias_rank")}
+    label, decision, bias = (random.choice(CLASSES, number).tolist() for _ in range(3))
+    names = [f"{index}.png" for index in range(number)]
+    decisions = Decisions("model", "imagenet_w", names, label, decision, CLASSES, bias=bias, **columns)
+    counts = decisions.cue_counts()
+    assert counts is not None
+    assert MEASURES["mrr"](decisions) == pytest.approx(sum(1 / rank for rank in columns["rank"]) / number)
+    conflicts = [(d, b) for y, d, b in zip(label, decision, bias, strict=True) if y != b]
+    assert MEASURES["bias_decisions"](decisions) == sum(d == b for d, b in conflicts) / len(conflicts)
+    for measure, name in (("cue_coverage", "coverage"), *((name, name) for name in ("shape_bias", "texture_mrr"))):
+        assert MEASURES[measure](decisions) == pytest.approx(getattr(counts, name))
+    without = Decisions("model", "imagenet_w", names, label, decision, CLASSES)
+    for measure in set(IMAGE_VALUES) - {"accuracy"}:
+        assert math.isnan(MEASURES[measure](without))
+
+
 def test_no_interval_claims_certainty() -> None:
     decided = [decide("imagenet", np.zeros(30, bool)), decide("imagenet_w", np.zeros(30, bool))]
     derived = list(cue_values.derivations({"imagenet": (), "imagenet_w": ()}))
@@ -150,6 +224,7 @@ def test_conditions_of_a_photograph_are_drawn_together(random: np.random.Generat
     row = only(cue_profile.profile([decisions], [mean_error]), "mean_error")
     assert row.value == pytest.approx(1 - right.mean())
     assert row.people == pytest.approx(1 - 0.552)
+    assert row.decisions == 120
     low, high = ratio_interval(~right, np.ones(120, bool), np.repeat(np.arange(40), 3))
     assert row.high - row.low == pytest.approx(high - low, rel=0.1)
 
@@ -182,6 +257,7 @@ def test_files_and_text(tmp_path: Path) -> None:
     assert [row["observer"] for row in written] == ["mine", "mine"]
     assert float(written[0]["value"]) == 0.25
     assert written[1]["high"] == ""
+    assert (written[0]["decisions"], "images" in written[0]) == ("9", False)
     text = "\n".join(report.cue_profile(rows))
     assert "25.00 %" in text
     assert "90.00 %" in text

@@ -242,11 +242,11 @@ def test_the_command_scores_tracks_and_compares(biasbed: Command, tracking: str,
     shown = biasbed("evaluate", "--model", "net.csv,human.csv").stdout
     (run,) = all_runs(tracking, kind="evaluate")
     assert run.info.status == "FINISHED"
-    # One model and one person: neither number is of both.
-    assert "test/shape_bias/cue_conflict" not in run.data.metrics
-    assert run.data.metrics["test/shape_bias/cue_conflict:models"] == 2 / 5
+    # One model and one person: neither number is of both, and the run is the model's.
+    assert run.data.tags["biasbed.row"] == "net"
+    assert run.data.metrics["test/shape_bias/cue_conflict"] == 2 / 5
     assert run.data.metrics["test/shape_bias/cue_conflict:people"] == 1
-    assert run.data.metrics["test/accuracy/cue_conflict:models"] == 5 / 9
+    assert run.data.metrics["test/accuracy/cue_conflict"] == 5 / 9
     assert "shape bias 0.4000" in shown
     assert "shape bias 1.0000" in shown
     import mlflow
@@ -272,7 +272,7 @@ def test_a_group_of_people_and_one_of_models_are_two(biasbed: Command, tracking:
     shown = biasbed("evaluate", "--model", ",".join(f"{name}.csv" for name in names)).stdout
     (run,) = all_runs(tracking, kind="evaluate")
     assert run.data.metrics["test/accuracy/cue_conflict:people"] == 6 / 18
-    assert run.data.metrics["test/accuracy/cue_conflict:models"] == 5 / 9
+    assert run.data.metrics["test/accuracy/cue_conflict"] == 5 / 9
     assert "all people: 12 trials on 6 images whose cues conflict (3 others left out here)" in shown
     assert "all models" not in shown
     import mlflow
@@ -280,6 +280,56 @@ def test_a_group_of_people_and_one_of_models_are_two(biasbed: Command, tracking:
     path = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="protocol.json")
     (entry,) = json.loads(Path(path).read_text())["sets"]
     assert entry["images"] == 9
+
+
+def test_people_alone_have_one_run(biasbed: Command, tracking: str, tmp_path: Path) -> None:
+    for number in (1, 2):
+        write_csv(tmp_path / f"{number}.csv", f"subject-{number}", conflicts(["dog"] * 9))
+    biasbed("evaluate", "--model", "1.csv,2.csv")
+    (run,) = all_runs(tracking, kind="evaluate")
+    assert run.data.metrics["test/accuracy/cue_conflict"] == 6 / 18
+    assert not [name for name in run.data.metrics if ":" in name]
+
+
+def test_every_model_is_a_row_whatever_else_the_files_have(biasbed: Command, tracking: str, tmp_path: Path) -> None:
+    choices = {"net": MIXED, "Other Net": ["bear"] * 9, "subject-01": ["dog"] * 9}
+    for number, (name, answers) in enumerate(choices.items()):
+        write_csv(tmp_path / f"{number}.csv", name, conflicts(answers))
+    shown = biasbed("evaluate", "--model", "0.csv,1.csv,2.csv", "--study", "both").stdout
+    assert "all models" in shown
+    runs = {run.data.tags["biasbed.row"]: run for run in all_runs(tracking, kind="evaluate")}
+    accuracies = {row: run.data.metrics["test/accuracy/cue_conflict"] for row, run in runs.items()}
+    assert accuracies == {"net": 5 / 9, "other_net": 3 / 9}
+    assert {run.data.metrics["test/accuracy/cue_conflict:people"] for run in runs.values()} == {3 / 9}
+    # Which others are in the files is not part of what a model has decided.
+    write_csv(tmp_path / "more.csv", "third", conflicts(["car"] * 9))
+    biasbed("evaluate", "--model", "0.csv,1.csv,2.csv,more.csv", "--study", "again")
+    again = {run.data.tags["biasbed.row"]: run for run in all_runs(tracking, kind="evaluate", study="again")}
+    assert set(again) == {*runs, "third"}
+    for row, run in runs.items():
+        assert run.data.tags["biasbed.run_key"] == again[row].data.tags["biasbed.run_key"]
+    assert len({run.data.tags["biasbed.run_key"] for run in again.values()}) == 3
+    table = biasbed("analyze", "--study", "both", "--output_dir", str(tmp_path / "out")).stdout
+    for row, accuracy in accuracies.items():
+        assert re.search(rf"^ *{row} +{100 * accuracy:.1f}", table, flags=re.M), table
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "message"),
+    [
+        (("net", "other"), ("--row", "mine"), "row=mine: the files have 2 models (net, other), and each is a row"),
+        (("Net", "net"), (), "the models Net, net would be one row, 'net': rename one"),
+    ],
+)
+def test_models_that_would_be_one_row(
+    names: Sequence[str], words: Sequence[str], message: str, biasbed: Command, tracking: str, tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        write_csv(tmp_path / f"{number}.csv", name, conflicts(MIXED))
+    done = biasbed("evaluate", "--model", "0.csv,1.csv", *words, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not all_runs(tracking)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_command(tmp_path: Path, tracking: str, capsys: pytest.CaptureFixture[st
     path = write(tmp_path / "vlm.csv", ("image", "answer"), *rows)
     assert cli.main(evaluate(path, label_map=words)) == 0
     printed = capsys.readouterr()
-    assert "vlm: 3 answers: 1 by name, 1 by a synonym, 1 are no class and count as wrong" in printed.err
+    assert "vlm: 3 answers: 1 are a class by name, 1 by a synonym, 1 are no class\n" in printed.err
     assert "'some animal' (1" in printed.err
     assert "looks at" in printed.out
     (folder,) = run_folders(tmp_path / "home")
@@ -148,3 +148,58 @@ def test_what_the_command_refuses(tmp_path: Path, tracking: str, capsys: pytest.
     nothing = write(tmp_path / "nothing.csv", ("image", "answer"), ("cat1-dog1.png", "I see a cat"))
     assert cli.main(evaluate(nothing)) == 2
     assert "1 of 1 answers are no category" in capsys.readouterr().err
+
+
+IDS = "n02123045", "n02099601"  # ImageNet's tabby and golden retriever
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        # An answer is an id, and the classes are names. Words that are no class are not the cause.
+        (
+            (("a.png", IDS[0], "cat"), ("b.png", "dog", "dog"), ("c.png", "puppy", "dog")),
+            "vlm: 1 of 3 answers are WordNet ids, and the categories are names "
+            f"(airplane, bear, bicycle, bird, boat and 11 more): '{IDS[0]}' (tabby, tabby cat): "
+            "write the answers as the categories are written, or 'na'",
+        ),
+        # A label is an id, and the others are names: `cat` could not be right for it.
+        (
+            (("a.png", "cat", IDS[0]), ("b.png", "dog", "dog")),
+            f"vlm: the classes are names (dog) and WordNet ids: '{IDS[0]}' (tabby, tabby cat): "
+            "write the label and texture of every image in one way",
+        ),
+    ],
+)
+def test_a_wordnet_id_among_names_is_one_message(
+    rows: Sequence[Sequence[str]], message: str, tmp_path: Path, tracking: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "vlm.csv", ("image", "answer", "label"), *rows)
+    assert cli.main(evaluate(path)) == 2
+    told = capsys.readouterr().err
+    assert f"biasbed: {message}\n" in told
+    assert "count as wrong" not in told
+    assert "puppy" not in told
+
+
+def test_wordnet_ids_alone_are_fine(tmp_path: Path, tracking: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a.png", "tabby", IDS[0]), ("b.png", IDS[0], IDS[1])]
+    assert cli.main(evaluate(write(tmp_path / "vlm.csv", ("image", "answer", "label"), *rows))) == 0
+    assert "50.00 %" in capsys.readouterr().out
+
+
+def test_two_models_of_one_file_are_two_rows(tmp_path: Path, tracking: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("cat1-dog2.png", "cat", "one"), ("dog1-cat2.png", "dog", "one")]
+    rows += [("cat1-dog2.png", "dog", "two"), ("dog1-cat2.png", "dog", "two")]
+    path = write(tmp_path / "mod.csv", ("image", "answer", "model"), *rows)
+    assert cli.main(evaluate(path)) == 0
+    biases = {}
+    for folder in run_folders(tmp_path / "home"):
+        with (folder / record.CUE_PROFILE_FILE).open(newline="") as file:
+            (row,) = (row for row in csv.DictReader(file) if row["measure"] == "shape_bias")
+        biases[row["observer"]] = float(row["value"])
+        assert folder.name.startswith(f"{row['observer']}-")
+    assert biases == {"one": 1.0, "two": 0.5}
+    # Done twice, the numbers are the same.
+    assert cli.main(evaluate(path, resume="once")) == 0
+    assert capsys.readouterr().out.count("is finished already") == 2

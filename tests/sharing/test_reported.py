@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from biasbed import cli, record
 from biasbed.analysis import load
 from biasbed.errors import UsageError
+from biasbed.evaluation.decisions import Decisions
 from biasbed.sharing import benchmarks, every_eval_ever, model_card, run_results
 from biasbed.sharing.model_folder import TIMM, ModelFolder
 from biasbed.sharing.reported import ReportedModel, make_report
@@ -38,6 +39,23 @@ def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
         results.append(Result(metric, value, MEASURES[measure], measure != "loss" and measure != "ece", 200))
     facts = {"suite": "toy", "row": "erm", "seed": "0", "kind": "train", "git_commit": "ab" * 20}
     return RunResults("c" * 32, "erm-seed0", 0, 1_000, 3, facts, {"optim.lr": "0.1"}, make_protocol(), tuple(results))
+
+
+@pytest.mark.parametrize(("answers", "method"), [(1, "Wilson"), (2, "bootstrap over images, 1000 resamples")])
+def test_the_method_of_an_interval_is_that_which_made_it(answers: int, method: str) -> None:
+    """An image that is shown under two conditions is drawn with both decisions on it."""
+    names = [f"{condition}/{number}.png" for condition in range(answers) for number in range(8)]
+    right = [number % 3 == condition for condition in range(answers) for number in range(8)]
+    decisions = Decisions(
+        *("erm", "sketch", names, ["a"] * len(names), ["a" if hit else "b" for hit in right], ("a", "b")),
+        condition=[name[0] for name in names] if answers > 1 else None,
+        label_map="identity",
+    )
+    histories = {"test/accuracy/sketch": {0: sum(right) / len(right)}}
+    protocol = make_protocol(("sketch",))
+    (result,) = run_results._results(histories, protocol, 0, {"sketch": decisions}, {})
+    assert result.has_interval
+    assert result.interval_method == method
 
 
 fractions = st.floats(0, 1, allow_nan=False)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from biasbed import measures
-from biasbed.analysis.report.cue_tables import digits_of
+from biasbed.analysis.report.cue_tables import digits_of, measure_label
 from biasbed.analysis.report.figures.style import GREY, LIGHT, SMALL, Sheet, legend, look
 from biasbed.analysis.report.table_model import TableRecord, interval_text
 from biasbed.analysis.result import Analysis
@@ -61,7 +61,7 @@ def _draw(
     if len(people):
         heights = [position[key] for key in zip(people["measure"], people["dataset"], strict=True)]
         axes.plot(people["people"], heights, "D", mfc="none", color=GREY, ms=6, label="people")
-    labels = [_label(str(key.cue), str(key.meaning)) for key in keys.itertuples()]
+    labels = [measure_label(str(key.cue), str(key.meaning)) for key in keys.itertuples()]
     axes.set_yticks(range(len(keys)), labels, fontsize=SMALL)
     axes.set_ylim(len(keys) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -79,8 +79,3 @@ def _describe(label: str, row: TableRecord) -> str:
     digits = digits_of(row["unit"])
     interval = interval_text(row["low"], row["high"], digits)
     return f"{label}, {row['meaning']}: {row['value']:.{digits}f}" + (f" ({interval})" if interval else "")
-
-
-def _label(cue: str, meaning: str) -> str:
-    """Return the words beside a measure: of a factor its name says enough."""
-    return meaning if cue == "factors" else f"{cue}: {meaning}"

@@ -33,7 +33,7 @@ class ShapeBiasScore:
 
     set: str
     value: float
-    low: float  # 95 % interval, bootstrapped over images
+    low: float  # 95 % interval over images (Wilson's)
     high: float
     n: int  # images whose cues conflict
     categories: pd.DataFrame  # the same by class of the shape: columns of shape_bias.csv

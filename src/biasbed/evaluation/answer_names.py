@@ -7,8 +7,8 @@ import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 
-from biasbed.datasets.classes import CATEGORIES_16
-from biasbed.errors import UsageError
+from biasbed.datasets.classes import CATEGORIES_16, wordnet_lemmas
+from biasbed.errors import UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
 
@@ -62,11 +62,32 @@ def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:
     for name in unknown:
         if reduce_spelling(name) in by_letters:
             misspelt[name] = by_letters[reduce_spelling(name)]
-    has_ids = any(map(_WORDNET_ID.fullmatch, unknown)) and not any(map(_WORDNET_ID.fullmatch, categories))
+    advice = f"write the answers as the categories are written, or '{NO_ANSWER}'"
+    ids = {name: count for name, count in unknown.items() if is_wordnet_id(name)}
+    if ids and not misspelt and not any(map(is_wordnet_id, categories)):
+        number = f"{sum(ids.values())} of {sum(answered.values())} answers"
+        names = listed(sorted(categories), LISTED)
+        raise UsageError(
+            f"{decisions.observer}: {number} are WordNet ids, and the categories are names ({names}): "
+            f"{describe_ids(ids)}: {advice}"
+        )
     names = _list_names(unknown, misspelt, categories)
-    if misspelt or has_ids or len(unknown) == len(counts):
-        raise UsageError(f"{problem}: {names}: write the answers as the categories are written, or '{NO_ANSWER}'")
+    if misspelt or len(unknown) == len(counts):
+        raise UsageError(f"{problem}: {names}: {advice}")
     print(f"warning: {problem} and count as wrong: {names}", file=sys.stderr)
+
+
+def is_wordnet_id(name: str) -> bool:
+    return _WORDNET_ID.fullmatch(name) is not None
+
+
+def describe_ids(ids: Collection[str]) -> str:
+    """Return WordNet ids with their words, as far as these are known."""
+    described = []
+    for name in sorted(ids):
+        lemmas = ", ".join(wordnet_lemmas().get(name, ()))
+        described.append(f"'{name}' ({lemmas})" if lemmas else f"'{name}'")
+    return listed(described, LISTED)
 
 
 def _list_names(unknown: Mapping[str, int], misspelt: Mapping[str, str], categories: Collection[str]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from biasbed import measures
 from biasbed.evaluation.decisions import CUES, Decisions
+from biasbed.evaluation.intervals import shape_bias_interval
 from biasbed.published import observers
 from biasbed.published import shape_bias_figure as drawing
 from biasbed.published.observers import PublishedObserver
@@ -60,8 +60,8 @@ def table(tested: Mapping[str, Decisions], published: Sequence[PublishedObserver
         rows.append(_Row(everybody.shape_bias, everybody.name, (min(biases), max(biases)), source))
     for name, decisions in tested.items():
         counts = decisions.cue_counts()
-        if counts is not None:
-            interval = measures.wilson(counts.shape, counts.shape + counts.texture, 0.95)
+        if counts is not None and counts.shape + counts.texture:
+            interval = shape_bias_interval(decisions)
             rows.append(_Row(counts.shape_bias, name, interval, "tested here"))
     rows.sort(reverse=True, key=lambda row: row.shape_bias)
     cells = [["shape bias", "", "95 % interval", "from"]]

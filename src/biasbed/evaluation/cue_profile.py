@@ -16,11 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.evaluation.decisions import CUES, MEASURES, NAN, PEOPLE, Decisions
-from biasbed.evaluation.intervals import LEVEL, Interval, shape_bias_interval, sums_interval
+from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, NAN, PEOPLE, CountedValues, Decisions
+from biasbed.evaluation.intervals import Interval, share_interval, sums_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"
+SHARES = ("accuracy", "accuracy_full", "shape_bias", "shape_accuracy", "texture_accuracy", "bias_decisions")
+OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 
 
 class CueMeasure(NamedTuple):
@@ -53,14 +55,18 @@ LAION_C_PEOPLE = 0.552  # accuracy of the best of its 19 people (Li et al., ICML
 
 @dataclass(frozen=True)
 class CueValue:
-    """Row of a profile. low, high: 95 % interval over images. people_low, people_high: lowest and highest person."""
+    """Row of a profile.
+
+    decisions: number of decisions that the value rests on. low, high: 95 % interval over images. people_low,
+    people_high: lowest and highest person.
+    """
 
     cue: str
     meaning: str
     measure: str
     set: str
     unit: str
-    images: int
+    decisions: int
     value: float
     low: float
     high: float
@@ -122,9 +128,10 @@ def profile(
                 continue
             value = _own_value(decisions, measure)
             if not math.isnan(value):
+                counted = int(_image_values(decisions, measure).counted.sum())
                 interval = _own_interval(decisions, measure)
                 beside = _people(decisions, measure, people.get(decisions.set, ()))
-                rows.append(_make_row(cue, decisions, measures.FRACTION, value, interval, beside))
+                rows.append(_make_row(cue, decisions, measures.FRACTION, counted, value, interval, beside))
     for declaration in derived:
         cue = find_cue(declaration.measure, declaration.name)
         if cue is not None and declaration.phase == "test":
@@ -142,18 +149,20 @@ def _own_value(decisions: Decisions, measure: str) -> float:
 
 
 def _own_interval(decisions: Decisions, measure: str) -> Interval:
-    """Return Wilson's interval of a share of images that are answered once, else a bootstrap interval."""
-    if measure == "shape_bias":
-        return shape_bias_interval(decisions, _conflicts(decisions))
-    values, counted = _columns(decisions, _Mean(0, measure))
-    is_once = decisions.num_images == len(decisions.label) and decisions.condition is None
-    if measure in SHARES and is_once and counted.any():
-        return measures.wilson(int(values.sum()), int(counted.sum()), LEVEL)
+    """Return the interval of a share of decisions, else a bootstrap interval."""
+    if measure in SHARES:
+        return share_interval(decisions, _image_values(decisions, measure))
     return _interval([decisions], [_Mean(0, measure)], lambda means: means[0])
 
 
 def _make_row(
-    cue: CueMeasure, decisions: Decisions, unit: str, value: float, interval: Interval, people: People = NOBODY
+    cue: CueMeasure,
+    decisions: Decisions,
+    unit: str,
+    counted: int,
+    value: float,
+    interval: Interval,
+    people: People = NOBODY,
 ) -> CueValue:
     low, high = interval
     return CueValue(
@@ -162,7 +171,7 @@ def _make_row(
         measure=cue.measure,
         set=decisions.set,
         unit=unit,
-        images=decisions.num_images,
+        decisions=counted,
         value=value,
         low=low,
         high=high,
@@ -184,51 +193,36 @@ class _Mean(NamedTuple):
     group: str = ""  # group or condition of the images
 
 
-def _conflicts(decisions: Decisions) -> np.ndarray:
-    assert decisions.bias is not None
-    conflict: np.ndarray = decisions.label != decisions.bias
-    return conflict
+def _image_values(decisions: Decisions, measure: str) -> CountedValues:
+    """Return the values of which a measure is the mean. Answers without ranks are the best of all outputs."""
+    if measure == "accuracy_full" and decisions.rank is None:
+        measure = "accuracy"
+    return IMAGE_VALUES[measure].take(decisions)
 
 
-def _for_bias(decisions: Decisions) -> np.ndarray:
-    assert decisions.bias is not None
-    chosen: np.ndarray = decisions.decision == decisions.bias
-    return chosen
+def _values_of_mean(decisions: Decisions, mean: _Mean) -> CountedValues:
+    """Return the values of a mean, which may be over a group or a condition alone."""
+    if not mean.group:
+        return _image_values(decisions, mean.measure)
+    is_by_condition = mean.measure == record.BY_CONDITION
+    names = decisions.condition if is_by_condition else decisions.group
+    assert names is not None
+    values = _image_values(decisions, "accuracy" if is_by_condition else mean.measure)
+    return values.select(names == mean.group)
 
 
-def _reciprocal(ranks: np.ndarray | None) -> np.ndarray:
-    assert ranks is not None
-    return 1 / ranks
+def _count(decided: Sequence[Decisions], means: Sequence[_Mean]) -> int:
+    """Return the number of decisions that a function of means rests on.
 
-
-# Measure -> value of each image, and which images count (None: all).
-OF_IMAGES: Mapping[str, tuple[Callable[[Decisions], np.ndarray], Callable[[Decisions], np.ndarray] | None]] = {
-    "accuracy": (lambda decisions: decisions.right, None),
-    "accuracy_full": (lambda decisions: decisions.right if decisions.rank is None else decisions.rank == 1, None),
-    "mrr": (lambda decisions: _reciprocal(decisions.rank), None),
-    "shape_bias": (
-        lambda decisions: decisions.right,
-        lambda decisions: _conflicts(decisions) & (decisions.right | _for_bias(decisions)),
-    ),
-    "shape_accuracy": (lambda decisions: decisions.right, _conflicts),
-    "texture_accuracy": (_for_bias, _conflicts),
-    "shape_mrr": (lambda decisions: _reciprocal(decisions.rank), _conflicts),
-    "texture_mrr": (lambda decisions: _reciprocal(decisions.bias_rank), _conflicts),
-    "bias_decisions": (_for_bias, _conflicts),
-}
-SHARES = ("accuracy", "accuracy_full", "shape_accuracy", "texture_accuracy", "bias_decisions")
-OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
-
-
-def _columns(decisions: Decisions, mean: _Mean) -> tuple[np.ndarray, np.ndarray]:
-    """Return each image's value, 0 if it does not count, and whether it counts."""
-    value_of, counts_of = OF_IMAGES["accuracy" if mean.measure == record.BY_CONDITION else mean.measure]
-    counted = np.ones(len(decisions.label), bool) if counts_of is None else counts_of(decisions)
-    if mean.group:
-        names = decisions.condition if mean.measure == record.BY_CONDITION else decisions.group
-        assert names is not None
-        counted = counted & (names == mean.group)
-    return np.where(counted, value_of(decisions), 0.0), counted
+    Of a set of which groups or conditions have means, those count. Of several sets the smallest number is taken.
+    """
+    counts = []
+    for number, decisions in enumerate(decided):
+        of_set = [mean for mean in means if mean.set == number]
+        of_groups = [mean for mean in of_set if mean.group]
+        counted = [_values_of_mean(decisions, mean).counted for mean in of_groups or of_set]
+        counts.append(int(np.any(counted, axis=0).sum()))
+    return min(counts)
 
 
 def _interval(
@@ -251,16 +245,17 @@ def _interval(
                     continue
                 width = sum(sample.shape[1] for sample in samples) + len(tables)
                 positions[position] = width
-                tables += [np.bincount(photograph, column) for column in _columns(decisions, mean)]
+                values, counted = _values_of_mean(decisions, mean)
+                tables.append(np.bincount(photograph, np.where(counted, values, 0.0)))
+                tables.append(np.bincount(photograph, counted))
         samples.append(np.stack(tables, axis=1))
 
     def statistic(sums: np.ndarray) -> np.ndarray:
         drawn = []
         for row in sums:
-            counted = [row[positions[position] + 1] for position in range(len(means))]
-            if all(counted):
-                values = [float(row[positions[number]] / counted[number]) for number in range(len(means))]
-                drawn.append(combine(values))
+            numbers = [row[positions[position] + 1] for position in range(len(means))]
+            if all(numbers):
+                drawn.append(combine([float(row[positions[n]] / numbers[n]) for n in range(len(means))]))
         return np.array(drawn)
 
     low, high = sums_interval(samples, statistic)
@@ -288,18 +283,15 @@ def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[s
     """Yield the row of a derived value, unless an input is missing."""
     names = [record.parse_metric(name) for name in declaration.inputs]
     sets = list(dict.fromkeys(name.set for name in names if name is not None and name.set))
-    if any(name is None or name.measure not in (*OF_IMAGES, record.BY_CONDITION) for name in names):
+    if any(name is None or name.measure not in (*IMAGE_VALUES, record.BY_CONDITION) for name in names):
         return
     if not all(name in by_set for name in sets):
         return
     decided = [by_set[name] for name in sets]
-    if any(name is not None and name.measure == "mrr" and by_set[str(name.set)].rank is None for name in names):
-        return
     means = [_Mean(sets.index(str(name.set)), name.measure, name.group or "") for name in names if name is not None]
-    inputs = []
-    for mean in means:
-        values, counted = _columns(decided[mean.set], mean)
-        inputs.append(float(values.sum() / counted.sum()) if counted.any() else NAN)
+    inputs = [_values_of_mean(decided[mean.set], mean).mean for mean in means]
+    if any(map(math.isnan, inputs)):
+        return
 
     def combine(values: Sequence[float]) -> float:
         function, references = declaration.function, declaration.references
@@ -311,9 +303,8 @@ def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[s
         people = NOBODY
         if declaration.name == "laion_c":
             people = People(1 - LAION_C_PEOPLE, source="Li et al. 2025, the best of 19")
-        yield _make_row(
-            cue, by_set[declaration.name], declaration.unit, value, _interval(decided, means, combine), people
-        )
+        interval, counted = _interval(decided, means, combine), _count(decided, means)
+        yield _make_row(cue, by_set[declaration.name], declaration.unit, counted, value, interval, people)
 
 
 # --- people -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,20 @@ class Decisions:
     def right(self) -> np.ndarray:
         return self.decision == self.label
 
+    @property
+    def for_bias(self) -> np.ndarray:
+        """[N] True for a decision for the class that the shortcut suggests; there must be one."""
+        assert self.bias is not None
+        chosen: np.ndarray = self.decision == self.bias
+        return chosen
+
+    @property
+    def conflicting(self) -> np.ndarray:
+        """[N] True for an image whose shortcut suggests another class; there must be one."""
+        assert self.bias is not None
+        conflicting: np.ndarray = self.label != self.bias
+        return conflicting
+
     def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
         """Count decisions for either cue, on all images or on one shape class; None if no image's cues conflict."""
         if self.bias is None:
@@ -169,23 +183,18 @@ def _measure_scores(function: Callable[[np.ndarray, np.ndarray], float]) -> Call
 
 
 def _accuracy_full(decisions: Decisions) -> float:
-    if decisions.rank is None or decisions.label_map == "identity":  # it would equal the accuracy
+    if decisions.label_map == "identity":  # it would equal the accuracy
         return NAN
-    return measures.accuracy(int((decisions.rank == 1).sum()), len(decisions.rank))
+    return _measure_images("accuracy_full")(decisions)
 
 
-def _mean_reciprocal_rank(decisions: Decisions) -> float:
-    return NAN if decisions.rank is None else float((1 / decisions.rank).mean())
+def _measure_images(name: str) -> Callable[[Decisions], float]:
+    """Make the mean of the values of images that count, as `IMAGE_VALUES` has them."""
 
+    def measure(decisions: Decisions) -> float:
+        return IMAGE_VALUES[name].take(decisions).mean
 
-def _bias_decisions(decisions: Decisions) -> float:
-    if decisions.bias is None:
-        return NAN
-    conflicting = decisions.bias != decisions.label
-    if not conflicting.any():
-        return NAN
-    chosen = (decisions.decision == decisions.bias)[conflicting]
-    return measures.accuracy(int(chosen.sum()), len(chosen))
+    return measure
 
 
 def _measure_alignment(aligned: bool) -> Callable[[Decisions], float]:
@@ -194,7 +203,7 @@ def _measure_alignment(aligned: bool) -> Callable[[Decisions], float]:
     def measure(decisions: Decisions) -> float:
         if decisions.bias is None:
             return NAN
-        chosen = decisions.right[(decisions.bias == decisions.label) == aligned]
+        chosen = decisions.right[decisions.conflicting != aligned]
         if not len(chosen):
             return NAN
         return measures.accuracy(int(chosen.sum()), len(chosen))
@@ -222,14 +231,80 @@ def _measure_pairs(combine: Callable[[list[float]], float]) -> Callable[[Decisio
     return measure
 
 
-def _measure_cues(name: str) -> Callable[[Decisions], float]:
-    def measure(decisions: Decisions) -> float:
-        counts = decisions.cue_counts()
-        if counts is None:
-            return NAN
-        return float(getattr(counts, name))
+# --- values of images -------------------------------------------------------------------------------------------------
 
-    return measure
+
+class CountedValues(NamedTuple):
+    """Value of each of N trials, and whether it counts. Values of others mean nothing."""
+
+    values: np.ndarray
+    counted: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values that count; NaN if none does."""
+        return float(self.values[self.counted].mean()) if self.counted.any() else NAN
+
+    def select(self, rows: np.ndarray) -> CountedValues:
+        """Return the values, of which only those in `rows` [N] still count."""
+        return CountedValues(self.values, self.counted & rows)
+
+
+@dataclass(frozen=True)
+class ImageValue:
+    """Measure that is the mean of a value of each image."""
+
+    value: Callable[[Decisions], np.ndarray]
+    counts: Callable[[Decisions], np.ndarray] | None = None  # None: all images
+    needs: tuple[str, ...] = ()  # fields of the decisions, without which no image counts
+
+    def take(self, decisions: Decisions) -> CountedValues:
+        """Return the values of all trials."""
+        number = len(decisions.label)
+        if any(getattr(decisions, name) is None for name in self.needs):
+            return CountedValues(np.zeros(number), np.zeros(number, bool))
+        counted = np.ones(number, bool) if self.counts is None else self.counts(decisions)
+        return CountedValues(self.value(decisions), counted)
+
+
+def _reciprocal(rank: np.ndarray | None) -> np.ndarray:
+    assert rank is not None
+    return 1 / rank
+
+
+def _best(rank: np.ndarray | None) -> np.ndarray:
+    assert rank is not None
+    return rank == 1
+
+
+def _conflicting(decisions: Decisions) -> np.ndarray:
+    return decisions.conflicting
+
+
+def _for_bias(decisions: Decisions) -> np.ndarray:
+    return decisions.for_bias
+
+
+def _right(decisions: Decisions) -> np.ndarray:
+    return decisions.right
+
+
+def _for_either_cue(decisions: Decisions) -> np.ndarray:
+    return decisions.conflicting & (decisions.right | decisions.for_bias)
+
+
+IMAGE_VALUES: Mapping[str, ImageValue] = {
+    "accuracy": ImageValue(_right),
+    "accuracy_full": ImageValue(lambda decisions: _best(decisions.rank), needs=("rank",)),
+    "mrr": ImageValue(lambda decisions: _reciprocal(decisions.rank), needs=("rank",)),
+    "bias_decisions": ImageValue(_for_bias, _conflicting, needs=("bias",)),
+    "shape_bias": ImageValue(_right, _for_either_cue, needs=("bias",)),
+    "shape_accuracy": ImageValue(_right, _conflicting, needs=("bias",)),
+    "texture_accuracy": ImageValue(_for_bias, _conflicting, needs=("bias",)),
+    "cue_coverage": ImageValue(_for_either_cue, _conflicting, needs=("bias",)),
+    "shape_mrr": ImageValue(lambda decisions: _reciprocal(decisions.rank), _conflicting, ("bias", "rank")),
+    "texture_mrr": ImageValue(lambda decisions: _reciprocal(decisions.bias_rank), _conflicting, ("bias", "bias_rank")),
+}
 
 
 # A measure is NaN if the decisions lack what it needs.
@@ -238,23 +313,23 @@ MEASURES: Mapping[str, Callable[[Decisions], float]] = {
     "map": _measure_scores(average_precision.mean),
     "map_reference": _measure_scores(average_precision.mean_by_trapezoids),
     "accuracy_full": _accuracy_full,
-    "mrr": _mean_reciprocal_rank,
+    "mrr": _measure_images("mrr"),
     "ece": _calibration,
     "rms": _measure_confidence(rms),
     "rms_reference": _measure_confidence(rms_reference),
     "aurra": _measure_confidence(aurra),
     "aligned_accuracy": _measure_alignment(True),
     "conflicting_accuracy": _measure_alignment(False),
-    "bias_decisions": _bias_decisions,
+    "bias_decisions": _measure_images("bias_decisions"),
     "worst_group_accuracy": _measure_pairs(min),
     "worst_class_accuracy": _worst_class,
     "mean_group_accuracy": _measure_pairs(lambda accuracies: math.fsum(accuracies) / len(accuracies)),
-    "shape_bias": _measure_cues("shape_bias"),
-    "shape_accuracy": _measure_cues("shape_accuracy"),
-    "texture_accuracy": _measure_cues("texture_accuracy"),
-    "cue_coverage": _measure_cues("coverage"),
-    "shape_mrr": _measure_cues("shape_mrr"),
-    "texture_mrr": _measure_cues("texture_mrr"),
+    "shape_bias": _measure_images("shape_bias"),
+    "shape_accuracy": _measure_images("shape_accuracy"),
+    "texture_accuracy": _measure_images("texture_accuracy"),
+    "cue_coverage": _measure_images("cue_coverage"),
+    "shape_mrr": _measure_images("shape_mrr"),
+    "texture_mrr": _measure_images("texture_mrr"),
     "loss": _loss,
 }
 

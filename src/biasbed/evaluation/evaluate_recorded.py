@@ -5,9 +5,11 @@ Answers: How are recorded decisions evaluated?
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,96 +17,157 @@ import numpy as np
 
 from biasbed import record
 from biasbed.config import Config
+from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import CATEGORIES_16
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, cue_profile, decisions, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.cue_profile import CueValue
-from biasbed.evaluation.decisions import MODELS, Decisions
+from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
-from biasbed.evaluation.intervals import count_distinct
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
-from biasbed.evaluation.trust.metrics import assess_trust
+from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
 from biasbed.evaluation.written_answers import read_synonyms
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten, nearest
 from biasbed.suites import cue_values
-from biasbed.system.files import sha256
 
 RECORDED_SUITE = "decisions"  # named as the suite of these runs
+LONGEST_ROW = 100  # characters of a row's name, which is part of a folder's
 MOST_PROFILES = 4  # tables of what a model looks at that are printed
 
 
+@dataclass(frozen=True, eq=False)
+class _RecordedRun:
+    """Run of a model among the observers, or of all people if no model is: what is tracked of it."""
+
+    name: str
+    answers: Mapping[str, Decisions]  # by set
+    people: Mapping[str, Decisions]  # by set, all of them as one; without those that `answers` has
+    profile: list[CueValue]
+    trust: TrustResults
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the run; those of people beside a model are of the group `people`."""
+        metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in self.profile}
+        for answers, group in ((self.answers, None), (self.people, PEOPLE)):
+            for name, decided in answers.items():
+                for measure, value in _measure(decided).items():
+                    metrics[str(record.MetricName("test", measure, name, group))] = value
+        return metrics | self.trust.metrics(dict.fromkeys(self.answers, ("test",)))
+
+
 def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
-    """Score the decisions in files, track and print the result, and return its metrics."""
+    """Score the decisions in files, track and print the result, and return its metrics.
+
+    Every model has a run of its own, and is a row of its own in analyses. People have one together, or stand beside the
+    models. With several runs no metrics are returned.
+    """
     config = build(Config, {**flags, "resume": options.resume})
     _refuse_model_settings(options, config, files)
     synonyms = {} if options.label_map == "none" else read_synonyms(options.label_map)
     answers_by_set = _group_by_set(recorded.read(files, synonyms))
     _refuse_unknown_classes(synonyms, answers_by_set)
     pairs: list[ObserverPair] = []
-    metrics: dict[str, float] = {}
-    pooled_by_set, shown_by_set = {}, {}
-    for name, answers in answers_by_set.items():
+    for answers in answers_by_set.values():
         check_answers(answers)
         pairs += consistency(answers)
-        pooled_by_set[name] = _pool_kinds(answers)
-        shown_by_set[name] = [*answers, *(pooled for pooled in pooled_by_set[name] if pooled not in answers)]
-        metrics |= _measure_set(name, pooled_by_set[name])
-    trust = assess_trust(config.scores, _models_with_scores(answers_by_set))
-    metrics |= trust.metrics(dict.fromkeys(answers_by_set, ("test",)))
-    profiles = _profile_observers(answers_by_set)
-    observers = {observer.observer for observer in itertools.chain.from_iterable(answers_by_set.values())}
-    for values in profiles.values() if len(observers) == 1 else ():  # else it is not one model's run
-        metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in values} | metrics
-    job = _make_job(options, config, files, answers_by_set, synonyms)
-    folder = job.take_folder()
-    if folder.is_done:
-        return read_finished(folder)
-    print_repetition(job, folder)
-    with working_in(folder), tracking(job, folder) as tracker:
-        assert tracker is not None
-        shown = list(itertools.chain.from_iterable(shown_by_set.values()))
-        report.write(folder.path, shown, pairs, trust, profiles)
-        for name, answers in shown_by_set.items():
-            conflicting = list(filter(cue_figure.has_bias, answers))
-            drawn = conflicting if len(conflicting) <= shape_bias_figure.MOST else pooled_by_set[name]
-            named = {observer.observer: observer for observer in drawn}
-            cue_figure.draw(named, folder.path / cue_figure.FILE.format(name))
-        job.write_description(folder)
-        job.open_run(tracker, job.describe())
-        finish(tracker, metrics)
-        for name, answers in shown_by_set.items():
-            print(f"{name}:")
-            print(report.text(answers, [pair for pair in pairs if pair.set == name], "observer"))
-        for line in report.trust(trust, config.scores):
-            print(line)
-        for name, values in profiles.items() if len(profiles) <= MOST_PROFILES else ():
-            print("\n".join(["", f"{name}:", *report.cue_profile(values)[1:]]))
-        print(tracker.ending())
-    return metrics
+    runs = _split_runs(config, files, answers_by_set)
+    jobs = _make_jobs(options, config, runs, synonyms)
+    folders = [job.take_folder() for job in jobs]
+    endings = []
+    for run, job, folder in zip(runs, jobs, folders, strict=True):
+        if folder.is_done:
+            read_finished(folder)
+            continue
+        print_repetition(job, folder)
+        with working_in(folder), tracking(job, folder) as tracker:
+            assert tracker is not None
+            _write_files(folder.path, run, answers_by_set, pairs)
+            job.write_description(folder)
+            job.open_run(tracker, job.describe())
+            finish(tracker, run.metrics)
+            endings.append(tracker.ending())
+    if endings:
+        _print_results(config, runs, answers_by_set, pairs)
+        print("\n".join(endings))
+    return runs[0].metrics if len(runs) == 1 else {}
 
 
-def _models_with_scores(answers_by_set: Mapping[str, Sequence[Decisions]]) -> list[Decisions]:
-    """Return the decisions with kept scores of each set that one observer alone has decided on."""
-    return [answers[0] for answers in answers_by_set.values() if len(answers) == 1]
-
-
-def _profile_observers(answers_by_set: Mapping[str, Sequence[Decisions]]) -> dict[str, list[CueValue]]:
-    """Return what each model looks at, beside the people among the observers; without models that no set tells of."""
+def _split_runs(
+    config: Config, files: Sequence[Path], answers_by_set: Mapping[str, Sequence[Decisions]]
+) -> list[_RecordedRun]:
+    """Return a run for each model, with the people on its sets beside it; one of all people if there is no model."""
     observers = list(itertools.chain.from_iterable(answers_by_set.values()))
-    profiles = {}
-    for name in dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS):
-        decided = [observer for observer in observers if observer.observer == name]
-        groups: dict[str, list[str]] = {}
-        for observer in decided:
-            groups[observer.set] = [] if observer.group is None else list(observer.group.counts())
-        values = cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
-        if values:
-            profiles[name] = values
-    return profiles
+    people: dict[str, Decisions] = {}
+    for name, answers in answers_by_set.items():
+        for pooled in _pool_kinds(answers):
+            if pooled.kind == PEOPLE:
+                people[name] = pooled
+    models = list(dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS))
+    if not models:
+        return [_RecordedRun(files[0].stem, people, {}, [], assess_trust(config.scores, list(people.values())))]
+    runs = []
+    for model in models:
+        decided = [observer for observer in observers if (observer.observer, observer.kind) == (model, MODELS)]
+        by_set = {decisions.set: decisions for decisions in decided}
+        beside = {name: pooled for name, pooled in people.items() if name in by_set}
+        trust = assess_trust(config.scores, decided)
+        runs.append(_RecordedRun(model, by_set, beside, _profile(decided, observers), trust))
+    return runs
+
+
+def _profile(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> list[CueValue]:
+    """Return what a model looks at, beside the people among the observers; empty if no set tells."""
+    groups: dict[str, list[str]] = {}
+    for answers in decided:
+        groups[answers.set] = [] if answers.group is None else list(answers.group.counts())
+    return cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
+
+
+def _shown(answers: Sequence[Decisions]) -> list[Decisions]:
+    """Return the observers of a set, then all people and all models as one each, if they are several."""
+    return [*answers, *(pooled for pooled in _pool_kinds(answers) if pooled not in answers)]
+
+
+def _write_files(
+    folder: Path,
+    run: _RecordedRun,
+    answers_by_set: Mapping[str, Sequence[Decisions]],
+    pairs: Sequence[ObserverPair],
+) -> None:
+    """Write the tables and figures of a run. They show all observers; trust and profile are the run's own."""
+    shown = list(itertools.chain.from_iterable(map(_shown, answers_by_set.values())))
+    report.write(folder, shown, pairs, run.trust, {run.name: run.profile})
+    for name, answers in answers_by_set.items():
+        drawn = list(filter(cue_figure.has_bias, _shown(answers)))
+        if len(drawn) > shape_bias_figure.MOST:
+            drawn = _pool_kinds(answers)
+        named = {observer.observer: observer for observer in drawn}
+        cue_figure.draw(named, folder / cue_figure.FILE.format(name))
+
+
+def _print_results(
+    config: Config,
+    runs: Sequence[_RecordedRun],
+    answers_by_set: Mapping[str, Sequence[Decisions]],
+    pairs: Sequence[ObserverPair],
+) -> None:
+    for name, answers in answers_by_set.items():
+        print(f"{name}:")
+        print(report.text(_shown(answers), [pair for pair in pairs if pair.set == name], "observer"))
+    for run in runs:
+        lines = report.trust(run.trust, config.scores)
+        if lines and len(runs) > 1:
+            lines = ["", f"{run.name}:", *lines[1:]]
+        if lines:
+            print("\n".join(lines))
+    profiles = [run for run in runs if run.profile]
+    for run in profiles if len(profiles) <= MOST_PROFILES else ():
+        print("\n".join(["", f"{run.name}:", *report.cue_profile(run.profile)[1:]]))
 
 
 def _refuse_unknown_classes(
@@ -141,16 +204,31 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
     return {name: decisions.identified(observers) for name, observers in by_set.items()}
 
 
+def _make_jobs(
+    options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun], synonyms: Mapping[str, Sequence[str]]
+) -> list[EvaluationJob]:
+    """Return the job of each run, known by its decisions. Raises UsageError if two would be one row."""
+    if len(runs) > 1 and config.row != "auto":
+        names = listed([run.name for run in runs])
+        raise UsageError(
+            f"row={config.row}: the files have {len(runs)} models ({names}), and each is a row: leave it out"
+        )
+    jobs: dict[str, EvaluationJob] = {}
+    for run in runs:
+        row = record.slug(run.name)[:LONGEST_ROW]
+        if row in jobs:
+            names = listed([namesake.name for namesake in runs if record.slug(namesake.name)[:LONGEST_ROW] == row])
+            raise UsageError(f"the models {names} would be one row, '{row}': rename one")
+        jobs[row] = _make_job(options, config, run, row, synonyms)
+    return list(jobs.values())
+
+
 def _make_job(
-    options: EvaluateOptions,
-    config: Config,
-    files: Sequence[Path],
-    answers_by_set: Mapping[str, Sequence[Decisions]],
-    synonyms: Mapping[str, Sequence[str]],
+    options: EvaluateOptions, config: Config, run: _RecordedRun, row: str, synonyms: Mapping[str, Sequence[str]]
 ) -> EvaluationJob:
-    """Return the job without a model: a table of decisions, known by the digest of its files."""
-    name, protocol = record.slug(files[0].stem)[:40], _protocol(answers_by_set)
-    contents: list[Any] = [sha256(path) for path in files]
+    """Return the job without a model: decisions, known by their digest."""
+    protocol = _protocol(run.answers)
+    contents: list[Any] = [_fingerprint(decisions) for decisions in (*run.answers.values(), *run.people.values())]
     fingerprint = record.digest([*contents, dict(synonyms)] if synonyms else contents)
     computed = {}
     if config.scores.calibrate != "auto":
@@ -163,11 +241,25 @@ def _make_job(
         tested=protocol.tested,
         config_hash=identity.config_hash,
         run_key=identity.run_key,
-        usual_name=name,
-        algorithm=name,
+        usual_name=row,
+        algorithm=row,
         suite_name=RECORDED_SUITE,
         given_settings={**flatten(options), "init_seen": config.init_seen},
     )
+
+
+def _fingerprint(decisions: Decisions) -> str:
+    """Return a digest of everything that was decided. What other observers decided does not change it."""
+    content = hashlib.sha256()
+    for member in fields(decisions):
+        value = getattr(decisions, member.name)
+        if isinstance(value, np.ndarray) and member.name != "image":  # whose numbers count the others' images, too
+            content.update(np.ascontiguousarray(value).tobytes())
+        elif isinstance(value, Coded | Names):
+            content.update("\n".join(map(str, value)).encode())
+        content.update(f"\0{member.name}\0".encode())
+    content.update(repr((decisions.set, decisions.label_map, decisions.classes)).encode())
+    return content.hexdigest()
 
 
 def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
@@ -181,16 +273,6 @@ def _pool_kinds(answers: Sequence[Decisions]) -> list[Decisions]:
     return pooled
 
 
-def _measure_set(name: str, pooled: Sequence[Decisions]) -> dict[str, float]:
-    """Return the metrics of a set. People and models have groups of their own if there are both."""
-    metrics = {}
-    for observers in pooled:
-        kind = observers.kind if len(pooled) > 1 else None
-        for measure, value in _measure(observers).items():
-            metrics[str(record.MetricName("test", measure, name, kind))] = value
-    return metrics
-
-
 def _measure(observers: Decisions) -> dict[str, float]:
     """Return the measures that these decisions allow, by name."""
     values = {}
@@ -201,25 +283,19 @@ def _measure(observers: Decisions) -> dict[str, float]:
     return values
 
 
-def _protocol(answers_by_set: Mapping[str, Sequence[Decisions]]) -> record.Protocol:
-    """Describe the sets of a table of decisions as a protocol: images, classes and measures of each."""
+def _protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
+    """Describe the sets of recorded decisions as a protocol: images, classes and measures of each."""
     sets = []
     for name, answers in answers_by_set.items():
-        classes: set[str] = set()
-        measures: dict[str, float] = {}
-        for observer in answers:
-            classes.update(observer.classes)
-        for pooled in _pool_kinds(answers):
-            measures |= _measure(pooled)
         sets.append(
             record.SetRecord(
                 name=name,
                 headline="accuracy",
-                images=count_distinct(np.concatenate([observer.image_of_trial for observer in answers])),
-                classes=len(classes),
-                chance=1 / len(classes),
-                measures=tuple(measures),
-                label_map=answers[0].label_map if len(answers) == 1 else "recorded",
+                images=answers.num_images,
+                classes=len(answers.classes),
+                chance=1 / len(answers.classes),
+                measures=tuple(_measure(answers)),
+                label_map=answers.label_map,
             )
         )
     return record.Protocol(RECORDED_SUITE, tuple(sets), (), (), monitor="")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from biasbed import measures
-from biasbed.evaluation.decisions import NAN, Decisions
+from biasbed.evaluation.decisions import IMAGE_VALUES, NAN, CountedValues, Decisions
 
 RESAMPLES = 1000
 FEWEST_OBSERVERS = 5  # for an interval over observers: resamples of fewer hardly differ
@@ -71,11 +71,40 @@ def _count_kinds(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return sums[first], counts
 
 
-def shape_bias_interval(decisions: Decisions, rows: np.ndarray) -> Interval:
-    """Return the interval of the shape bias over images, on the trials [N] in `rows`, whose cues conflict."""
-    shape = decisions.right[rows]
-    either = shape | (decisions.decision == decisions.bias)[rows]
-    return ratio_interval(shape, either, decisions.image_of_trial[rows])
+def shape_bias_interval(decisions: Decisions, rows: np.ndarray | None = None) -> Interval:
+    """Return `share_interval` of the shape bias, shape / (shape + texture), on the trials [N] in `rows` (all)."""
+    values = IMAGE_VALUES["shape_bias"].take(decisions)
+    return share_interval(decisions, values if rows is None else values.select(rows))
+
+
+def share_interval(decisions: Decisions, shares: CountedValues) -> Interval:
+    """Return the interval of a share of decisions, over images.
+
+    Views of one photograph under several conditions are drawn together, as several answers to one image are.
+    """
+    return proportion_interval(shares.values, shares.counted, decisions.photograph_of_trial)
+
+
+def proportion_interval(hit: np.ndarray, counted: np.ndarray, cluster: np.ndarray) -> Interval:
+    """Return the interval of a proportion over images: hits among the trials that are counted.
+
+    hit, counted: [N] bool per trial. cluster: [N] integers, the image of each trial. NaN if nothing is counted.
+
+    If each image counts once, as for a model that is tested here, it is Wilson's. It takes the images as independent.
+    Cue conflicts share images of shapes and of textures, so it is for other combinations of these, not for others.
+
+    If some image counts several times, as in experiments with people, it is `ratio_interval`, which draws an image with
+    all its answers. If all images have the same share, such resamples do not differ. It then is Wilson's, with the
+    number of images as sample size.
+    """
+    hits, trials, images = int(hit[counted].sum()), int(counted.sum()), count_distinct(cluster[counted])
+    if not trials:
+        return NAN, NAN
+    if trials > images:
+        low, high = ratio_interval(hit & counted, counted, cluster)
+        if low < high:
+            return low, high
+    return measures.wilson(images * hits / trials, images, LEVEL)
 
 
 def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarray, rows: np.ndarray) -> Interval:
@@ -85,18 +114,14 @@ def observers_interval(decisions: Decisions, hit: np.ndarray, counted: np.ndarra
     return ratio_interval(hit, counted, decisions.member[rows])
 
 
-def accuracy_interval(decisions: Decisions, images: int) -> Interval:
-    """Return the interval of the accuracy over images.
+def accuracy_interval(decisions: Decisions) -> Interval:
+    """Return `share_interval` of the accuracy."""
+    return share_interval(decisions, IMAGE_VALUES["accuracy"].take(decisions))
 
-    It is Wilson's if each image is answered once, or if all answers are right, or none is; else a bootstrap interval.
-    Views of one photograph under several conditions are drawn together, as several answers to one image are.
-    """
-    correct, trials = int(decisions.right.sum()), len(decisions.label)
-    cluster = decisions.photograph_of_trial
-    images = min(images, count_distinct(cluster))
-    if trials == images or correct in (0, trials):
-        return measures.wilson(correct * images // trials, images, LEVEL)
-    return ratio_interval(decisions.right, np.ones(trials, bool), cluster)
+
+def has_repeated_images(decisions: Decisions) -> bool:
+    """Return True if some photograph has several decisions, so that intervals over images are resampled."""
+    return count_distinct(decisions.photograph_of_trial) < len(decisions.label)
 
 
 def count_distinct(images: np.ndarray) -> int:

@@ -38,7 +38,7 @@ def set_row(decisions: Decisions) -> dict[str, Any]:
     """Return one line of `evaluation.csv`."""
     correct, trials = int(decisions.right.sum()), len(decisions.label)
     images, everything = decisions.num_images, np.ones(trials, bool)
-    low, high = accuracy_interval(decisions, images)
+    low, high = accuracy_interval(decisions)
     observers_low, observers_high = observers_interval(decisions, decisions.right, everything, everything)
     row = {
         "observer": decisions.observer,
@@ -78,11 +78,11 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
     counts = decisions.cue_counts(shape_class)
     if counts is None or decisions.bias is None:
         return None
-    rows = decisions.label != decisions.bias
+    rows = decisions.conflicting
     if shape_class is not None:
         rows = rows & (decisions.label == shape_class)
     shape = decisions.right[rows]
-    either = shape | (decisions.decision == decisions.bias)[rows]
+    either = shape | decisions.for_bias[rows]
     images = decisions.image_of_trial[rows]
     low, high = shape_bias_interval(decisions, rows)
     observers_low, observers_high = observers_interval(decisions, shape, either, rows)
@@ -271,13 +271,14 @@ def cue_profile(profile: Sequence[CueValue]) -> list[str]:
     if not profile:
         return []
     has_people = any(not math.isnan(row.people) for row in profile)
-    header = ["looks at", "measured", "set", "value", f"{_PERCENT} interval"]
+    header = ["looks at", "measured", "set", "decisions", "value", f"{_PERCENT} interval"]
     table = [[*header, "people"] if has_people else header]
     shown_cue = ""
     for row in profile:
         cue = "" if row.cue == shown_cue else row.cue
         shown_cue = row.cue
-        cells = [cue, row.meaning, row.set, _in_unit(row.value, row.unit), _bounds(row.low, row.high, row.unit)]
+        cells = [cue, row.meaning, row.set, f"{row.decisions:,}"]
+        cells += [_in_unit(row.value, row.unit), _bounds(row.low, row.high, row.unit)]
         if has_people:
             cells.append("" if math.isnan(row.people) else _in_unit(row.people, row.unit))
         table.append(cells)

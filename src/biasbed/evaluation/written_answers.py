@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from biasbed.datasets.classes import CATEGORIES_16, wordnet_lemmas
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation.answer_names import NO_ANSWER, reduce_spelling
+from biasbed.evaluation.answer_names import NO_ANSWER, describe_ids, is_wordnet_id, reduce_spelling
 
 COLUMNS = ("image", "answer")  # that a file of answers has
 FURTHER = ("label", "texture", "set", "group", "condition", "model")  # and may have
@@ -107,9 +107,20 @@ def categories_of(labels: Collection[str], others: Collection[str]) -> set[str]:
 
 
 def describe(observer: str, matched: MatchedAnswers) -> str:
-    """Say how many answers are a class, and which are none."""
-    classes = f"{matched.by_name} by name, {matched.by_synonym} by a synonym"
-    return f"{observer}: {len(matched.answers)} answers: {classes}, {matched.unmatched} are no class and count as wrong"
+    """Say how many answers are a class by name and by a synonym, and how many are none."""
+    classes = f"{matched.by_name} are a class by name, {matched.by_synonym} by a synonym"
+    return f"{observer}: {len(matched.answers)} answers: {classes}, {matched.unmatched} are no class"
+
+
+def refuse_mixed_classes(observer: str, classes: Collection[str]) -> None:
+    """Raise UsageError if some classes are WordNet ids and others are names: an answer can't mean both."""
+    ids = sorted(filter(is_wordnet_id, classes))
+    if ids and len(ids) < len(classes):
+        names = sorted(set(classes) - set(ids))
+        raise UsageError(
+            f"{observer}: the classes are names ({listed(names, 5)}) and WordNet ids: {describe_ids(ids)}: write the "
+            "label and texture of every image in one way"
+        )
 
 
 def refuse_unlabelled(path: Path, number: int, image: str) -> None:

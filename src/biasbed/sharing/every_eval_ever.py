@@ -166,7 +166,7 @@ def _uncertainty(result: Result) -> dict[str, Any]:
             "confidence_level": LEVEL,
             "method": result.interval_method,
         }
-        if result.metric.measure == record.SHAPE_BIAS:
+        if result.is_bootstrapped:
             uncertainty["num_bootstrap_samples"] = RESAMPLES
     if result.images:
         uncertainty["num_samples"] = result.images

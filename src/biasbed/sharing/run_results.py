@@ -17,7 +17,7 @@ from biasbed import __version__, measures, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded, report
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.intervals import LEVEL, RESAMPLES
+from biasbed.evaluation.intervals import LEVEL, RESAMPLES, has_repeated_images
 from biasbed.record import MetricName
 from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.run_reader import find_runs
@@ -75,6 +75,7 @@ class Result:
     images: int | None = None  # None if unknown
     low: float = math.nan  # 95 % interval over images; NaN without one
     high: float = math.nan
+    is_bootstrapped: bool = False  # the interval; else it is Wilson's
     seeds: SeedSpread | None = None  # None if there is one run
 
     @property
@@ -90,7 +91,7 @@ class Result:
     @property
     def interval_method(self) -> str:
         """Name of the interval's method."""
-        return f"bootstrap over images, {RESAMPLES} resamples" if self.metric.measure == record.SHAPE_BIAS else "Wilson"
+        return f"bootstrap over images, {RESAMPLES} resamples" if self.is_bootstrapped else "Wilson"
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,7 @@ def _results(
     """Yield the finite test values of a step: the sets in the protocol's order, headlines first."""
     intervals = {name: report.metric_intervals(answers) for name, answers in decisions.items()}
     counts = {name: report.count_groups(answers) for name, answers in decisions.items()}
+    repeated = [name for name, answers in decisions.items() if has_repeated_images(answers)]
     for metric in _in_order(histories, protocol):
         value = histories[str(metric)].get(step, math.nan)
         if not record.is_finite(value) or math.isnan(value):
@@ -291,8 +293,17 @@ def _results(
             low, high, images = intervals[str(metric.set)][metric.measure]
         if not low <= value <= high:  # the stored decisions are others
             low = high = math.nan
-        spread = spreads.get(str(metric))
-        yield Result(metric, value, described.unit, described.higher_is_better, images, low, high, spread)
+        yield Result(
+            metric=metric,
+            value=value,
+            unit=described.unit,
+            higher_is_better=described.higher_is_better,
+            images=images,
+            low=low,
+            high=high,
+            is_bootstrapped=str(metric.set) in repeated,
+            seeds=spreads.get(str(metric)),
+        )
 
 
 def _in_order(histories: Histories, protocol: record.Protocol) -> list[MetricName]:
