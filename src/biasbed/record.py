@@ -165,6 +165,7 @@ class MetricName:
 _METRIC = re.compile(r"(?P<phase>[a-z]+)/(?P<measure>[a-z0-9_]+)(?:/(?P<set>[a-z0-9_-]+)(?::(?P<group>[a-z0-9_-]+))?)?")
 
 
+@functools.lru_cache(maxsize=100_000)  # thousands of runs have the same names
 def parse_metric(name: str) -> MetricName | None:
     """Return the parts of a metric's name; None for a metric that is not ours (system metrics, a user's own)."""
     match = _METRIC.fullmatch(name)

@@ -8,6 +8,7 @@ Answers: What does this model look at?
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class People(NamedTuple):
 NOBODY = People()
 
 
+@functools.lru_cache(maxsize=10_000)  # thousands of runs have the same measures
 def find_cue(measure: str, set_name: str) -> CueMeasure | None:
     """Return the cue that a measure on a set tells about; None if it tells about none."""
     if measure.startswith(FACTOR_MEASURE):

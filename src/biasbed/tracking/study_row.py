@@ -79,10 +79,9 @@ def refresh(uri: str, study: str, headline: str = "", pictures: Path | None = No
     headline: the result of its analysis in a sentence. pictures: the folder with the figures of the analysis.
     """
     with contextlib.suppress(Failure), guarded(uri):
-        runs = find_runs(uri, study=study)
-        for run in runs:
-            if run.data.tags.get(record.KIND) == "study" and notes.PARENT not in run.data.tags:
-                _refresh(uri, run, _collect(uri, runs), headline, pictures)
+        for run in find_runs(uri, study=study, kind="study"):
+            if notes.PARENT not in run.data.tags:
+                _refresh(uri, run, _collect(uri, find_runs(uri, study=study)), headline, pictures)
                 break
 
 
