@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from loading import compared, found_images, reference_side
+from loading import compared, found_images, memory, reference_side
 from pyarrow import parquet
 from sides import Goal, Row, interleaved, ratios, show
 from torchvision import transforms as reference
@@ -45,7 +45,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     """The folder's images, read from a pack."""
     plain = open_folder(folder, "images")
     place = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     pack(plain, plain.fingerprint(), place, form, processes=1)
     with packed.using(packed.Packs(store, form.name)):
         source = open_folder(folder, "images")
@@ -176,6 +176,9 @@ def rows(quick: bool = False, *, folder: Path | None = None, rounds: int = 5) ->
         found.append(cached(chosen, rounds))
         found += formats(chosen, store, rounds)
         found.append(opening(store, 1000 if quick else IMAGENET))
+        if not quick:
+            raw = packed_source(chosen, store, FORMS[-1])
+            found.append(memory(raw, 4, "memory of workers, packed 256-raw"))
     return found
 
 
