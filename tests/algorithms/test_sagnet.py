@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import pytest
@@ -22,8 +23,11 @@ from biasbed.training.resolve import resolve
 BACKBONES = ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"]
 
 
-def gradients(algorithm: Algorithm, batch: Any) -> tuple[dict[str, list[Tensor]], dict[str, Tensor]]:
-    return algorithm.grads(batch, algorithm.objectives)
+def gradients(algorithm: Algorithm, batch: Any) -> dict[str, list[Tensor]]:
+    found: dict[str, list[Tensor]] = {}
+    for group, _ in algorithm.grads_in_turn(batch, algorithm.objectives):
+        found |= group
+    return found
 
 
 # --- the mathematics --------------------------------------------------------------------------------------------------
@@ -147,8 +151,8 @@ def reference(algorithm: SagNet, batch: Any) -> dict[str, list[Tensor]]:
 def test_gradients_are_those_of_a_pass_written_out(make_algorithm: Any, batch: Any) -> None:
     algorithm = make_algorithm("sagnet", backbone="resnet10")
     expected = reference(copy.deepcopy(algorithm), batch)
-    found, _ = gradients(algorithm, batch)
-    assert list(found) == ["style", "adversarial", "main"]
+    found = gradients(algorithm, batch)
+    assert list(found) == ["adversarial", "style", "main"]
     for name, values in found.items():
         for ours, theirs in zip(values, expected[name], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
@@ -159,7 +163,7 @@ def test_gradients_are_those_of_a_pass_written_out(make_algorithm: Any, batch: A
 )
 def test_a_loss_moves_its_own_parameters_alone(make_algorithm: Any, batch: Any, kept: str, moves: str) -> None:
     algorithm = make_algorithm("sagnet", backbone="resnet10")
-    found, _ = gradients(algorithm, batch)
+    found = gradients(algorithm, batch)
     before = {name: value.clone() for name, value in algorithm.named_parameters()}
     zeros = {name: [torch.zeros_like(g) for g in values] for name, values in found.items()}
     algorithm.apply_gradients({**zeros, **({kept: found[kept]} if kept in found else {})})
@@ -175,7 +179,7 @@ def test_a_loss_moves_its_own_parameters_alone(make_algorithm: Any, batch: Any, 
 def test_order_of_the_steps_and_separate_momenta(make_algorithm: Any, batch: Any) -> None:
     """Style, adversarial, main; the encoder's norms keep two momenta."""
     algorithm = make_algorithm("sagnet", {"clip": 1e9}, backbone="resnet10")
-    found, _ = gradients(copy.deepcopy(algorithm), batch)
+    found = gradients(copy.deepcopy(algorithm), batch)
     order: list[str] = []
     for name in ("main", "style", "adversarial"):
         algorithm.optimizer(name).register_step_pre_hook(lambda o, args, kwargs, name=name: order.append(name))
@@ -193,6 +197,36 @@ def test_order_of_the_steps_and_separate_momenta(make_algorithm: Any, batch: Any
     torch.testing.assert_close(norm.detach(), before - 0.01 * adversarial - 0.01 * main)
 
 
+def test_the_style_network_s_gradients_are_freed_before_the_classifier_s_are_computed(
+    make_algorithm: Any, batch: Any
+) -> None:
+    algorithm = make_algorithm("sagnet", backbone="resnet10")
+    style: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    def remember(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
+        style.extend(weakref.ref(p.grad) for p in optimizer.param_groups[0]["params"])
+
+    algorithm.optimizer("style").register_step_pre_hook(remember)
+    algorithm.network.head.weight.register_hook(lambda gradient: alive.append(sum(ref() is not None for ref in style)))
+    algorithm.update(batch)
+    assert len(style) == len(list(algorithm.style_net.parameters()))
+    assert alive == [0]
+
+
+def test_under_fp16_all_three_optimizers_step_or_none(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("sagnet", backbone="resnet10", precision="fp16")
+    hook = algorithm.network.head.weight.register_hook(lambda gradient: gradient * torch.inf)
+    before = {name: value.clone() for name, value in algorithm.named_parameters()}
+    algorithm.update(batch)
+    assert all(torch.equal(value, before[name]) for name, value in algorithm.named_parameters())
+    hook.remove()
+    while not algorithm.optimizer("main").state:  # the first scales may be too large
+        assert not algorithm.optimizer("style").state
+        algorithm.update(batch)
+    assert algorithm.optimizer("style").state
+
+
 def norm_of(values: list[Tensor]) -> float:
     return float(torch.stack([value.norm() for value in values]).norm())
 
@@ -200,7 +234,7 @@ def norm_of(values: list[Tensor]) -> float:
 def test_clip_is_of_the_adversarial_gradient_alone_and_after_averaging(make_algorithm: Any, batch: Any) -> None:
     """A mean over processes that is half of this one's gradient: it is the mean whose norm is limited."""
     algorithm = make_algorithm("sagnet", {"clip": 1e-3}, backbone="resnet10")
-    found, _ = gradients(copy.deepcopy(algorithm), batch)
+    found = gradients(copy.deepcopy(algorithm), batch)
     assert norm_of(found["adversarial"]) > 1e-3
     algorithm.group.mean_all = lambda tensors: [0.5 * tensor for tensor in tensors]
     seen: dict[str, list[Tensor]] = {}

@@ -201,8 +201,8 @@ MUTANTS: list[Mutant] = [
         BY_HAND,
         (
             "SagNet: counts the style network's decisions",
-            "self.observe(logits, batch.y)",
-            "self.observe(style_logits, batch.y)",
+            "adversarial = self.hparams.w_adv * adversarial_loss(logits)",
+            "self.observe(logits, y)\n        adversarial = self.hparams.w_adv * adversarial_loss(logits)",
             "the training accuracy would be the other network's",
             "::test_sagnet_counts_the_decisions_of_the_network_and_not_of_style",
         ),

@@ -91,7 +91,8 @@ def watch(algorithm: SagNet) -> dict[str, Any]:
     apply = algorithm.apply_gradients
 
     def record(gradients: Any, clip: Any = None) -> None:
-        seen["unclipped"] = {name: [g.clone() for g in values] for name, values in gradients.items()}
+        copies = {name: [g.clone() for g in values] for name, values in gradients.items()}
+        seen.setdefault("unclipped", {}).update(copies)
         apply(gradients, clip)
 
     algorithm.apply_gradients = record  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -383,6 +384,38 @@ def test_accumulated_gradients_of_several_losses_are_those_of_the_whole_batch() 
     found, terms = parts.grads(batch, objectives(parts))
     torch.testing.assert_close(found["main"], expected["main"])
     assert set(terms) == {"main", "other"}
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_groups_of_losses_are_computed_in_turn(accumulate: int) -> None:
+    """A group begins once the gradients of the group before are there; together they are the gradients of `grads`."""
+    algorithm = make()
+    algorithm.setup = dataclasses.replace(algorithm.setup, accumulate=accumulate)
+    batch = Batch(torch.rand(7, 3), torch.rand(7))
+    events: list[str] = []
+
+    def loss_of(network: nn.Module, part: Batch) -> Any:
+        parameters = list(network.parameters())
+        return torch.stack([(p**2).sum() for p in parameters]).sum() * part.x.mean(), parameters
+
+    def groups(part: Batch) -> Iterator[Any]:
+        for name, network in (("main", algorithm.first), ("other", algorithm.second)):
+            events.append(f"compute {name}")
+            yield {name: loss_of(network, part)}
+
+    found, terms = {}, {}
+    for gradients, losses in algorithm.grads_in_turn(batch, groups):
+        events += [f"receive {name}" for name in gradients]
+        found |= gradients
+        terms |= losses
+    earlier = ["compute main", "compute other"] * (accumulate - 1)
+    assert events == [*earlier, "compute main", "receive main", "compute other", "receive other"]
+    together = {"main": algorithm.first, "other": algorithm.second}
+    expected, expected_terms = algorithm.grads(
+        batch, lambda part: {name: loss_of(network, part) for name, network in together.items()}
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert terms == expected_terms
 
 
 def test_a_checkpoint_at_an_epoch_s_end_holds_no_time_of_it(

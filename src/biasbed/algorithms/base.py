@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -284,7 +284,7 @@ class Algorithm(nn.Module):
 
     # --- for methods to use -------------------------------------------------------------------------------------------
 
-    def grads(self, batch: Batch, objectives: Callable[[Batch], Mapping[str, Objective]]) -> tuple[Gradients, Terms]:
+    def grads(self, batch: Batch, objectives: Callable[[Batch], dict[str, Objective]]) -> tuple[Gradients, Terms]:
         """Return the gradients of several mean losses by name, and the detached losses by name.
 
         objectives: maps a batch to {name: (loss, parameters)}. Runs under autocast, once for each part that a step is
@@ -293,23 +293,60 @@ class Algorithm(nn.Module):
         Gradients are in the order of the parameters, of the means over *all* processes' examples, unscaled, averaged
         with one all-reduce for all of them. Fires no DDP hook.
         """
+        return next(self.grads_in_turn(batch, lambda part: iter((objectives(part),))))
+
+    def grads_in_turn(
+        self, batch: Batch, objectives: Callable[[Batch], Iterator[dict[str, Objective]]]
+    ) -> Iterator[tuple[Gradients, Terms]]:
+        """Yield what `grads` returns for each group of losses as soon as its gradients are complete.
+
+        objectives: maps a batch to an iterator of groups of losses. A group is computed once the group before it is
+        differentiated. The last loss of a group frees the graph between itself and its parameters, so no later group
+        may need that graph. Between groups the caller may step parameters that no later group uses.
+        """
         sums: dict[str, list[Tensor]] = {}
         terms: dict[str, Tensor] = {}
-        for part in batch.split(self.setup.accumulate):
-            share = len(part) / len(batch)
+        parts = batch.split(self.setup.accumulate)
+        for number, part in enumerate(parts):
+            for losses in self._groups(part, objectives):
+                names = list(losses)
+                self._differentiate(losses, len(part) / len(batch), sums, terms)
+                if number == len(parts) - 1:
+                    yield self._average({name: sums.pop(name) for name in names}), {name: terms[name] for name in names}
+
+    def _groups(
+        self, batch: Batch, objectives: Callable[[Batch], Iterator[dict[str, Objective]]]
+    ) -> Iterator[dict[str, Objective]]:
+        with self.setup.precision.autocast():
+            groups = objectives(batch)
+        while True:
             with self.setup.precision.autocast():
-                part_objectives = objectives(part)
-            last = list(part_objectives)[-1]
-            for name, (loss, differentiated) in part_objectives.items():
-                parameters = list(differentiated)
-                scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))
-                raw = torch.autograd.grad(scaled, parameters, retain_graph=name != last, allow_unused=True)
-                dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, raw, strict=True)]
-                sums[name] = [a + b for a, b in zip(sums[name], dense, strict=True)] if name in sums else dense
-                terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
+                losses = next(groups, None)
+            if losses is None:
+                return
+            yield losses
+
+    def _differentiate(
+        self, losses: dict[str, Objective], share: float, sums: dict[str, list[Tensor]], terms: Terms
+    ) -> None:
+        """Add the gradients of a part of the batch to `sums` and its losses to `terms`. Empties `losses`.
+
+        A loss is deleted once it is differentiated, and its graph with it.
+        """
+        for name in list(losses):
+            loss, differentiated = losses.pop(name)
+            parameters = list(differentiated)
+            scaled = self.setup.precision.scale(at_least_fp32(loss) * (share * self.progress.weight))
+            raw = torch.autograd.grad(scaled, parameters, retain_graph=bool(losses), allow_unused=True)
+            dense = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, raw, strict=True)]
+            sums[name] = [a + b for a, b in zip(sums[name], dense, strict=True)] if name in sums else dense
+            terms[name] = terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share
+
+    def _average(self, sums: dict[str, list[Tensor]]) -> Gradients:
+        """Return the gradients' means over processes, unscaled."""
         averaged = iter(self.group.mean_all(list(itertools.chain(*sums.values()))))
         unscale = self.setup.precision.unscale
-        return {name: [unscale(next(averaged)) for _ in values] for name, values in sums.items()}, terms
+        return {name: [unscale(next(averaged)) for _ in values] for name, values in sums.items()}
 
     def apply_gradients(
         self, gradients: Mapping[str, Sequence[Tensor | None]], clip: Mapping[str, float] | None = None

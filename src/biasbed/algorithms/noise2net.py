@@ -78,14 +78,13 @@ def residual(x: Tensor, block: Block) -> Tensor:
     the previous outcome, and the last stays unchanged; all are projected to the image's channels. A norm over the
     image's pixels follows each convolution, and a ReLU all but the last.
     """
-    groups = functional.relu_(_expand(x, block.expand)).chunk(NUM_CONVS + 1, dim=1)
-    outcomes: list[Tensor] = []
-    for group, weight, dilation in zip(groups, block.convs, block.dilations, strict=False):
-        joined = group + outcomes[-1] if outcomes else group
-        outcomes.append(functional.relu_(_norm(_convolve(joined, weight, dilation))))
-    # Projected one by one and summed, which saves a copy of all channels.
-    parts = zip([*outcomes, groups[-1]], block.project.chunk(NUM_CONVS + 1, dim=2), strict=True)
-    return _norm(torch.stack([_convolve(group, weight) for group, weight in parts]).sum(dim=0))
+    maps = functional.relu_(_expand(x, block.expand))
+    groups = maps.chunk(NUM_CONVS + 1, dim=1)
+    for number, (weight, dilation) in enumerate(zip(block.convs, block.dilations, strict=True)):
+        joined = groups[number] + groups[number - 1] if number > 0 else groups[0]
+        # In the group's place, so that one product projects all channels.
+        groups[number].copy_(functional.relu_(_norm(_convolve(joined, weight, dilation))))
+    return _norm(_convolve(maps, block.project))
 
 
 def _expand(x: Tensor, weight: Tensor) -> Tensor:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from biasbed.algorithms.base import Algorithm, Objective, Optimizer, Setup
+from biasbed.algorithms.base import Algorithm, Gradients, Objective, Optimizer, Setup
 from biasbed.algorithms.draws import Drawn, dropout_mask, with_draws
 from biasbed.algorithms.presets import (
     BIASBED_CODE,
@@ -223,23 +223,38 @@ class SagNet(Algorithm):
         }
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        gradients, terms = self.grads(batch, self.objectives)
-        in_order = {name: gradients[name] for name in ("style", "adversarial", "main")}
+        groups = self.grads_in_turn(batch, self.objectives)
+        gradients, terms = next(groups)
+        if self.setup.precision.name != "fp16":
+            # Before the classifier's gradients are computed, which need as much memory again. fp16 decides on all steps
+            # together.
+            self.apply_gradients({"style": gradients.pop("style")})
+        main_gradients, main_terms = next(groups)
+        gradients |= main_gradients
+        in_order: Gradients = {name: gradients[name] for name in ("style", "adversarial", "main") if name in gradients}
         self.apply_gradients(in_order, clip={"adversarial": self.hparams.clip})
-        return {"classification": terms["main"], "style": terms["style"], "adversarial": terms["adversarial"]}
+        return {"classification": main_terms["main"], "style": terms["style"], "adversarial": terms["adversarial"]}
 
-    def objectives(self, batch: Batch) -> dict[str, Objective]:
-        """Return the three losses of one forward pass by optimizer, with the parameters that they train."""
+    def objectives(self, batch: Batch) -> Iterator[dict[str, Objective]]:
+        """Yield the style network's two losses and then the classifier's, with the parameters that they train.
+
+        All come from one forward pass. The style network's maps are freed before the classifier's loss is
+        differentiated.
+        """
         callbacks = [self.randomisation, *self.dropouts]
         with with_draws(callbacks, [self._draw(len(batch)), *self._dropout_masks(len(batch))]):
             logits = self.network(batch.x)
-            style_logits = self.style_net(self.randomisation.content_randomised)
+            style_losses = self._style_losses(self.style_net(self.randomisation.content_randomised), batch.y)
         self.observe(logits, batch.y)
-        adversarial = self.hparams.w_adv * adversarial_loss(style_logits)
+        yield style_losses
+        yield {"main": (self.task.loss(logits, batch.y), self.network.parameters())}
+
+    def _style_losses(self, logits: Tensor, y: Tensor) -> dict[str, Objective]:
+        """Return the losses of the style network's logits. The style loss comes last, as it needs no encoder."""
+        adversarial = self.hparams.w_adv * adversarial_loss(logits)
         return {
-            "style": (self.task.loss(style_logits, batch.y), self.style_net.parameters()),
             "adversarial": (adversarial, self.encoder_norms),
-            "main": (self.task.loss(logits, batch.y), self.network.parameters()),
+            "style": (self.task.loss(logits, y), self.style_net.parameters()),
         }
 
     def predict(self, x: Tensor) -> Tensor:
