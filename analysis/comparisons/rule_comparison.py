@@ -52,6 +52,7 @@ from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
+from biasbed.system.forks import compute_forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -136,31 +137,44 @@ def score_every_rule(
     are only tested have no other rule. exempt: (row, column) that can't have a value.
     """
     names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    scored = [chosen]
+    tasks = []
     for name in names:
-        if not name or chosen.name in (name, *SETTLED_RULES):
-            continue
-        runs = published.runs_under(collection, name)
-        try:
-            rules: Rules = {}
-            if not collection.published:
-                rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
-            rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
-            pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
-            completeness.check(rule, pools, collection, histories, options)
-            selected = select(rules, pools, sets, collection.protocols)
-        except (UsageError, Failure) as error:
-            # Further lines of the error advise on the rule in use.
-            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
-            scored.append(RuleScores(name, skipped=reason))
-            continue
-        of_rule = score_rule(rule, selected, runs, sets, collection.protocols, overlaps)
-        bare = empty(of_rule.scores, exempt)
-        if bare:
-            reason = f"{len(bare)} cell(s) of its score table would be empty"
-            of_rule = RuleScores(rule.name, rule.oracle, skipped=reason)
-        scored.append(of_rule)
-    return scored
+        if name and chosen.name not in (name, *SETTLED_RULES):
+            tasks.append(
+                functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps)
+            )
+    return [chosen, *compute_forked(tasks, "scored rules")]
+
+
+def _score_other(
+    name: str,
+    collection: Collection,
+    histories: Mapping[str, History],
+    sets: Sequence[Column],
+    options: AnalyzeOptions,
+    exempt: Container[tuple[str, str]],
+    overlaps: Overlaps,
+) -> RuleScores:
+    """Return the scores of a rule that is not in use, or the reason why there are none."""
+    runs = published.runs_under(collection, name)
+    try:
+        rules: Rules = {}
+        if not collection.published:
+            rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
+        rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
+        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
+        completeness.check(rule, pools, collection, histories, options)
+        selected = select(rules, pools, sets, collection.protocols)
+    except (UsageError, Failure) as error:
+        # Further lines of the error advise on the rule in use.
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        return RuleScores(name, skipped=reason)
+    scores = score_rule(rule, selected, runs, sets, collection.protocols, overlaps)
+    bare = empty(scores.scores, exempt)
+    if bare:
+        reason = f"{len(bare)} cell(s) of its score table would be empty"
+        return RuleScores(rule.name, rule.oracle, skipped=reason)
+    return scores
 
 
 def score_rule(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -29,6 +29,7 @@ from biasbed.analysis.statistics import (
 )
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, difference, orient
+from biasbed.system.forks import compute_forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -89,9 +90,9 @@ def gather(
 
     runs, rules: each twice, for all sets and for the strict setting.
     """
-    units = sorted(set(design.units.values()))
     skipped = ""
-    if len(units) > 1:
+    if not _has_one_unit(design):
+        units = sorted(set(design.units.values()))
         noun = f"{design.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
@@ -106,25 +107,74 @@ def gather(
     oriented = design.oriented({name: rows[0][name] for name in comparisons[0].algorithms})
     frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
-    sets, set_pairs = per_set.per_set(frames, options.alpha, family)
-    flips = [(part.name, *part.flips()) for part in parts]
-    draws = {part.name: part.draws for part in parts}
     seeds = further.seeds_of(runs[0])
+    in_points = [part for part in parts if part.in_points]
+    pooled = [part for part in parts if len(part.scores.columns) > 2]
+    # They share nothing but their inputs, and those of many rows take long. The longest first.
+    tasks = (
+        lambda: _resample(parts, comparisons, rows_by_setting, design, options),
+        lambda: per_set.per_set(frames, options.alpha, family),
+        lambda: _stack(in_points, _Setting.bayesian, bayesian.COLUMNS),
+        lambda: [(part.name, *part.flips()) for part in parts],
+        lambda: _stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
+        lambda: _stack_further([(part.name, part.further(seeds)) for part in parts]),
+        lambda: _stack(pooled, _Setting.pool, stability.POOL_COLUMNS),
+        lambda: _plan(parts, options),
+    )
+    resampled, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = compute_forked(
+        tasks, "computed statistics"
+    )
     return PairwiseResults(
         skipped=skipped,
-        wilcoxon=_stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
-        effects=_concat([(part.name, part.effects) for part in parts], EFFECT_COLUMNS),
-        bayesian=_stack([p for p in parts if p.in_points], _Setting.bayesian, bayesian.COLUMNS),
-        intervals=_intervals(comparisons, rows_by_setting, design, draws, options, over_sets=not skipped),
+        wilcoxon=wilcoxon,
+        effects=resampled.effects,
+        bayesian=shares,
+        intervals=resampled.intervals,
         sets=sets,
         set_pairs=set_pairs,
         flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
         checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
-        pool=_stack([p for p in parts if len(p.scores.columns) > 2], _Setting.pool, stability.POOL_COLUMNS),
-        limits=tuple(part.limits() for part in parts),
-        plan=parts[0].plan() if parts and options.plan and parts[0].in_points else None,
-        further=_stack_further([(part.name, part.further(seeds)) for part in parts]),
+        pool=pool,
+        limits=resampled.limits,
+        plan=plan,
+        further=tables,
     )
+
+
+def _plan(parts: Sequence[_Setting], options: AnalyzeOptions) -> pd.DataFrame | None:
+    """Return the plan of a further study, for all sets; None if it is not requested or can't be made."""
+    if not options.plan or not parts or not parts[0].in_points:
+        return None
+    return parts[0].plan()
+
+
+class _Resampled(NamedTuple):
+    """Results that share the resamples of each setting."""
+
+    effects: pd.DataFrame
+    intervals: pd.DataFrame
+    limits: tuple[Limits, ...]
+
+
+def _resample(
+    parts: Sequence[_Setting],
+    comparisons: Sequence[RankTests],
+    rows_by_setting: Sequence[Mapping[str, RowScores]],
+    design: Design,
+    options: AnalyzeOptions,
+) -> _Resampled:
+    effects = [(part.name, part.effects) for part in parts]
+    draws = {part.name: part.draws for part in parts}
+    return _Resampled(
+        effects=_concat(effects, EFFECT_COLUMNS),
+        intervals=_intervals(comparisons, rows_by_setting, design, draws, options, over_sets=_has_one_unit(design)),
+        limits=tuple(part.limits() for part in parts),
+    )
+
+
+def _has_one_unit(design: Design) -> bool:
+    """Return True if differences can be compared or averaged over the sets."""
+    return len(set(design.units.values())) < 2
 
 
 def _control(options: AnalyzeOptions, comparison: RankTests) -> str | None:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,11 +32,12 @@ def task(number):
         if kind == "endless":
             time.sleep(600)
         (folder / str(number)).write_text(str(os.getpid()))
+        return number * "x"
     return run
 
 with forks.forked([task(number) for number in range(9)], "counted") as running:
     if kind != "endless":
-        running.finish()
+        print("results in order:", running.finish() == [number * "x" for number in range(9)])
 try:
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
@@ -54,6 +54,7 @@ def run(folder: Path, kind: str) -> subprocess.CompletedProcess[str]:
 def test_all_tasks_are_done_in_other_processes(tmp_path: Path) -> None:
     done = run(tmp_path, "all")
     assert done.returncode == 0, done.stderr
+    assert "results in order: True" in done.stdout
     assert "no child is left" in done.stdout
     owners = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert set(owners) == set(map(str, range(9)))
@@ -88,9 +89,12 @@ def test_a_process_with_threads_does_its_tasks_itself() -> None:
     try:
         assert forks.count_processes() == 1
         owners: list[int] = []
-        tasks: Sequence[Callable[[], None]] = [lambda: owners.append(os.getpid())] * 3
-        with forks.forked(tasks, "counted") as running:
-            running.finish()
+
+        def task() -> int:
+            owners.append(os.getpid())
+            return len(owners)
+
+        assert forks.compute_forked([task] * 3, "counted") == [1, 2, 3]
         assert owners == [os.getpid()] * 3
     finally:
         stop.set()

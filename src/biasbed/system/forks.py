@@ -8,9 +8,11 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from biasbed.errors import Failure
@@ -20,13 +22,15 @@ from biasbed.system.processes import ENDING, die_with_parent
 NUMBER = 4  # bytes of a task's number
 MOST_PROCESSES = 8  # each has its own copy of what it changes
 
+Task = Callable[[], Any]
+
 
 class ForkedTasks:
     """Tasks that run beside this process, or in it at the end if it can't be copied safely."""
 
-    def __init__(self, tasks: Sequence[Callable[[], None]], purpose: str) -> None:
-        """purpose: what the processes do, for messages."""
-        self._tasks, self._purpose = tasks, purpose
+    def __init__(self, tasks: Sequence[Task], purpose: str, folder: Path) -> None:
+        """purpose: what the processes do, for messages. folder: an empty one for their results."""
+        self._tasks, self._purpose, self._folder = tasks, purpose, folder
         self._processes: list[Any] = []
         number = min(count_processes(), len(tasks))
         if number < 2:
@@ -38,19 +42,20 @@ class ForkedTasks:
         os.close(numbers_end)
         self._errors, errors_end = context.Pipe(duplex=False)
         for _ in range(number):
-            process = context.Process(target=_work, args=(tasks, numbers, errors_end), daemon=True)
+            process = context.Process(target=_work, args=(tasks, numbers, errors_end, folder), daemon=True)
             self._processes.append(process)
             process.start()
         os.close(numbers)
         errors_end.close()
 
-    def finish(self) -> None:
-        """Wait for all tasks; raise the first one's error. Raises Failure if a process was killed."""
+    def finish(self) -> list[Any]:
+        """Wait for all tasks and return their results.
+
+        Raises the first error of a task, and Failure if a process was killed.
+        """
         if not self._processes:
             with collection_of_new():
-                for task in self._tasks:
-                    task()
-            return
+                return [task() for task in self._tasks]
         error = None
         with contextlib.suppress(EOFError):
             error = pickle.loads(self._errors.recv_bytes())
@@ -60,6 +65,7 @@ class ForkedTasks:
             process.join()
             if process.exitcode:
                 raise Failure(f"a process that {self._purpose} was killed; is there enough memory?")
+        return [pickle.loads(_result_path(self._folder, task).read_bytes()) for task in range(len(self._tasks))]
 
     def end(self) -> None:
         """End all processes, whether they have finished or not."""
@@ -69,13 +75,20 @@ class ForkedTasks:
 
 
 @contextlib.contextmanager
-def forked(tasks: Sequence[Callable[[], None]], purpose: str) -> Iterator[ForkedTasks]:
+def forked(tasks: Sequence[Task], purpose: str) -> Iterator[ForkedTasks]:
     """Yield tasks that have been started; their processes end with the block."""
-    running = ForkedTasks(tasks, purpose)
-    try:
-        yield running
-    finally:
-        running.end()
+    with tempfile.TemporaryDirectory() as folder:
+        running = ForkedTasks(tasks, purpose, Path(folder))
+        try:
+            yield running
+        finally:
+            running.end()
+
+
+def compute_forked(tasks: Sequence[Task], purpose: str) -> list[Any]:
+    """Return the results of tasks, computed in several processes if there are processors for them."""
+    with forked(tasks, purpose) as running:
+        return running.finish()
 
 
 def count_processes() -> int:
@@ -88,15 +101,20 @@ def count_processes() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
-def _work(tasks: Sequence[Callable[[], None]], numbers: int, errors: Any) -> None:
-    """Do tasks until none is left. An error is sent, and ends this process. numbers: descriptor of a pipe."""
+def _work(tasks: Sequence[Task], numbers: int, errors: Any, folder: Path) -> None:
+    """Do tasks until none is left, and write their results. An error is sent, and ends this process.
+
+    numbers: descriptor of a pipe.
+    """
     die_with_parent(signal.SIGKILL)
     for number in (*ENDING, signal.SIGINT):  # the parent ends its copies
         signal.signal(number, signal.SIG_IGN)
     try:
         with collection_of_new():  # one of all would copy the memory that is shared
-            while task := os.read(numbers, NUMBER):
-                tasks[int.from_bytes(task, "big")]()
+            while content := os.read(numbers, NUMBER):
+                number = int.from_bytes(content, "big")
+                result = pickle.dumps(tasks[number](), pickle.HIGHEST_PROTOCOL)
+                _result_path(folder, number).write_bytes(result)
     except Exception as error:
         errors.send_bytes(_pickled(error))
 
@@ -108,3 +126,8 @@ def _pickled(error: Exception) -> bytes:
         pickle.loads(content)
         return content
     return pickle.dumps(RuntimeError("".join(traceback.format_exception(error))))
+
+
+def _result_path(folder: Path, task: int) -> Path:
+    """Path of a task's pickled result."""
+    return folder / str(task)

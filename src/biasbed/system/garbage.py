@@ -31,3 +31,11 @@ def collection_of_new() -> Iterator[None]:
         gc.unfreeze()
         if not was_on:
             gc.disable()
+
+
+@contextlib.contextmanager
+def collected_after() -> Iterator[None]:
+    """Collect the cycles that the block has made at its end, even if the collector is off."""
+    with collection_of_new():
+        yield
+        gc.collect()

@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from biasbed import record
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.system import files, places
+from biasbed.system.garbage import collected_after
 from biasbed.tracking import notes
 
 if TYPE_CHECKING:
@@ -279,7 +280,8 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) ->
 
 def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
     """Return a run's artifact; None if it has none of this name. Raises Failure if the server can't be used."""
-    with guarded(tracking_uri), tempfile.TemporaryDirectory() as folder:
+    # MLflow's repositories are in cycles and have a thread each. A process with threads can't be copied (system.forks).
+    with guarded(tracking_uri), collected_after(), tempfile.TemporaryDirectory() as folder:
         client = writer(tracking_uri)
         artifacts = client.list_artifacts(run_id, os.path.dirname(path) or None)
         if path not in [artifact.path for artifact in artifacts]:
