@@ -22,13 +22,13 @@ from biasbed.system.processes import ENDING, die_with_parent
 NUMBER = 4  # bytes of a task's number
 MOST_PROCESSES = 8  # each has its own copy of what it changes
 
-Task = Callable[[], Any]
+ForkedTask = Callable[[], Any]
 
 
 class ForkedTasks:
     """Tasks that run beside this process, or in it at the end if it can't be copied safely."""
 
-    def __init__(self, tasks: Sequence[Task], purpose: str, folder: Path) -> None:
+    def __init__(self, tasks: Sequence[ForkedTask], purpose: str, folder: Path) -> None:
         """purpose: what the processes do, for messages. folder: an empty one for their results."""
         self._tasks, self._purpose, self._folder = tasks, purpose, folder
         self._processes: list[Any] = []
@@ -75,7 +75,7 @@ class ForkedTasks:
 
 
 @contextlib.contextmanager
-def forked(tasks: Sequence[Task], purpose: str) -> Iterator[ForkedTasks]:
+def forked(tasks: Sequence[ForkedTask], purpose: str) -> Iterator[ForkedTasks]:
     """Yield tasks that have been started; their processes end with the block."""
     with tempfile.TemporaryDirectory() as folder:
         running = ForkedTasks(tasks, purpose, Path(folder))
@@ -85,7 +85,7 @@ def forked(tasks: Sequence[Task], purpose: str) -> Iterator[ForkedTasks]:
             running.end()
 
 
-def compute_forked(tasks: Sequence[Task], purpose: str) -> list[Any]:
+def compute_forked(tasks: Sequence[ForkedTask], purpose: str) -> list[Any]:
     """Return the results of tasks, computed in several processes if there are processors for them."""
     with forked(tasks, purpose) as running:
         return running.finish()
@@ -101,7 +101,7 @@ def count_processes() -> int:
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
-def _work(tasks: Sequence[Task], numbers: int, errors: Any, folder: Path) -> None:
+def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) -> None:
     """Do tasks until none is left, and write their results. An error is sent, and ends this process.
 
     numbers: descriptor of a pipe.
