@@ -298,7 +298,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     lacking = scores.not_applicable(collection, sets)
     selected = _select(inputs, collection.runs)
     unprinted = published.unprinted(collection, selected)
-    sets, untested = _drop_untested(sets, selected)
+    sets, untested = _drop_untested(sets, selected, label)
     daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
     chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
     runs, table = chosen.runs, scores.score_table(chosen.runs, collection.algorithms, names_of(sets))
@@ -306,11 +306,12 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
-    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking)]
-    notes += published.unprinted_notes(unprinted, collection.is_table) + published.summary_notes(collection)
+    notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]
+    notes += published.unprinted_notes(unprinted, collection.is_table, label)
+    notes += published.summary_notes(collection, label)
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
-    notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, exempt)
-    notes += scores.notes(table, runs, sets, collection.protocol)
+    notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
+    notes += scores.notes(table, runs, sets, collection.protocol, label)
     rules = rule_comparison.score_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
     comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
     matrices = rule_comparison.block_matrices(rules, sets)
@@ -397,7 +398,7 @@ def _duplicates(inputs: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
     return scores.run_table(_select(inputs, runs).values, runs, sets, inputs.collection.protocols)
 
 
-def _drop_untested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Column, ...], list[str]]:
+def _drop_untested(sets: Sequence[Column], selected: Selected, label: Labels) -> tuple[tuple[Column, ...], list[str]]:
     """Return the columns with values at the rule's steps, and notes on those that are tested at other steps only."""
     without_values = {column.name for column in sets} - set(selected.values["dataset"])
     reasons: dict[str, str] = {}
@@ -407,7 +408,7 @@ def _drop_untested(sets: Sequence[Column], selected: Selected) -> tuple[tuple[Co
             reasons[name] = missing[0].why
     if len(reasons) == len(sets):
         return tuple(sets), []
-    notes = [f"{name} is not applicable under this rule: {reason}" for name, reason in reasons.items()]
+    notes = [f"{label(name)} is not applicable under this rule: {reason}" for name, reason in reasons.items()]
     return tuple(column for column in sets if column.name not in reasons), notes
 
 

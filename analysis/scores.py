@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
 from biasbed.system.commands import typed
 
+Label = Callable[[str], str]  # name of a method or set -> its display name
 SCORE_COLUMNS = ("algorithm", "dataset", "mean", "std", "num_runs")
 # Kinds of ± in tables: in words, and the ddof of the variance.
 ERRORS = {
@@ -190,7 +191,7 @@ def not_applicable(collection: Collection, columns: Sequence[Column]) -> dict[tu
     return lacking_by_place
 
 
-def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]]) -> list[str]:
+def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]], label: Label) -> list[str]:
     """Return a note for each row on the columns that it can't have."""
     from biasbed.algorithms.requests import NEEDS
 
@@ -200,7 +201,7 @@ def not_applicable_notes(lacking: Mapping[tuple[str, str], frozenset[str]]) -> l
         sets_by_reason.setdefault((algorithm, needed), []).append(dataset)
     notes = []
     for (algorithm, needed), sets in sets_by_reason.items():
-        notes.append(f"{algorithm} is not applicable on {', '.join(sets)}: it needs {needed}")
+        notes.append(f"{label(algorithm)} is not applicable on {', '.join(map(label, sets))}: it needs {needed}")
     return notes
 
 
@@ -210,6 +211,7 @@ def check_complete(
     runs: Sequence[Run],
     scope: Mapping[str, str],
     trainable: bool,
+    label: Label,
     exempt: Container[tuple[str, str]] = (),
 ) -> list[str]:
     """Return notes on cells with fewer runs than others. Raises Failure that lists every cell without any run.
@@ -227,7 +229,7 @@ def check_complete(
         raise Failure(*_describe_empty(scores, bare, reasons, runs_by_id, scope, trainable))
     notes = []
     for (algorithm, dataset), values in sorted(reasons.items()):
-        where = f"{algorithm} on {dataset}: {len(values)} run(s)"
+        where = f"{label(algorithm)} on {label(dataset)}: {len(values)} run(s)"
         notes.append(f"{where} have no value ({values[0].why}) and are left out of the mean")
     return notes
 
@@ -286,20 +288,23 @@ def daggers(runs: Sequence[Run], sets: Sequence[Column]) -> frozenset[tuple[str,
     return frozenset(places)
 
 
-def notes(table: pd.DataFrame, runs: pd.DataFrame, sets: Sequence[Column], protocol: record.Protocol) -> list[str]:
+def notes(
+    table: pd.DataFrame, runs: pd.DataFrame, sets: Sequence[Column], protocol: record.Protocol, label: Label
+) -> list[str]:
     """Return further notes to read before the numbers of a complete table."""
-    return [*run_count_note(table), *identical_runs_note(runs), *shared_images_note(sets), *validation_note(protocol)]
+    of_runs = [*run_count_note(table, label), *identical_runs_note(runs, label)]
+    return [*of_runs, *shared_images_note(sets, label), *validation_note(protocol, label)]
 
 
-def run_count_note(scores: pd.DataFrame) -> list[str]:
+def run_count_note(scores: pd.DataFrame, label: Label) -> list[str]:
     """Return a note if means are over unequal numbers of runs."""
     counts = scores.groupby("algorithm", sort=False)["num_runs"].max()
     if counts.nunique() < 2:
         return []
-    return ["unequal numbers of runs: " + ", ".join(f"{algorithm} {count}" for algorithm, count in counts.items())]
+    return ["unequal numbers of runs: " + ", ".join(f"{label(str(name))} {count}" for name, count in counts.items())]
 
 
-def identical_runs_note(runs: pd.DataFrame) -> list[str]:
+def identical_runs_note(runs: pd.DataFrame, label: Label) -> list[str]:
     """Return notes on runs with equal scores on every set: one run listed twice, or a seed without effect."""
     matrix = runs.pivot(index=["algorithm", "replicate"], columns="dataset", values="score").round(DIGITS)
     seeds = dict(zip(runs["replicate"], runs["seed"], strict=True))
@@ -309,30 +314,30 @@ def identical_runs_note(runs: pd.DataFrame) -> list[str]:
         if len(equal) > 1:
             replicates = sorted(equal.index.get_level_values("replicate"), key=order.index)
             listed = ", ".join(str(seeds[replicate]) for replicate in replicates)
-            notes.append(f"{algorithm}: the runs with seeds {listed} have the same score on every set")
+            notes.append(f"{label(str(algorithm))}: the runs with seeds {listed} have the same score on every set")
     return notes
 
 
-def shared_images_note(sets: Sequence[Column]) -> list[str]:
+def shared_images_note(sets: Sequence[Column], label: Label) -> list[str]:
     """Return notes on sets made from the same images: they are not independent blocks, which the tests assume."""
     blocks_by_source: dict[str, dict[str, None]] = {}  # within a block columns need not be independent
     for column in sets:
         if column.set_record.source_images:
             blocks_by_source.setdefault(column.set_record.source_images, {})[column.block] = None
     notes = []
-    for source, names in blocks_by_source.items():
+    for names in blocks_by_source.values():
         if len(names) > 1:
-            images = f"{', '.join(names)} show the same images ({source})"
+            images = f"{', '.join(map(label, names))} show the same images"
             notes.append(f"{images}: the tests take sets for independent, and these are not")
     return notes
 
 
-def validation_note(protocol: record.Protocol) -> list[str]:
+def validation_note(protocol: record.Protocol, label: Label) -> list[str]:
     """Return notes on test sets on which the epoch was chosen too: their numbers are those of an oracle."""
     notes = []
     for tested in protocol.sets:
         if tested.name in protocol.validation_sets and not tested.domain:
-            images = f"validation and test are the same images ({tested.name})"
+            images = f"validation and test are the same images ({label(tested.name)})"
             notes.append(f"{images}: the score on it is an oracle's, selected on what it tests")
     return notes
 

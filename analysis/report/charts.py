@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import score_cell
 from biasbed.analysis.result import Analysis, Cell
+from biasbed.analysis.statistics.friedman import RankTests
 
 ROW, STACKED_ROW, AXIS = 36, 52, 24  # pixels: height of a row, also in three lines, and of the numbers below the last
 PADDING = 2.0  # percent left free on either side, so that no mark is cut off
@@ -100,21 +102,40 @@ def make_chart(
 
 
 def set_chart(analysis: Analysis, name: str, caption: str = "") -> Chart | None:
-    """Return every method's score on one set, the best first; the bar is what the table shows beside it."""
+    """Return every method's score on one set, the best first; the bar is what the table shows beside it.
+
+    The caption has the number of runs; if methods differ in it, every row has its own.
+    """
     cells = {algorithm: analysis.cells[algorithm, name] for algorithm in analysis.algorithms}
     is_higher = next(column.higher_is_better for column in analysis.sets if column.name == name)
     shown = [algorithm for algorithm in cells if not math.isnan(cells[algorithm].mean)]
+    numbers = {cells[algorithm].num_runs for algorithm in shown}
     marks = []
     for algorithm in sorted(shown, key=lambda algorithm: cells[algorithm].mean, reverse=is_higher):
         cell = cells[algorithm]
-        marks.append(Mark(analysis.label(algorithm), cell_text(cell), cell.mean, *_bar(cell)))
-    return make_chart(caption or say("chart_scores"), marks)
+        text = cell_text(cell)
+        if len(numbers) > 1:
+            text += f", {wording.count(cell.num_runs, 'run')}"
+        marks.append(Mark(analysis.label(algorithm), text, cell.mean, *_bar(cell)))
+    caption = caption or say("chart_scores")
+    if len(numbers) == 1:
+        caption = say("chart_runs", caption=caption.rstrip("."), runs=wording.count(numbers.pop(), "run"))
+    return make_chart(caption, marks)
 
 
 def score_charts(analysis: Analysis) -> list[Chart]:
     """Return a chart for each set, under its name: the figure of scores for a narrow screen."""
     charts = [set_chart(analysis, name, analysis.label(name)) for name in analysis.set_names]
     return [chart for chart in charts if chart is not None]
+
+
+def rank_chart(analysis: Analysis, comparison: RankTests) -> Chart | None:
+    """Return the average ranks, the best first: the critical-difference diagram for a narrow screen."""
+    cd = comparison.reach.critical_difference if comparison.reach else None
+    if comparison.nemenyi is None or cd is None:
+        return None
+    marks = [Mark(analysis.label(name), f"{rank:.2f}", rank) for name, rank in comparison.mean_ranks.items()]
+    return make_chart(say("chart_average_ranks", cd=cd), marks, whole_numbers=True)
 
 
 def _bar(cell: Cell) -> tuple[float, float]:

@@ -108,7 +108,7 @@ def caveats(analysis: Analysis) -> list[str]:
     claimed = claims(analysis, comparison)
     lines = _survivors(analysis, claimed) if claimed else _strict_omnibus(analysis)
     lines += _complete(analysis)
-    if comparison.significant and scores.shared_images_note(analysis.sets):
+    if comparison.significant and scores.shared_images_note(analysis.sets, analysis.label):
         lines.append(say("caveat_shared_images"))
     if min(replicates(analysis).values()) < 2:
         lines.append(say("caveat_single_run"))

@@ -102,7 +102,7 @@ def content(
         "texture": texture,
         "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
         "caveats": fold(findings.caveats(analysis), FIRST_WORDS - first_words),
-        "notes": analysis.notes,
+        "notes": [name_ids(note, analysis) for note in analysis.notes],
         "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
@@ -147,6 +147,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
     names = ("critical_difference", "p_values", "ranks", "effects")
     return {
         "title": wording.setting_title(comparison, analysis.label),
+        "rank_chart": charts.rank_chart(analysis, comparison),
         "about": wording.setting_sentence(analysis, comparison),
         "significant": comparison.significant,
         "concluded": fold(findings.concluded(analysis, comparison), WORDS["concluded"]),
@@ -181,8 +182,27 @@ def _breakable(name: str) -> Markup:
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
+def name_ids(text: str, analysis: Analysis) -> Markup:
+    """Return a sentence in which each display name of a method or set has its id as a tooltip."""
+    ids = {}
+    for name in (*analysis.algorithms, *analysis.set_names, *blocks(analysis.sets)):
+        if analysis.label(name) != name:
+            ids[analysis.label(name)] = name
+    longest_first = sorted(ids, key=len, reverse=True)  # "Stylized ERM" before "ERM"
+    if not longest_first:
+        return _unbroken(text)
+    names = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, longest_first))})(?!\w)")
+    parts = []
+    for position, part in enumerate(names.split(text)):
+        is_name = position % 2 == 1
+        parts.append(Markup('<span title="{}">{}</span>').format(ids[part], part) if is_name else _unbroken(part))
+    return Markup("").join(parts)
+
+
 def _unbroken(text: str) -> Markup:
-    """Keep numbers from breaking at a minus; what is copied stays a number."""
+    """Keep numbers from breaking at a minus; what is copied stays a number. Markup stays as it is."""
+    if isinstance(text, Markup):
+        return text
     return Markup(NEGATIVE.sub(r'<span class="number">\g<0></span>', str(escape(text))))
 
 
@@ -215,9 +235,15 @@ def _render_cell(cell: TableCell) -> str:
     if cell.href:
         parts.append(f'<a href="{escape(cell.href)}">')
     text = _breakable(shown) if cell.left else escape(shown)
-    parts.append(f'<b class="value">{text}</b>' if cell.bold else f'<span class="value">{text}</span>')
+    if cell.bold:
+        text = Markup(f"<b>{text}</b>")
+    if cell.dagger or cell.underlined:  # the only cells whose text has a look apart from its spread
+        text = Markup(f'<span class="value">{text}</span>')
+    parts.append(text)
     if cell.href:
         parts.append("</a>")
+    if cell.mark:
+        parts.append(f' <small class="mark-of-row">{escape(cell.mark)}</small>')
     if cell.spread:
         parts.append(f" <small>{escape(cell.spread)}</small>")
     if cell.dagger:

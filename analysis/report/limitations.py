@@ -34,7 +34,7 @@ def weaknesses(analysis: Analysis) -> list[str]:
         if not limits.model.knows_runs:
             lines.append(say("weak_runs_unknown"))
     lines += seen_before(analysis)
-    notes = scores.shared_images_note(analysis.sets)
+    notes = scores.shared_images_note(analysis.sets, analysis.label)
     return lines + [say("weak_shared_images", note=note) for note in notes]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from biasbed.analysis.result import Analysis
 
 FILE = "references.bib"
+PREPRINTS = "https://arxiv.org/abs/"  # address of a preprint, before its number
 TESTS = "tests"  # keyword of the entries that every analysis needs
 TRUST = "trust"  # of those that trust measures need
 
@@ -38,3 +39,17 @@ def entries() -> tuple[tuple[str, frozenset[str]], ...]:
     text = (resources.files("biasbed.published") / FILE).read_text(encoding="utf-8")
     matches = re.findall(r"^(@\w+\{.*?keywords = \{([^}]*)\}\n\})", text, re.DOTALL | re.MULTILINE)
     return tuple((bibtex, frozenset(keywords.split(", "))) for bibtex, keywords in matches)
+
+
+def url_of(title: str) -> str:
+    """Return the address of the paper whose title begins so; empty if the number of its preprint is not known."""
+    for text, _ in entries():
+        fields = dict(re.findall(r"^  (title|eprint) = \{(.+)\},$", text, re.MULTILINE))
+        if "eprint" in fields and _bare(fields["title"]).startswith(_bare(title)):
+            return PREPRINTS + fields["eprint"]
+    return ""
+
+
+def _bare(title: str) -> str:
+    """Return a title's letters and digits, in lower case: papers and entries differ in other signs."""
+    return re.sub(r"[^a-z0-9]+", " ", title.lower()).strip()

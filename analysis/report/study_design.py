@@ -146,10 +146,11 @@ def _training_data(analysis: Analysis) -> list[str]:
     unusual: dict[str, set[str]] = {}
     for run in collection.runs:
         unusual.setdefault(run.algorithm, set()).update(set(run.training_data) - {*usual, "train"})
-    parts = [say("design_trained_on", data=listing(usual))] if usual else []
+    parts = [say("design_trained_on", data=listing(map(analysis.label, usual)))] if usual else []
     for name, data in unusual.items():
         if data:
-            parts.append(say("design_trained_also_on", algorithm=analysis.label(name), data=listing(sorted(data))))
+            others = listing(map(analysis.label, sorted(data)))
+            parts.append(say("design_trained_also_on", algorithm=analysis.label(name), data=others))
     return ["; ".join(parts) + "."] if parts else []
 
 

@@ -30,6 +30,7 @@ class TableCell:
     published: str = ""  # a paper's number beside the text: below it on screen, else in brackets
     name: str = ""  # id of the method or set whose display name the text is
     href: str = ""
+    mark: str = ""  # word behind the text, on screen only
     bold: bool = False
     dagger: bool | None = None  # None: it can't have one
     underlined: bool = False

@@ -228,7 +228,7 @@ def setting_file(comparison: RankTests) -> str:
 
 def not_applicable(analysis: Analysis, dash: str = "-") -> str:
     """Say what a dash and an X in a score table mean, with a blank before it; empty without any."""
-    notes = scores.not_applicable_notes(analysis.not_applicable)
+    notes = scores.not_applicable_notes(analysis.not_applicable, analysis.label)
     text = ""
     if analysis.absent:
         text = say("absent")

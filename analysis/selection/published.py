@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -259,10 +259,10 @@ def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str
     return dict.fromkeys(sorted(lost), frozenset())
 
 
-def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool) -> list[str]:
+def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool, label: Callable[[str], str]) -> list[str]:
     """Return a note per set of columns, with the rows that lack a number on all of them.
 
-    is_table: the rows are those of a user's table.
+    is_table: the rows are those of a user's table. label: returns display names.
     """
     absence, advice = "no number was published", ""
     if is_table:
@@ -273,7 +273,10 @@ def unprinted_notes(places: Iterable[tuple[str, str]], is_table: bool) -> list[s
     rows: dict[tuple[str, ...], list[str]] = {}
     for row, lost in columns.items():
         rows.setdefault(tuple(lost), []).append(row)
-    return [f"{absence} of {', '.join(same)} on {', '.join(lost)}{advice}" for lost, same in rows.items()]
+    notes = []
+    for names, same in rows.items():
+        notes.append(f"{absence} of {', '.join(map(label, same))} on {', '.join(map(label, names))}{advice}")
+    return notes
 
 
 def summaries(collection: Collection) -> tuple[str, ...]:
@@ -281,12 +284,12 @@ def summaries(collection: Collection) -> tuple[str, ...]:
     return tuple(distinct((run for run in collection.runs if run.summary), "algorithm"))
 
 
-def summary_notes(collection: Collection) -> list[str]:
+def summary_notes(collection: Collection, label: Callable[[str], str]) -> list[str]:
     """Return notes on the rows that are in no test over runs, since only their means were published."""
     rows = summaries(collection)
     if not rows:
         return []
-    who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(rows)
+    who = "all rows" if set(rows) == set(collection.algorithms) else ", ".join(map(label, rows))
     return [
         f"only means were published of {who}: tests over sets take them, tests over runs and what needs the spread of "
         "runs leave them out; ± and the number of runs are the paper's, ± with the divisor of the table",
@@ -298,5 +301,7 @@ def _derived_notes(collection: Collection) -> list[str]:
     """Return a note on the measures that are derived from published means."""
     derived: dict[str, None] = {}
     for name in group_runs((run for run in collection.runs if run.summary), "protocol"):
-        derived |= dict.fromkeys(derivation.measure for derivation in collection.protocols[name].derived)
+        derived |= dict.fromkeys(
+            derivation.measure.replace("_", " ") for derivation in collection.protocols[name].derived
+        )
     return [f"not printed, but follow from the published means: {', '.join(derived)}"] if derived else []

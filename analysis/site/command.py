@@ -19,7 +19,7 @@ from biasbed.analysis.runs.predictions import TrackedDecisions
 from biasbed.analysis.runs.run import TESTED, Run, distinct, group_runs
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.site import pages
-from biasbed.analysis.site.pages import Ranking
+from biasbed.analysis.site.ranking import Ranking
 from biasbed.analysis.site.tables import DecisionCounts
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.settings import nearest

@@ -6,7 +6,7 @@ Answers: Which pages does the results site have, and what is on them?
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from biasbed.analysis.report import findings, provenance, score_tables, signific
 from biasbed.analysis.report import html as report
 from biasbed.analysis.report import study_design as design
 from biasbed.analysis.report.charts import set_chart
+from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     ReportTable,
     TableCell,
@@ -28,31 +29,13 @@ from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.site import tables
-from biasbed.analysis.site.tables import DecisionCounts, SiteLinks
+from biasbed.analysis.site.ranking import PUBLISHED, Ranking, apart, verdict
+from biasbed.analysis.site.tables import SiteLinks
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.system import commands
 
 TEMPLATES = Path(__file__).parent / "templates"
 INDEX, STYLE, SCRIPT = "index.html", "site.css", "site.js"
-PUBLISHED = "published_"  # begins the study of a paper's results
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """One analysis, whose rows may be ranked together, and the predictions that its runs keep."""
-
-    analysis: Analysis
-    decisions: DecisionCounts
-
-    @property
-    def title(self) -> str:
-        """Study and selection rule."""
-        return f"{self.analysis.collection.scope.study}, {self.analysis.rule.name}"
-
-    @property
-    def source(self) -> str:
-        """Papers that the numbers are from; empty for runs of one's own."""
-        return "; ".join(sorted({run.source for run in self.analysis.collection.runs if run.source}))
 
 
 class _NoFiles:
@@ -102,6 +85,7 @@ class SitePages:
     """All analyses with the files of their pages."""
 
     def __init__(self, rankings: Sequence[Ranking], left_out: Sequence[str]) -> None:
+        rankings = [ranking.in_rank_order for ranking in rankings]
         self.rankings, self.left_out = rankings, left_out
         methods: list[str] = []
         sets: list[str] = []
@@ -111,7 +95,7 @@ class SitePages:
             sets += ranking.analysis.set_names
         self.methods = number_files("method", sorted(set(methods)))
         self.sets = number_files("set", sorted(set(sets)))
-        keys = [f"{position}-{ranking.title}" for position, ranking in enumerate(rankings, 1)]
+        keys = [f"{position}-{ranking.key}" for position, ranking in enumerate(rankings, 1)]
         self.files = list(number_files("table", keys).values())
         self.links = [
             SiteLinks(ranking.analysis, f"t{position}", self.methods) for position, ranking in enumerate(rankings, 1)
@@ -129,7 +113,7 @@ class SitePages:
         """Return every page by its file."""
         pages: dict[str, Page] = {INDEX: ("index.html", "start page", self._index())}
         for position, ranking in enumerate(self.rankings):
-            pages[self.files[position]] = ("table.html", f"table: {ranking.title}", self._table(position))
+            pages[self.files[position]] = ("table.html", f"table: {ranking.key}", self._table(position))
         for name, file in self.methods.items():
             pages[file] = ("method.html", f"method {name}", self._method(name))
         for name, file in self.sets.items():
@@ -137,25 +121,39 @@ class SitePages:
         return pages
 
     def _index(self) -> Mapping[str, Any]:
-        """Return the tables by suite, and lists of methods and sets."""
-        by_suite: dict[str, list[dict[str, TableCell]]] = {}
-        for position, ranking in enumerate(self.rankings):
+        """Return the verdicts, the table of tables, and lists of methods and sets."""
+        rows = []
+        verdicts = []
+        for file, ranking in self._by_file().items():
             analysis = ranking.analysis
+            verdicts.append((PageLink(ranking.title, ranking.key, file), verdict(analysis), analysis.rule.oracle))
             row = {
-                "table": TableCell(ranking.title, href=self.files[position], left=True),
-                "from": text_cell(ranking.source or "runs of this server"),
+                "table": TableCell(ranking.title, href=file, left=True, name=ranking.key),
+                "suite": text_cell(analysis.collection.scope.suite),
+                "from": TableCell(ranking.source or "runs of this server", href=ranking.url, left=True),
                 "protocol": text_cell(analysis.collection.scope.protocol[:8]),
                 "methods": count_cell(len(analysis.algorithms)),
                 "sets": count_cell(len(analysis.sets)),
-                "verdict": text_cell(" ".join(findings.answer_sentences(analysis, most=1))),
             }
-            by_suite.setdefault(analysis.collection.scope.suite, []).append(row)
-        suites = {}
-        for suite, rows in by_suite.items():
-            caption = f"Tables of the suite {suite}. Each has one protocol and one selection rule."
-            suites[suite] = make_table(caption, prepared_columns(rows[0]), rows, oracle=False)
+            rows.append(row)
+        of_tables = make_table(say("site_tables"), prepared_columns(rows[0]), rows, oracle=False)
         links = {"methods": self._links_to(self.methods), "sets": self._links_to(self.sets)}
-        return {"suites": suites, **links, "left_out": self.left_out}
+        sections = [("verdicts", "Verdicts"), ("tables", "Tables"), ("methods", "Methods"), ("sets", "Evaluation sets")]
+        if self.left_out:
+            sections.append(("left-out", "Left out"))
+        return {
+            "verdicts": verdicts,
+            "tables": of_tables,
+            **links,
+            "left_out": self.left_out,
+            "sections": sections,
+            "made": datetime.now(UTC).date().isoformat(),
+            "version": self.rankings[0].analysis.versions["biasbed"],
+        }
+
+    def _by_file(self) -> dict[str, Ranking]:
+        """Return the tables by the file of their page."""
+        return dict(zip(self.files, self.rankings, strict=True))
 
     def _links_to(self, files: Mapping[str, str]) -> list[PageLink]:
         """Return links to pages of methods or sets, by their display names."""
@@ -169,7 +167,19 @@ class SitePages:
         analysis = ranking.analysis
         comparison = main(analysis)
         charts = [*tables.rank_charts(analysis), tables.mean_chart(analysis)]
+        concluded = findings.concluded(analysis, comparison)
+        sections = {"scores": "Scores"}
+        if concluded:
+            sections["concluded"] = say("headings.concluded")
+        if not comparison.skipped:
+            sections["pairs"] = "Pairs"
+        sections["compared"] = say("headings.compared")
+        sections |= {"sets": "Evaluation sets", "provenance": say("headings.provenance")}
         return {
+            "sections": list(sections.items()),
+            "apart": apart(ranking, self._by_file()),
+            "order": tables.order_sentence(analysis),
+            "notes": [report.name_ids(note, analysis) for note in analysis.notes],
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
@@ -181,7 +191,7 @@ class SitePages:
             "level": wording.percent(1 - analysis.alpha),
             "averages": score_tables.averages(analysis, links),
             "charts": [chart for chart in charts if chart is not None],
-            "concluded": findings.concluded(analysis, comparison),
+            "concluded": concluded,
             "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
             "compared": design.sentences(analysis),
             "rows": self.rows[position],
@@ -196,7 +206,7 @@ class SitePages:
             if name in ranking.analysis.algorithms:
                 parts.append(self._method_part(name, position))
         label = self.rankings[0].analysis.label(name)
-        return {"name": name, "label": label, "parts": parts}
+        return {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
 
     def _method_part(self, name: str, position: int) -> Mapping[str, Any]:
         ranking, links = self.rankings[position], self.links[position]
@@ -208,6 +218,7 @@ class SitePages:
             "title": ranking.title,
             "href": self.files[position],
             "source": ranking.source,
+            "url": ranking.url,
             "ranks": ranks_of(analysis, name),
             "number": len(comparison.algorithms),
             "setting": wording.setting_title(comparison, analysis.label),
@@ -239,7 +250,13 @@ class SitePages:
                     "chart": set_chart(analysis, name),
                 }
                 parts.append(part)
-        return {"name": name, "label": self.rankings[0].analysis.label(name), "parts": parts}
+        label = self.rankings[0].analysis.label(name)
+        return {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
+
+
+def _sections(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return anchors and titles of a page's sections, one for each table."""
+    return [(part["id"], part["title"]) for part in parts]
 
 
 class MethodRanks(NamedTuple):

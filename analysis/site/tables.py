@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import score_tables, wording
 from biasbed.analysis.report.charts import Chart, Mark, make_chart
+from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
@@ -17,18 +18,20 @@ from biasbed.analysis.report.table_model import (
     TableColumn,
     count_cell,
     make_table,
+    number_cell,
     prepared,
     prepared_columns,
     score_cell,
     without_columns,
 )
-from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.report.verdicts import claims, control_of, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import bootstrap, stability
 from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 
 DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
 SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
+BASELINE = "erm"  # method that only minimises the training error
 TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm"}
 
 
@@ -58,6 +61,30 @@ class SiteLinks(Links):
         return f"{self.methods[algorithm]}#{self.sets[name]}"
 
 
+# --- baseline ---------------------------------------------------------------------------------------------------------
+
+
+def baselines(analysis: Analysis) -> tuple[str, ...]:
+    """Return the rows that others are measured against: the control if there is one, else those of plain training."""
+    control = control_of(analysis, main(analysis))
+    if control != "none":
+        return (control,)
+    plain = {run.algorithm for run in analysis.collection.runs if run.method == BASELINE}
+    if BASELINE in plain:  # other rows of the method have other networks, data or settings
+        plain = {BASELINE}
+    return tuple(name for name in analysis.algorithms if name in plain)
+
+
+def label_of(analysis: Analysis, name: str) -> str:
+    """Return a method's display name, with a word behind it if it is the baseline."""
+    return f"{analysis.label(name)} ({say('site_baseline')})" if name in baselines(analysis) else analysis.label(name)
+
+
+def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
+    """Return a cell of a method's name, marked if it is the baseline."""
+    return dataclasses.replace(cell, mark=say("site_baseline") if name in baselines(analysis) else "")
+
+
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +101,15 @@ def ranks_over_sets(analysis: Analysis) -> dict[str, dict[str, RankSet]]:
     for claim in claims(analysis, comparison):
         apart[claim.test].append((claim.better, claim.worse))
     return {test: rank_sets(comparison.algorithms, pairs) for test, pairs in apart.items()}
+
+
+def order_sentence(analysis: Analysis) -> str:
+    """Say in which order rows stand."""
+    comparison = main(analysis)
+    if comparison.skipped:
+        return say("site_order_untested")
+    rest = say("site_order_rest") if set(analysis.algorithms) - set(comparison.algorithms) else ""
+    return say("site_order", rest=rest)
 
 
 def ranks_on_set(analysis: Analysis, name: str) -> dict[str, RankSet]:
@@ -101,15 +137,21 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     """Return the report's table of scores, the rank sets first and every score leading to its runs."""
     table = score_tables.scores(analysis, links)
     by_test = ranks_over_sets(analysis)
-    rank_columns = tuple(TableColumn(f"ranks ({TESTS[test]})", prepared(test)) for test in by_test)
+    rank_columns = [TableColumn(f"ranks ({TESTS[test]})", prepared(test)) for test in by_test]
+    averages = main(analysis).mean_ranks if by_test else {}
+    if averages:
+        rank_columns.append(TableColumn("average rank", prepared("average")))
     rows = []
     for algorithm, row in zip(analysis.algorithms, table.rows, strict=True):
         cells = [rank_cell(ranks, algorithm) for ranks in by_test.values()]
+        if averages:
+            is_tested = algorithm in averages
+            cells.append(number_cell(averages[algorithm], 2) if is_tested else TableCell(MISSING, value=math.inf))
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
             if column.name in links.sets:
                 cell = dataclasses.replace(cell, href=links.to_cell(algorithm, column.name))
             cells.append(cell)
-        rows.append((row[0], *cells))
+        rows.append((_with_baseline(analysis, algorithm, row[0]), *cells))
     columns = (table.columns[0], *rank_columns, *table.columns[1:])
     return dataclasses.replace(table, columns=columns, rows=tuple(rows))
 
@@ -150,21 +192,33 @@ def method_table(
 
 
 def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[str, RankSet]) -> ReportTable:
-    """Return every method's score on one set, with its ranks there."""
+    """Return every method's score on one set, the best first, with its ranks there."""
+    column = next(column for column in analysis.sets if column.name == name)
     records: list[dict[str, TableCell]] = []
-    for algorithm in analysis.algorithms:
+    for algorithm in _by_score(analysis, column):
         cell = analysis.cells[algorithm, name]
         record = {
-            "algorithm": links.algorithm_cell(algorithm),
+            "algorithm": _with_baseline(analysis, algorithm, links.algorithm_cell(algorithm)),
             "score": score_cell(cell, links.to_cell(algorithm, name)),
             "runs": count_cell(cell.num_runs),
         }
         if ranks:
             record["ranks (Mann-Whitney, Holm)"] = rank_cell(ranks, algorithm)
         records.append(record)
-    column = next(column for column in analysis.sets if column.name == name)
     caption = f"{wording.capitalized(measured(column))}, in {analysis.units}; ± is the {wording.error(analysis)}."
+    caption = f"{caption} {say('site_order_on_set')}"
     return make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
+
+
+def _by_score(analysis: Analysis, column: Column) -> list[str]:
+    """Return the methods by their score on a set, the best first and those without a score last."""
+    sign = -1 if column.higher_is_better else 1
+
+    def position(name: str) -> float:
+        mean = analysis.cells[name, column.name].mean
+        return math.inf if math.isnan(mean) else sign * mean
+
+    return sorted(analysis.algorithms, key=position)
 
 
 def measured(column: Column) -> str:
@@ -200,7 +254,7 @@ def rank_charts(analysis: Analysis) -> list[Chart]:
         marks = []
         for name, average in comparison.mean_ranks.items():
             text = f"{ranks[name]}, average {average:.2f}"
-            marks.append(Mark(analysis.label(name), text, average, *ranks[name]))
+            marks.append(Mark(label_of(analysis, name), text, average, *ranks[name]))
         caption = f"Ranks that each method can have ({TESTS[test]}); the point is its average rank."
         charts.append(make_chart(caption, marks, whole_numbers=True))
     return [chart for chart in charts if chart is not None]
@@ -216,5 +270,5 @@ def mean_chart(analysis: Analysis) -> Chart | None:
         bounds = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
         text = f"{row['mean']:.{digits}f} ({bounds})"
         name = row["algorithm"]
-        marks.append(Mark(analysis.label(name), text, row["mean"], row["low"], row["high"]))
+        marks.append(Mark(label_of(analysis, name), text, row["mean"], row["low"], row["high"]))
     return make_chart(f"Mean over the {comparison.noun}s with its {level} bootstrap interval.", marks)

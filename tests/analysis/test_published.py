@@ -199,9 +199,9 @@ def test_without_those_algorithms_no_set_is_left_out(published_uri: str) -> None
 
 def test_what_is_odd_about_the_list_is_said(analysis: Analysis) -> None:
     notes = "\n".join(analysis.notes)
-    assert "padain: the runs with seeds 1, 4 have the same score on every set" in notes
-    assert "deepaug_cae 9" in notes
-    assert "silhouette, edge, cue_conflict show the same images" in notes
+    assert "pAdaIN: the runs with seeds 1, 4 have the same score on every set" in notes
+    assert "DeepAugment (CAE) 9" in notes
+    assert "Silhouette, Edge, Cue Conflict show the same images" in notes
 
 
 # --- the rule is the paper's ------------------------------------------------------------------------------------------

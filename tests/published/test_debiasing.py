@@ -179,7 +179,7 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
     assert reach is not None
     assert f"Power: {reach.sentence}" in text
     assert "it is not shown that the algorithms differ" in text
-    assert "no number was published of end, lnl on bar_ac-1, bar_ac-20, bar_ac-5" in text
+    assert "no number was published of EnD, LNL on bar_ac-1, bar_ac-20, bar_ac-5" in text
     assert "only means were published" in text
     assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
 

@@ -39,6 +39,13 @@ BORDER = 0.15  # inches that a saved figure may be wider than asked
 PADDING = 0.1  # inches around a saved figure
 LEAST_POINTS, SMALLER = 4.0, 0.9
 WARNING = "#B00020"
+# Colours on a dark page, by those on a light one: letters, lines and the background. Methods keep theirs.
+DARK = {
+    **{"#000000": "#e3e7ee", "#3a3a3a": "#c9d0db", "#444444": "#c9d0db", "#ffffff": "#14181f"},
+    **{"#777777": "#a0a9b8", "#8a93a3": "#a0a9b8", "#9a9a9a": "#8791a1", "#bbbbbb": "#667080"},
+    **{"#e5e5e5": "#363d4a", "#ececec": "#2b313c", "#dde1e8": "#363d4a", "#f0e6c8": "#3d3620"},
+    **{"#b00020": "#ff8b9b", "#a3001b": "#ff8b9b"},
+}
 CHANCE = "chance"  # the legend's last entry
 ORACLE = "ORACLE: selected on the test images"
 
@@ -149,7 +156,10 @@ def legend(figure: Sheet, *panels: Axes) -> None:
 
 
 def text_on(red: float, green: float, blue: float) -> str:
-    """Return black or white, whichever reads better on a colour (relative luminance of the sRGB primaries)."""
+    """Return black or white, whichever reads better on a colour (relative luminance of the sRGB primaries).
+
+    They are not quite black and white, which `DARK` turns: the colour below is the same on a dark page.
+    """
     if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45:
-        return "black"
-    return "white"
+        return "#0b0b0b"
+    return "#fdfdfd"

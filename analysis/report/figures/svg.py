@@ -1,10 +1,11 @@
-"""Figures as SVG with tooltips, drawn once for the file and for the page.
+"""Figures as SVG with tooltips and with colours for light and dark, drawn once for the file and for the page.
 
 Answers: How does a figure of the report show its numbers on hover?
 """
 
 from __future__ import annotations
 
+import functools
 import html
 import io
 import re
@@ -14,7 +15,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from biasbed.analysis.report.figures.style import PADDING, Sheet, Tip, save
+from biasbed.analysis.report.figures.style import DARK, PADDING, Sheet, Tip, save
 
 POINTS_PER_INCH = 72
 RADIUS = 5.0  # points of the disc around a marker that shows its tooltip
@@ -22,6 +23,7 @@ OPTIONS: dict[Any, Any] = {"svg.hashsalt": "biasbed"}  # the same ids for the sa
 METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 NOT_SHOWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.S)
 RULES = re.compile(r"<defs>\s*<style[^>]*>\*\{(.*?)\}</style>\s*</defs>", re.S)  # would hold for a whole page
+THEMED = "themed"  # class of a drawing that follows the light or dark setting
 IDS = re.compile(r'(\bid="|\bhref="#|url\(#)')
 
 
@@ -37,11 +39,26 @@ def render(figure: Figure, bounds: Bbox, name: str) -> str:
     rules = RULES.search(text)
     if rules is not None:
         text = RULES.sub("", text).replace("<svg ", f'<svg style="{rules[1]}" ', 1)
+    text = text.replace("<svg ", f'<svg class="{THEMED}" ', 1).replace(">", f">{_dark_rules()}", 1)
     text = IDS.sub(rf"\g<1>{re.sub(r'[^A-Za-z0-9_]', '-', name)}-", text)
     tips = ""
     if isinstance(figure, Sheet):
         tips = "".join(_draw_tip(figure, bounds.padded(PADDING), tip) for tip in figure.tips)
     return text.removesuffix("</svg>").rstrip() + f'\n<g class="tips">{tips}</g>\n</svg>\n'
+
+
+@functools.cache
+def _dark_rules() -> str:
+    """Return the style that gives a drawing its colours on a dark screen.
+
+    Colours stay in the elements, as programs other than browsers know no variables; the rules win over them.
+    """
+    rules = [f"svg.{THEMED} {{ fill: {DARK['#000000']} }}"]  # letters have no colour of their own
+    for light, dark in DARK.items():
+        for part in ("fill", "stroke"):
+            # Without the drawing's class: markers are copies of symbols, whose ancestors no selector sees.
+            rules.append(f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}')
+    return f"<style>@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
 
 
 def _draw_tip(figure: Figure, bounds: Bbox, tip: Tip) -> str:

@@ -69,8 +69,51 @@ const unfold = () => {
 window.addEventListener("hashchange", unfold);
 unfold();
 
+// A figure's marks are one stop of the tab key; arrows lead from mark to mark, and the one in focus shows its numbers.
+const tip = document.createElement("div");
+tip.className = "tip";
+tip.setAttribute("aria-hidden", "true"); // a mark's name says the same
+tip.hidden = true;
+document.body.append(tip);
+const place = () => {
+  if (tip.hidden) return;
+  const box = document.activeElement.getBoundingClientRect();
+  const left = Math.min(box.left + box.width / 2 - tip.offsetWidth / 2, innerWidth - tip.offsetWidth - 8);
+  const above = box.top - tip.offsetHeight - 6;
+  tip.style.left = `${Math.max(8, left)}px`;
+  tip.style.top = `${above > 0 ? above : box.bottom + 6}px`;
+};
+addEventListener("scroll", place, { passive: true, capture: true });
+const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+for (const drawing of document.querySelectorAll(".drawing, .chart svg")) {
+  const marks = [...drawing.querySelectorAll("title")].map((title) => title.parentElement);
+  if (!marks.length) continue;
+  drawing.setAttribute("role", "group");
+  marks.forEach((mark, position) => {
+    mark.setAttribute("role", "img");
+    mark.setAttribute("aria-label", mark.querySelector("title").textContent);
+    mark.setAttribute("tabindex", position ? -1 : 0);
+    mark.addEventListener("focus", () => {
+      marks.forEach((other) => other.setAttribute("tabindex", other === mark ? 0 : -1));
+      mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+      if (!mark.matches(":focus-visible")) return;
+      tip.textContent = mark.getAttribute("aria-label");
+      tip.hidden = false;
+      place();
+    });
+    mark.addEventListener("blur", () => (tip.hidden = true));
+  });
+  drawing.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") tip.hidden = true;
+    const step = STEPS[event.key], at = marks.indexOf(event.target);
+    if (!step || at < 0) return;
+    event.preventDefault();
+    marks[Math.max(0, Math.min(marks.length - 1, at + step))].focus();
+  });
+}
+
 // The contents mark the section that is being read.
-const links = [...document.querySelectorAll("nav a")];
+const links = [...document.querySelectorAll("body > nav a")].filter((link) => document.getElementById(link.hash.slice(1)));
 const sections = links.map((link) => document.getElementById(link.hash.slice(1)));
 const mark = () => {
   const begun = (section) => section && section.getBoundingClientRect().top < 40;

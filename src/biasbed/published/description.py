@@ -152,6 +152,7 @@ class Description(Format):
     """Description of the numbers that a paper prints: what applies to all of them, then its columns."""
 
     citation: str = Field(min_length=1, description="authors, title, where and when")
+    edition: str = Field("", description="sentences on what sets these numbers apart from another edition of the paper")
     suite: str = Field(min_length=1, description="suite whose runs they are like")
     training_sets: Listed[str] = Field(min_length=1, description="default training data of rows, as the suite calls it")
     spread: Literal["none", "standard_deviation", "standard_error"] = Field(

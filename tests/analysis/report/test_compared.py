@@ -109,7 +109,7 @@ def test_nothing_is_said_of_what_is_not_there(cells: Analysis, files: Path) -> N
 
 
 def test_a_dash_says_why(cells: Analysis, files: Path) -> None:
-    needs = "irm is not applicable on bff: it needs training images of several domains"
+    needs = "IRM is not applicable on bff: it needs training images of several domains"
     assert cells.notes == (needs,)
     scores = pd.read_csv(files / "scores.csv").set_index(["algorithm", "dataset"])
     assert scores.loc[("irm", "bff"), ["mean", "std"]].isna().all()

@@ -171,14 +171,53 @@ def test_many_algorithms_look_different() -> None:
     assert len({(colour, marker) for colour, _, marker in map(style.look, range(64))}) == 64
 
 
+def parts(colour: str) -> list[float]:
+    return [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+
+
+def contrast(a: str, b: str) -> float:
+    """Contrast of two colours (WCAG 2.1)."""
+    luminances = []
+    for colour in (a, b):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts(colour)]
+        luminances.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
+
+
 def test_letters_on_a_colour_have_contrast() -> None:
     for shade in ranks.SHADES:
-        red, green, blue = (int(shade[i : i + 2], 16) / 255 for i in (1, 3, 5))
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
-        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        letter = 0.0 if style.text_on(red, green, blue) == "black" else 1.0
-        contrast = (max(luminance, letter) + 0.05) / (min(luminance, letter) + 0.05)
-        assert contrast >= 4.5, shade  # WCAG 2.1, AA
+        assert contrast(style.text_on(*parts(shade)), shade) >= 4.5, shade  # WCAG 2.1, AA
+
+
+# --- dark pages -------------------------------------------------------------------------------------------------------
+
+
+def test_on_a_dark_page_letters_and_marks_have_contrast() -> None:
+    page, ink = style.DARK["#ffffff"], style.DARK["#000000"]
+    assert contrast(ink, page) >= 7
+    for light in ("#444444", style.GREY, style.WARNING.lower()):  # of letters
+        assert contrast(style.DARK[light], page) >= 4.5, light
+    for colour in style.COLOURS:  # of marks
+        assert contrast(style.DARK.get(colour.lower(), colour), page) >= 3, colour
+
+
+def test_a_figure_has_no_colour_that_a_dark_page_would_hide(outcome: Outcome) -> None:
+    """Colours of lines and letters are those of methods, of `DARK`, or can be seen on both pages. Cells keep theirs."""
+    page, seen = style.DARK["#ffffff"], set()
+    for path in sorted((outcome.output_dir / "figures").glob("*.svg")):
+        text = path.read_text()
+        assert all(f"{part}: {light}" in text for light in style.DARK for part in ("fill", "stroke"))
+        drawing = text.partition("</style>")[2]
+        for colour in re.findall(r"stroke: (#[0-9a-f]{6})", drawing):
+            seen.add(colour)
+            is_line = contrast(style.DARK.get(colour, colour), page) >= 1.2
+            assert is_line or colour == "#ffffff", f"{path.name}: {colour}"  # white: gaps between cells
+    assert {"#000000", "#ffffff"} <= seen
+
+
+@pytest.mark.parametrize("shade", [*ranks.SHADES, "#ffffff", "#000000"])
+def test_letters_on_a_cell_are_the_same_on_a_dark_page(shade: str) -> None:
+    assert style.text_on(*parts(shade)) not in style.DARK
 
 
 def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
@@ -316,4 +355,4 @@ def test_a_figure_is_the_same_file_each_time(outcome: Outcome) -> None:
         with matplotlib.rc_context(style.STYLE):
             texts.append(svg.render(figure, style.lay_out(figure), "scores"))
     assert texts[0] == texts[1]
-    assert not re.search(r"<!--|<style|<metadata|<script", texts[0])
+    assert not re.search(r"<!--|<metadata|<script", texts[0])

@@ -20,8 +20,8 @@ import pytest
 from biasbed.analysis import load
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
-from biasbed.analysis.report import provenance
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
@@ -98,7 +98,7 @@ def test_every_number_leads_to_its_runs(outcome: Outcome) -> None:
     assert {link[1:] for link in page.values("href") if link.startswith("#")} <= set(ids)
     for algorithm, name in ((a, s) for a in analysis.algorithms for s in analysis.set_names):
         cell = analysis.cells[algorithm, name]
-        found = re.search(rf'href="#(runs-\d+)">(?:<b|<span)[^>]*>{re.escape(cell.mean_text)}<', text)
+        found = re.search(rf'href="#(runs-\d+)">(?:<[^>]+>)*{re.escape(cell.mean_text)}<', text)
         assert found, (algorithm, name)
     for position, algorithm in enumerate(analysis.algorithms):
         row = re.search(rf'<tr id="runs-{position}">.*', text)
@@ -192,7 +192,9 @@ def test_published_numbers_name_their_source(published_uri: str, tmp_path: Path)
     Page(text)
     assert "Kalischek" in text
     assert "30 runs in all, all published" in text
-    assert "show the same images (geirhos_objects)" in text
+    for name in ("silhouette", "edge", "cue_conflict"):
+        assert f'<span title="{name}">{analysis.label(name)}</span>' in text
+    assert "show the same images: the tests take sets for independent" in text
 
 
 @pytest.mark.usefixtures("without_figures", "few_draws")
@@ -256,7 +258,7 @@ def words_of(text: str) -> list[str]:
 def test_the_first_figure_comes_soon_and_the_prose_is_short(outcome: Outcome) -> None:
     """Under 120 words before the figure; at most 300 in the four answers, under either choice of sets."""
     page = html(outcome)
-    body = page[page.index("<main>") :]
+    body = re.sub(r'<details class="contents">.*?</details>', "", page[page.index("<main>") :])  # folded
     assert len(words_of(body[: body.index("<figure")])) < 120
     answers = body[body.index('<h2 id="concluded">') : body.index('<h2 id="details">')]
     shown = re.sub(r"<details.*?</details>", "", answers, flags=re.S)
@@ -283,3 +285,43 @@ def test_of_a_column_of_ties_none_is_the_best(recorder: Recorder) -> None:
     tied, *others = analysis.set_names
     assert not any(analysis.cells[name, tied].best for name in analysis.algorithms)
     assert [analysis.cells["mine", name].best for name in others] == [True] * len(others)
+
+
+# --- names, contents, keys --------------------------------------------------------------------------------------------
+
+
+def test_display_names_in_a_note_have_their_ids(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    text = report.name_ids("Stylized ERM and ERM: <b> -1.5 & ERMs", analysis)
+    shown = re.sub(r"<[^>]+>", "", text)
+    assert shown == "Stylized ERM and ERM: &lt;b&gt; -1.5 &amp; ERMs"
+    ids = dict(re.findall(r'<span title="([^"]*)">([^<]*)</span>', text))
+    expected = {"erm": "ERM"}
+    if "stylized_erm" in analysis.algorithms:
+        expected["stylized_erm"] = "Stylized ERM"
+    assert ids == expected
+
+
+def test_the_contents_of_a_narrow_page_are_those_of_a_broad_one(outcome: Outcome) -> None:
+    text = html(outcome)
+    broad = re.findall(r'<a href="#([^"]+)">', text.partition("<nav")[2].partition("</nav>")[0])
+    narrow = re.findall(
+        r'<a href="#([^"]+)">', text.partition('<details class="contents">')[2].partition("</details>")[0]
+    )
+    assert broad == narrow
+    assert broad
+    assert all(f'id="{anchor}"' in text for anchor in broad)
+
+
+def test_a_narrow_chart_says_how_many_runs_there_are(outcome: Outcome) -> None:
+    analysis = outcome.analysis
+    for name in analysis.set_names:
+        chart = charts.set_chart(analysis, name, "A set")
+        assert chart is not None
+        numbers = {
+            analysis.label(algorithm): analysis.cells[algorithm, name].num_runs for algorithm in analysis.algorithms
+        }
+        is_same = len(set(numbers.values())) == 1
+        for placed in chart.marks:
+            runs = wording.count(numbers[placed.mark.name], "run")
+            assert runs in (chart.caption if is_same else placed.mark.text)

@@ -13,7 +13,7 @@ import pytest
 from biasbed.analysis.report import phrases
 from helpers.commands import ROOT
 
-REPORT = ROOT / "analysis" / "report"
+REPORT, SITE = ROOT / "analysis" / "report", ROOT / "analysis" / "site"
 GROUPS = ("test_names.", "procedures.", "changes.", "laid_out_intervals.", "terms.", "cell_terms.", "files.")
 
 
@@ -22,7 +22,8 @@ def slots_of(phrase: str) -> set[str]:
 
 
 def sources() -> dict[Path, str]:
-    return {path: path.read_text() for path in REPORT.rglob("*.py") if path.name != "phrases.py"}
+    files = [*REPORT.rglob("*.py"), *SITE.rglob("*.py")]
+    return {path: path.read_text() for path in files if path.name != "phrases.py"}
 
 
 def said(texts: Mapping[Path, str]) -> Iterator[tuple[str, set[str]]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, cli, suites
+from biasbed import algorithms, cli, published, suites
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import references
 
@@ -38,7 +38,8 @@ def test_an_entry_is_well_formed(entry: str) -> None:
     kind = re.match(r"@(\w+)", entry)
     assert kind is not None
     fields = dict(re.findall(r"^  (\w+) = \{(.+)\},?$", entry, re.MULTILINE))
-    assert set(fields) == {"author", "title", "year", "keywords", REQUIRED[kind[1]]}
+    assert set(fields) - {"eprint"} == {"author", "title", "year", "keywords", REQUIRED[kind[1]]}
+    assert re.fullmatch(r"\d{4}\.\d{4,5}", fields.get("eprint", "0000.0000"))
     assert entry.count("{") == entry.count("}")
     assert all("," in name or name == "others" for name in fields["author"].split(" and "))
     assert 1950 < int(fields["year"]) < 2030
@@ -64,3 +65,15 @@ def test_bibtex_takes_all_of_it(tmp_path: Path) -> None:
     done = subprocess.run(["bibtex", "all"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "Warning" not in done.stdout
+
+
+@pytest.mark.parametrize("name", published.names())
+def test_every_paper_with_results_leads_to_its_preprint(name: str) -> None:
+    """Citations write a preprint's number, too, except for a conference's version."""
+    citation = published.find(name).citation
+    title = citation.partition(": ")[2].partition(". ")[0]
+    number = re.search(r"arXiv ([\d.]+)", citation)
+    url = references.url_of(title)
+    assert url.startswith("https://")
+    assert number is None or url.endswith(f"/{number[1]}")
+    assert references.url_of(f"{title} of another paper") == ""

@@ -136,7 +136,7 @@ def test_a_cell_without_what_a_method_needs_is_not_applicable(recorder: Recorder
     analysis = analysis_of(recorder)
     assert analysis.not_applicable == {("lff", "shades_5"): frozenset({"bias"})}
     assert any(
-        note == "lff is not applicable on shades_5: it needs bias labels of the training images"
+        note == "LfF is not applicable on shades_5: it needs bias labels of the training images"
         for note in analysis.notes
     )
     settings = {one.setting: one for one in analysis.comparisons}

@@ -157,7 +157,7 @@ def test_what_a_row_lacks_is_a_dash_and_tests_say_which_pool_they_take(papers_ur
     assert analysis.rule.name == "as_published"
     lost = analysis.cells["deepaug", "imagenet_a"]
     assert (lost.mean_text, lost.num_runs) == ("-", 0)
-    assert "no number was published of deepaug on imagenet_a" in analysis.notes
+    assert "no number was published of DeepAugment on ImageNet-A" in analysis.notes
     settings = {one.setting: one for one in analysis.comparisons}
     assert (settings["all"].sets, settings["all"].left_out) == (("imagenet_r", "imagenet_c"), ("imagenet_a",))
     assert settings["complete"].algorithms == ("deepaug_augmix", "resnet50")

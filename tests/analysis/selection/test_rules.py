@@ -389,6 +389,6 @@ def test_validating_on_a_test_set_is_said() -> None:
         validation_sets=("two",),
         monitor="val/accuracy/two",
     )
-    (note,) = scores.validation_note(protocol)
+    (note,) = scores.validation_note(protocol, str)
     assert "same images (two)" in note
-    assert scores.validation_note(replace(protocol, validation_sets=("val",))) == []
+    assert scores.validation_note(replace(protocol, validation_sets=("val",)), str) == []

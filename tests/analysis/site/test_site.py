@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from biasbed import record
+from biasbed import published, record
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import SiteOptions
+from biasbed.analysis.report import references
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.site import pages
+from biasbed.analysis.site import pages, ranking, tables
 from biasbed.analysis.site.command import site
-from biasbed.analysis.site.pages import Ranking
+from biasbed.analysis.site.ranking import Ranking
 from biasbed.analysis.site.tables import ranks_on_set, ranks_over_sets
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import build
@@ -79,6 +82,12 @@ def column(table: list[list[tuple[str, str, str]]], head: str) -> list[tuple[str
     return [row[heads.index(head)] for row in table[1:]]
 
 
+def rows_of(table: list[list[tuple[str, str, str]]], analysis: Analysis) -> list[str]:
+    """Return the ids of a table's rows, whose names may be marked as the baseline."""
+    by_label = {analysis.label(name): name for name in analysis.algorithms}
+    return [by_label[text.removesuffix(" baseline")] for text, _, _ in column(table, "algorithm")]
+
+
 def first_number(text: str) -> str:
     return re.split(r"[ ±†]", text)[0]
 
@@ -108,11 +117,10 @@ def tables_of(folder: Path) -> Iterator[Page]:
 def test_scores_and_ranks_are_those_of_the_analysis(folder: Path, analyses: list[Analysis]) -> None:
     for page, analysis in zip(tables_of(folder), analyses, strict=True):
         scores = page.tables[0]
-        assert [text for text, _, _ in column(scores, "algorithm")] == [*map(analysis.label, analysis.algorithms)]
+        rows = rows_of(scores, analysis)
+        assert sorted(rows) == sorted(analysis.algorithms)
         for name in analysis.set_names:
-            for algorithm, (text, key, link) in zip(
-                analysis.algorithms, column(scores, analysis.label(name)), strict=True
-            ):
+            for algorithm, (text, key, link) in zip(rows, column(scores, analysis.label(name)), strict=True):
                 cell = analysis.cells[algorithm, name]
                 assert first_number(text) == cell.mean_text
                 assert float(key) == cell.mean
@@ -121,7 +129,7 @@ def test_scores_and_ranks_are_those_of_the_analysis(folder: Path, analyses: list
         ranks = ranks_over_sets(analysis)
         assert ranks
         for head, test in (("ranks (Nemenyi)", "nemenyi"), ("ranks (Wilcoxon, Holm)", "wilcoxon_holm")):
-            shown = dict(zip(analysis.algorithms, (text for text, _, _ in column(scores, head)), strict=True))
+            shown = dict(zip(rows, (text for text, _, _ in column(scores, head)), strict=True))
             assert shown == {name: str(ranks[test][name]) for name in analysis.algorithms}
 
 
@@ -168,9 +176,9 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
     assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
     page = Page(folder / "set-sketch.html")
     for table, analysis in zip(page.tables, analyses, strict=True):
-        assert [row[0][0] for row in table[1:]] == [*map(analysis.label, analysis.algorithms)]
         values = [float(key) for _, key, _ in column(table, "score")]
-        assert values == [analysis.cells[name, "sketch"].mean for name in analysis.algorithms]
+        assert values == [analysis.cells[name, "sketch"].mean for name in rows_of(table, analysis)]
+        assert values == sorted(values, reverse=True)  # accuracies: the best first
 
 
 def test_every_run_of_a_method_is_on_its_page_with_its_scores(folder: Path, analyses: list[Analysis]) -> None:
@@ -186,11 +194,13 @@ def test_every_run_of_a_method_is_on_its_page_with_its_scores(folder: Path, anal
 def test_all_links_resolve_and_nothing_is_loaded_from_elsewhere(folder: Path) -> None:
     files = {path.name: Page(path) for path in folder.glob("*.html")}
     assert len(files) > 20
+    papers = {references.url_of("BiasBed - Rigorous Texture Bias Evaluation")}
     for name, page in files.items():
         assert len(page.ids) == len(set(page.ids)), name
         assert set(page.sources) == {"site.css", "site.js"}, name
         assert "default-src 'none'" in (folder / name).read_text()
-        for link in page.links:
+        assert {link for link in page.links if "://" in link} <= papers  # a link is followed, and loads nothing
+        for link in set(page.links) - papers:
             file, _, anchor = link.partition("#")
             target = files[file or name]
             assert not anchor or anchor in target.ids, f"{name}: {link}"
@@ -207,6 +217,102 @@ def test_the_start_page_leads_to_all_others_and_names_what_is_left_out(folder: P
 def test_names_with_one_identifier_have_pages_of_their_own() -> None:
     files = pages.number_files("set", ["a b", "a_b", "A B", "c"])
     assert list(files.values()) == ["set-a_b.html", "set-a_b~2.html", "set-a_b~3.html", "set-c.html"]
+
+
+# --- order, baseline, verdicts ----------------------------------------------------------------------------------------
+
+
+def test_rows_stand_by_the_best_rank_that_they_can_have(folder: Path, analyses: list[Analysis]) -> None:
+    for page, analysis in zip(tables_of(folder), analyses, strict=True):
+        heads = ("ranks (Nemenyi)", "ranks (Wilcoxon, Holm)", "average rank")
+        columns = [[text for text, _, _ in column(page.tables[0], head)] for head in heads]
+        shown = [(int(a.split()[0]), int(b.split()[0]), float(c)) for a, b, c in zip(*columns, strict=True)]
+        assert shown == sorted(shown)
+        averages = analysis.comparisons[0].mean_ranks
+        assert [average for *_, average in shown] == [
+            float(f"{averages[name]:.2f}") for name in rows_of(page.tables[0], analysis)
+        ]
+    assert "Rows stand by the best rank that a method can have" in next(folder.glob("table-1*")).read_text()
+
+
+def test_only_the_baseline_is_marked(folder: Path, analyses: list[Analysis]) -> None:
+    for page, analysis in zip(tables_of(folder), analyses, strict=True):
+        marked = [text for text, _, _ in column(page.tables[0], "algorithm") if text.endswith(" baseline")]
+        assert marked == ["ERM baseline"]
+        assert tables.baselines(analysis) == ("erm",)
+
+
+def test_the_verdict_names_those_that_are_told_apart_from_the_baseline(analyses: list[Analysis]) -> None:
+    for analysis in analyses:
+        comparison = analysis.comparisons[0]
+        better = set()
+        for name in analysis.algorithms if comparison.significant else ():
+            is_ahead = comparison.mean_ranks[name] < comparison.mean_ranks["erm"]
+            better |= {name} if is_ahead and comparison.p(name, "erm") < analysis.alpha else set()
+        line = ranking.verdict(analysis).partition(" Shown worse")[0]
+        methods = set(analysis.algorithms) - {"erm"}
+        named = {name for name in methods if analysis.label(name) in line.partition(": ")[2]}
+        assert named == better
+        assert line.startswith("Shown better than ERM" if better else "No method is shown better than ERM")
+
+
+def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
+    folder: Path, analyses: list[Analysis]
+) -> None:
+    text = (folder / "index.html").read_text()
+    for analysis in analyses:
+        assert 0 < text.index(ranking.verdict(analysis)) < text.index('<h2 id="tables">')
+    assert "BiasBed - Rigorous Texture Bias Evaluation, CVPR 2023: best validation" in text
+    last: Any = SimpleNamespace(name="last_n")
+    title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
+    assert title == f"{analyses[0].collection.scope.study}: last {analyses[0].options.n} epochs"
+    assert re.search(r"Built \d{4}-\d\d-\d\d by biasbed", text)
+    assert references.url_of("BiasBed - Rigorous Texture Bias Evaluation") in Page(folder / "index.html").links
+
+
+def test_contents_lead_to_every_section(folder: Path) -> None:
+    for path in folder.glob("*.html"):
+        text = path.read_text()
+        contents = text.partition('<details class="contents">')[2].partition("</details>")[0]
+        anchors = re.findall(r'href="#([^"]+)"', contents)
+        assert anchors == re.findall(r'<h2 id="([^"]+)"', text), path.name
+        assert anchors
+
+
+# --- editions ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_editions_say_why_they_are_apart(analyses: list[Analysis]) -> None:
+    """The second is the first with one row less and one score moved."""
+    analysis = analyses[1]
+    ours = Ranking(analysis, {})
+    scope = dataclasses.replace(analysis.collection.scope, study="published_domainbed")
+    gone, *kept = analysis.algorithms
+    scores = analysis.scores[analysis.scores["algorithm"] != gone].copy()
+    moved = (scores["algorithm"] == kept[0]) & (scores["dataset"] == analysis.set_names[0])
+    scores.loc[moved, "mean"] += 1
+    theirs = dataclasses.replace(
+        analysis,
+        algorithms=tuple(kept),
+        scores=scores,
+        collection=dataclasses.replace(analysis.collection, scope=scope),
+    )
+    other = Ranking(theirs, {})
+    (line,) = ranking.apart(ours, {"a.html": ours, "b.html": other})
+    assert line.href == "b.html"
+    assert f"Of {len(kept) * len(analysis.set_names)} scores that both have, 1 differ" in line.reason
+    assert f"Only here: {analysis.label(gone)}." in line.reason
+    assert "Only there" not in line.reason
+    assert ranking.edition(other)
+    assert line.reason.endswith(f"There: {ranking.edition(other)}")
+    (back,) = ranking.apart(other, {"a.html": ours, "b.html": other})
+    assert f"Only there: {analysis.label(gone)}." in back.reason
+
+
+def test_shifts_of_deepfashion_are_known_to_share_images() -> None:
+    sets = published.find("robustness_deepfashion").protocol.sets
+    assert len(sets) == 9
+    assert len({column.source_images for column in sets} - {None}) == 1
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -228,7 +334,8 @@ def test_each_study_and_each_protocol_has_a_table_of_its_own(
     assert len(list(made.glob("table-*.html"))) == 2
     assert "left out: more (toy): no run of protocol" in capsys.readouterr().out
     for page in tables_of(made):
-        assert [text for text, _, _ in column(page.tables[0], "algorithm")] == ["ERM", "InfoDrop", "pAdaIN"]
+        rows = [text for text, _, _ in column(page.tables[0], "algorithm")]
+        assert sorted(rows) == ["ERM baseline", "InfoDrop", "pAdaIN"]
     assert "no decisions are stored" in (made / "method-erm.html").read_text()
 
 
@@ -284,14 +391,12 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     up, down, left = probed[1].split("|")
     assert [float(value) for value in up.split(",")] == sorted(map(float, values))
     assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
-    assert set(left.split(",")) == {"ERM", "Stylized ERM"}
+    assert set(left.split(",")) == {"ERM baseline", "Stylized ERM"}
 
 
 @pytest.mark.slow
 def test_the_results_of_all_papers_fit(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under 5 MB, a table for each edition, protocol and rule."""
-    from biasbed import published
-
     draw_few(monkeypatch)
     made = site(options(recorder, published="true"))
     assert sum(path.stat().st_size for path in made.iterdir()) < 5e6

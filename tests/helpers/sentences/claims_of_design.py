@@ -88,11 +88,9 @@ def _(m: re.Match[str], at: Place) -> None:
     assert all(row == scores[0] for row in scores)
 
 
-@sentence(
-    r"(?:Not independent: )?(.+) show the same images \((.+)\): the tests take sets for independent, and these are not\.?"
-)
+@sentence(r"(?:Not independent: )?(.+) show the same images: the tests take sets for independent, and these are not\.?")
 def _(m: re.Match[str], at: Place) -> None:
-    assert at.facts.shared[m[2]] == m[1].split(", ")
+    assert m[1].split(", ") in at.facts.shared.values()
 
 
 @sentence(r"(\S+) on (\S+): (\d+) run\(s\) have no value \(never tested\) and are left out of the mean")
