@@ -140,9 +140,7 @@ def score_every_rule(
     tasks = []
     for name in names:
         if name and chosen.name not in (name, *SETTLED_RULES):
-            tasks.append(
-                functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps)
-            )
+            tasks.append(functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps))
     return [chosen, *compute_forked(tasks, "scored rules")]
 
 
