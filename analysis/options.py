@@ -169,13 +169,13 @@ class CompareOptions:
 
     scores: tuple[str, ...] = setting(
         (),
-        "a table of scores (CSV), an export of wandb or MLflow, a folder of lm-evaluation-harness samples, or two or "
-        "more files of decisions on single images",
+        "a table of scores (CSV), an export of wandb or MLflow, a folder of lm-evaluation-harness samples, two or more "
+        "files of decisions on single images, files or folders of Every Eval Ever, or model cards with a model-index",
     )
     method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
     dataset: str = setting("auto", "column with the data sets (auto: the same)")
     seed: str = setting("auto", "column with the seeds, or folds (auto: by its name; none: there is none)")
-    score: str = setting("auto", "column with the scores (auto: by its name); of samples the measure")
+    score: str = setting("auto", "column with the scores (auto: by its name); of samples and reports the measure")
     rows: Literal["auto", "methods", "datasets"] = setting(
         "auto", "what the lines of a table are that has a column per data set, or per method"
     )

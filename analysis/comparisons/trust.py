@@ -3,7 +3,9 @@
 Every run calibrates with one half of its validation images (or of the set that `calibrate` names), at the step that the
 selection rule chose. A row's value is the mean over its runs. Its interval is about other images of the kind for these
 very weights: resamples draw images, the same for all runs of all rows, so that differences are paired. `std` is over
-the runs.
+the runs, and so is a second interval of each difference (Welch's t).
+
+A temperature at one of its limits is a bound and no estimate: it is left out of the mean temperature and counted.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,10 +23,11 @@ from biasbed import measures
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.statistics import per_set
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.trust import metrics
-from biasbed.evaluation.trust.assessment import Assessment, Calibrated, ResampledValue
+from biasbed.evaluation.trust.assessment import SCALED, Assessment, Calibrated, ResampledValue
 from biasbed.settings import nearest
 from biasbed.system.terminal import ProgressBar
 
@@ -36,10 +39,19 @@ TEMPERATURE = "temperature"
 DRAWS = 20_000_000  # of images for one run on one set: larger sets have fewer resamples, of which they need fewer
 FEWEST = 200  # resamples
 COLUMNS = (
-    *("dataset", "cell", "algorithm", "measure", "mean", "std", "low", "high", "num_runs", "images"),
-    *("reference", "difference", "difference_low", "difference_high"),
+    *("dataset", "cell", "algorithm", "measure", "mean", "std", "low", "high", "num_runs", "num_at_limit", "images"),
+    *("reference", "difference", "difference_low", "difference_high", "runs_low", "runs_high"),
 )
 GROUP_COLUMNS = ("dataset", "cell", "algorithm", "group", "measure", "mean", "std", "num_runs", "images")
+
+
+class LimitedTemperature(NamedTuple):
+    """Run whose temperature is at a limit."""
+
+    algorithm: str
+    cell: str
+    seed: str
+    temperature: float
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class TrustTables:
     groups: pd.DataFrame  # `GROUP_COLUMNS`
     calibrating: tuple[str, ...]  # sets, half of whose images calibrate
     left_out: tuple[str, ...]  # what has no value, and why
+    at_limit: tuple[LimitedTemperature, ...] = ()
 
     @property
     def applies(self) -> bool:
@@ -86,7 +99,7 @@ def assess_rows(
                 group_lines += _group_lines(scored, about)
     table = pd.DataFrame(lines, columns=list(COLUMNS))
     groups = pd.DataFrame(group_lines, columns=list(GROUP_COLUMNS))
-    return TrustTables(table, groups, tuple(reader.calibrating), tuple(reader.reasons))
+    return TrustTables(table, groups, tuple(reader.calibrating), tuple(reader.reasons), tuple(reader.at_limit))
 
 
 def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, options: AnalyzeOptions) -> None:
@@ -128,6 +141,13 @@ def _assessed_sets(
     yield from tested.items()
 
 
+class _AssessedRun(NamedTuple):
+    """Assessment of one run on one set, and the calibration that it rests on."""
+
+    assessment: Assessment
+    calibrated: Calibrated
+
+
 @dataclass
 class _Reader:
     """Reader of scores, which calibrates each run once for each step."""
@@ -138,6 +158,7 @@ class _Reader:
     options: AnalyzeOptions
     calibrating: dict[str, None] = field(default_factory=dict)  # sets that have calibrated
     reasons: dict[str, None] = field(default_factory=dict)  # what has no value, and why
+    at_limit: dict[LimitedTemperature, None] = field(default_factory=dict)
     _calibrated: dict[tuple[str, int | None], Calibrated] = field(default_factory=dict)
 
     def calibrating_sets(self, run: Run) -> tuple[str, ...]:
@@ -149,8 +170,8 @@ class _Reader:
         domains = {tested.name: tested.domain for tested in protocol.sets}
         return tuple(name for name in protocol.validation_sets if domains.get(name) not in run.held_out)
 
-    def assess(self, run: Run, dataset: str, column: Column) -> tuple[Assessment, float]:
-        """Return the assessment of a run on a set, and its temperature. Raises Failure if there is none."""
+    def assess(self, run: Run, dataset: str, column: Column) -> _AssessedRun:
+        """Return the assessment of a run on a set, and its calibration. Raises Failure if there is none."""
         step = self.steps.get((run.id, column.name), -1)
         if step is not None and step < 0:
             raise Failure("its run has no value there")
@@ -162,7 +183,9 @@ class _Reader:
             assessment = metrics.assess(images, calibrated, calibrates, self.options.miss)
         if assessment is None:
             raise Failure("its classes are not those of the calibrating images")
-        return assessment, calibrated.temperature
+        if calibrated.is_at_limit:
+            self.at_limit[LimitedTemperature(run.algorithm, column.cell, run.seed, calibrated.temperature)] = None
+        return _AssessedRun(assessment, calibrated)
 
     def _calibrate(self, run: Run, step: int | None) -> Calibrated:
         if (run.id, step) not in self._calibrated:
@@ -197,7 +220,9 @@ class _ScoredRow:
     groups: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (group, measure) -> values of runs
     images: int = 0
     group_images: dict[str, int] = field(default_factory=dict)
-    temperatures: list[float] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)  # without those at a limit
+    num_at_limit: int = 0
+    calibrates: bool = False
 
 
 def _score_rows(
@@ -209,14 +234,16 @@ def _score_rows(
         for run in runs:
             progress.tick()
             try:
-                assessment, temperature = reader.assess(run, dataset, column)
+                assessment, calibrated = reader.assess(run, dataset, column)
             except Failure as failure:
                 reader.reasons[f"{dataset}, {name}: {failure}"] = None
                 continue
             row = scored.setdefault(name, _ScoredRow())
             row.images = len(assessment.images)
-            if dataset in reader.calibrating_sets(run):
-                row.temperatures.append(temperature)
+            row.num_at_limit += calibrated.is_at_limit
+            row.calibrates |= dataset in reader.calibrating_sets(run)
+            if not calibrated.is_at_limit:
+                row.temperatures.append(calibrated.temperature)
             number = max(FEWEST, min(reader.options.bootstrap, DRAWS // row.images))
             for measure, estimate in assessment.estimates(number).items():
                 row.estimates.setdefault(measure, []).append(estimate)
@@ -234,21 +261,27 @@ def _lines(
     reference = options.control if options.control != "none" else REFERENCE
     for name, row in scored.items():
         named = {**about, "algorithm": name, "images": row.images}
-        if row.temperatures:
-            spread = _mean_and_std(row.temperatures)
-            yield {**named, "measure": TEMPERATURE, **spread, "num_runs": len(row.temperatures), "reference": ""}
+        if row.calibrates:
+            spread = {**_mean_and_std(row.temperatures), "num_runs": len(row.temperatures)}
+            yield {**named, "measure": TEMPERATURE, **spread, "num_at_limit": row.num_at_limit, "reference": ""}
         for measure, estimates in row.estimates.items():
             scale = measures.scale(measures.find_measure(measure).unit)
             line: dict[str, Any] = {**named, "measure": measure, "num_runs": len(estimates), "reference": ""}
-            line |= _mean_and_std([scale * estimate.value for estimate in estimates])
+            line["num_at_limit"] = row.num_at_limit if measure.endswith(SCALED) else 0
+            values = scale * _values(estimates)
+            line |= _mean_and_std(values)
             resampled = _mean_resampled(estimates)
             line["low"], line["high"] = _bounds(scale * resampled, options.alpha)
             compared = scored[reference].estimates.get(measure) if reference in scored else None
             if compared and name != reference and row.images == scored[reference].images:
                 line["reference"] = reference
-                line["difference"] = line["mean"] - scale * float(np.mean([estimate.value for estimate in compared]))
+                others = scale * _values(compared)
+                line["difference"] = line["mean"] - float(others.mean())
                 differences = scale * (resampled - _mean_resampled(compared))
                 line["difference_low"], line["difference_high"] = _bounds(differences, options.alpha)
+                line["runs_low"], line["runs_high"], _ = per_set.welch(
+                    values.round(9), others.round(9), 1 - options.alpha
+                )
             yield line
 
 
@@ -262,9 +295,15 @@ def _group_lines(scored: Mapping[str, _ScoredRow], about: Mapping[str, str]) -> 
             yield {**named, **_mean_and_std([scale * value for value in values]), **counts}
 
 
-def _mean_and_std(values: Sequence[float]) -> dict[str, float]:
+def _values(estimates: Sequence[ResampledValue]) -> np.ndarray:
+    """Return the value of each run."""
+    return np.array([estimate.value for estimate in estimates])
+
+
+def _mean_and_std(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    mean = float(np.mean(values)) if len(values) else math.nan
     std = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-    return {"mean": float(np.mean(values)), "std": std}
+    return {"mean": mean, "std": std}
 
 
 def _mean_resampled(estimates: Sequence[ResampledValue]) -> np.ndarray:

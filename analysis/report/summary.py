@@ -17,6 +17,7 @@ from biasbed.analysis.report import (
     rule_tables,
     score_tables,
     significance_tables,
+    trust_findings,
     wording,
 )
 from biasbed.analysis.report.phrases import say
@@ -56,6 +57,7 @@ def render(analysis: Analysis) -> str:
         say("summary_single_runs"), further_findings.single_run_sentences(analysis.over_images, analysis.alpha, label)
     )
     parts += _over_images(analysis, links)
+    parts += _section(say("summary_trust"), trust_findings.trust_sentences(analysis))
     parts += _reproduction(analysis) + _regret(analysis, links) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.over_images.applies:

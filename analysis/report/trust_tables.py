@@ -1,7 +1,8 @@
-"""Tables of trust measures: probabilities and conformal sets, detection, coverage by group."""
+"""Section of the report about trust: sentences, and tables of probabilities, detection and coverage by group."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -9,16 +10,22 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.comparisons.trust import TEMPERATURE
+from biasbed.analysis.report import trust_findings
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
+    CellMaker,
     Links,
     ReportTable,
     TableCell,
     TableColumn,
-    interval_cell,
+    TableRecord,
+    count,
+    interval_text,
     make_table,
+    named,
     number_cell,
     prepared_columns,
+    spread_text,
     text,
 )
 from biasbed.analysis.result import Analysis
@@ -54,6 +61,7 @@ GROUPS = {
 class TrustSection(NamedTuple):
     """Section of the report about trust."""
 
+    sentences: list[str]
     tables: list[ReportTable]
     reasons: list[str]  # what has no value, and why
 
@@ -71,20 +79,30 @@ def on_page(analysis: Analysis, links: Links) -> TrustSection | None:
     tables = [_values(analysis, links, frame, PROBABILITIES, caption, "trust.csv")]
     reference = next(filter(None, frame["reference"]), "")
     if reference:
-        against = frame[frame["reference"] == reference].drop(columns=["mean", "std", "low", "high"])
-        renamed = {"difference": "mean", "difference_low": "low", "difference_high": "high"}
-        caption = say("trust_against", reference=reference)
-        tables.append(_values(analysis, links, against.rename(columns=renamed), PROBABILITIES, caption, "trust.csv"))
+        against = frame[frame["reference"] == reference]
+        caption = say("trust_against", reference=analysis.label(reference), level=level)
+        tables.append(_values(analysis, links, against, PROBABILITIES, caption, "trust.csv", _difference_cell))
     caption = say("trust_detection", sets=sets)
     tables.append(_values(analysis, links, frame, DETECTION, caption, "trust.csv"))
     tables.append(_values(analysis, links, trust.groups, GROUPS, say("trust_groups"), "trust_groups.csv"))
-    return TrustSection([table for table in tables if table is not None], list(trust.left_out))
+    sentences = trust_findings.trust_sentences(analysis)
+    return TrustSection(sentences, [table for table in tables if table is not None], list(trust.left_out))
 
 
 def _values(
-    analysis: Analysis, links: Links, frame: pd.DataFrame, heads: Mapping[str, str], caption: str, file: str
+    analysis: Analysis,
+    links: Links,
+    frame: pd.DataFrame,
+    heads: Mapping[str, str],
+    caption: str,
+    file: str,
+    make_cell: CellMaker | None = None,
 ) -> ReportTable | None:
-    """Return a table with a column for each measure; None without any value. heads: of the columns, by measure."""
+    """Return a table with a column for each measure; None without any value.
+
+    heads: of the columns, by measure. make_cell: of a row of the frame; `_cell` by default.
+    """
+    make_cell = make_cell or _cell
     shown = frame[frame["measure"].isin(list(heads))]
     if shown.empty:
         return None
@@ -92,25 +110,48 @@ def _values(
     keys = [name for name in ("dataset", "cell", "algorithm", "group") if name in shown]
     for row in shown.to_dict("records"):
         key = tuple(str(row[name]) for name in keys)
-        record = records.setdefault(key, {**dict(zip(keys, key, strict=True)), "num_runs": row["num_runs"]})
-        record[heads[row["measure"]]] = _cell(row)
+        record = records.setdefault(key, {**dict(zip(keys, key, strict=True)), "num_runs": 0})
+        record["num_runs"] = max(record["num_runs"], row["num_runs"])  # a measure may lack a run
+        record[heads[row["measure"]]] = make_cell(row)
     used = [head for measure, head in heads.items() if measure in set(shown["measure"])]
-    columns = [TableColumn("set", text("dataset"))]
+    columns = [TableColumn("set", named("dataset", links.label))]
     if (shown["cell"] != "").any():
-        columns.append(TableColumn("trained on", text("cell")))
+        columns.append(TableColumn("trained on", named("cell", links.label)))
     columns.append(TableColumn("algorithm", links.algorithm()))
     if "group" in shown:
         columns.append(TableColumn("group", text("group")))
-    columns += prepared_columns(used)
+    columns += [TableColumn("runs", count("num_runs")), *prepared_columns(used)]
     return make_table(caption, columns, records.values(), file, oracle=analysis.rule.oracle)
 
 
-def _cell(row: Mapping[Any, Any]) -> TableCell:
-    """Return a number with its interval, or with its deviation over runs if it has no interval."""
+def _cell(row: TableRecord) -> TableCell:
+    """Return a mean with its deviation over runs, and its interval if it has one."""
+    digits = _digits(row)
+    interval = interval_text(row.get("low", math.nan), row.get("high", math.nan), digits)
+    if row["measure"] == TEMPERATURE and row["num_at_limit"]:
+        interval = say("trust_cell_at_limit", number=row["num_at_limit"])
+    spread = "" if math.isnan(row["std"]) else spread_text(f"{row['std']:.{digits}f}")
+    return number_cell(row["mean"], digits, spread=spread, interval=interval)
+
+
+def _difference_cell(row: TableRecord) -> TableCell:
+    """Return a difference with its interval: bold if that over images leaves out 0, underlined if that over runs does.
+
+    An underlined difference is always bold.
+    """
+    digits = _digits(row)
+    over_images = (row["difference_low"], row["difference_high"])
+    return number_cell(
+        row["difference"],
+        digits,
+        interval=interval_text(*over_images, digits),
+        bold=trust_findings.leaves_out_zero(*over_images),
+        underlined=trust_findings.agree(*over_images, row["runs_low"], row["runs_high"]),
+    )
+
+
+def _digits(row: TableRecord) -> int:
     unit = measures.find_measure(str(row["measure"]).removeprefix("own_")).unit
-    digits = 1 if unit == measures.FRACTION else 3
     if unit == "classes":
-        digits = 2
-    if "low" not in row:
-        return number_cell(row["mean"], digits)
-    return interval_cell(row["mean"], row["low"], row["high"], digits)
+        return 2
+    return 1 if unit == measures.FRACTION else 3

@@ -78,7 +78,10 @@ def list_samples(paths: Iterable[Path]) -> list[Path]:
         if path.is_dir():
             below = sorted(path.rglob(SAMPLES))
             if not below:
-                raise UsageError(f"{path}: no {SAMPLES} is in the folder; lm_eval writes them with --log_samples")
+                raise UsageError(
+                    f"{path}: no scores are in the folder; looked for {SAMPLES}, as lm_eval writes them with "
+                    "--log_samples, .json files of Every Eval Ever, and README.md with a model-index"
+                )
             files += below
         elif path.suffix.lower() == ".jsonl":
             files.append(path)

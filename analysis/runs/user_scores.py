@@ -33,6 +33,7 @@ class UserScores:
     table: pd.DataFrame  # `COLUMNS`, one row per score; every score is finite
     notes: tuple[str, ...] = ()  # guesses, and what was left out
     measure: str = "score"
+    lower: tuple[str, ...] | None = None  # data sets on which lower is better; None if the source does not say
     # Decisions on single items by (method, data set, seed); empty if only scores are known.
     answers: Mapping[tuple[str, str, str], ImageAnswers] = field(default_factory=dict)
 

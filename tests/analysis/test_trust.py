@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from biasbed import record
+from biasbed.analysis.command import Outcome
+from biasbed.analysis.comparisons.trust import COLUMNS as TRUST_COLUMNS
+from biasbed.analysis.comparisons.trust import TrustTables
+from biasbed.analysis.report import trust_findings, trust_tables
+from biasbed.analysis.report.table_model import Links
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions, write_predictions
@@ -89,9 +97,208 @@ def test_values_are_means_over_runs_of_what_a_run_has(recorder: Recorder) -> Non
     assert len(written) == len(table)
     page = (outcome.output_dir / "report.html").read_text()
     section = page[page.index('id="trust"') :]
-    for words in ("NLL scaled", "AUROC, energy", "The same less erm", "edge, infodrop: no decisions are stored"):
+    for words in ("NLL scaled", "AUROC, energy", "Difference to ERM", "edge, infodrop: no decisions are stored"):
         assert words in section
     assert "Mahalanobis</" not in section  # no features are stored
+
+
+# --- what is concluded ------------------------------------------------------------------------------------------------
+
+
+def sentences_of(outcome: Outcome, start: str) -> list[str]:
+    return [line for line in trust_findings.trust_sentences(outcome.analysis) if line.startswith(start)]
+
+
+def test_sentences_say_of_each_set_what_both_intervals_support(recorder: Recorder) -> None:
+    """Worse at a sharpness that the temperature undoes; the words are those that intervals computed here allow."""
+    for row, sharpness in (("erm", 1.0), ("infodrop", 3.0), ("padain", 1.1)):
+        for seed in range(3):
+            run = recorder.train(row, seed, settings=KEPT)
+            for name in ("val", "plain", "sketch"):
+                keep(recorder, run, decided(name, sharpness + 0.1 * seed, seed, images=120))
+    outcome = recorder.analyze(selection="last", bootstrap="200", control="erm")
+    table = outcome.analysis.trust.table
+    verdicts: set[str] = set()
+    for row in ("infodrop", "padain"):
+        for measure, when in (("ece", "before"), ("ece_scaled", "after")):
+            (line,) = sentences_of(outcome, f"{outcome.analysis.label(row)} {when} temperature scaling: ")
+            for part in line.split("; "):
+                for name in ("val", "plain", "sketch"):
+                    if f" {outcome.analysis.label(name)} " not in part:
+                        continue
+                    (values,) = table[
+                        (table["algorithm"] == row) & (table["measure"] == measure) & (table["dataset"] == name)
+                    ].to_dict("records")
+                    over_images = values["difference_low"] > 0 or values["difference_high"] < 0
+                    over_runs = values["runs_low"] > 0 or values["runs_high"] < 0
+                    assert ("not shown to differ" in part) == (not over_images)
+                    assert ("for these weights alone" in part) == (over_images and not over_runs)
+                    assert ("better calibrated" in part) == (over_images and values["difference"] < 0)
+                    assert ("worse calibrated" in part) == (over_images and values["difference"] > 0)
+                    assert f"{values['difference']:+.2f} [{values['difference_low']:+.2f} to" in part
+                    verdicts.add(part.split(" on ")[0].split(": ")[-1])
+    assert len(verdicts) > 1
+    summary = " ".join((outcome.output_dir / "summary.txt").read_text().split())
+    page = (outcome.output_dir / "report.html").read_text()
+    assert f"Trust {outcome.analysis.label('infodrop')} before temperature scaling" in summary
+    assert "another seed may then differ" in page[page.index('id="trust"') :]
+
+
+@pytest.mark.parametrize(
+    ("over_images", "over_runs", "phrase"),
+    [
+        ((-3, -1), (-4, -0.5), "better calibrated than ERM on"),
+        ((1, 3), (0.5, 4), "worse calibrated than ERM on"),
+        ((-3, -1), (-4, 0.5), "better calibrated than ERM for these weights alone on"),
+        ((-3, -1), (math.nan, math.nan), "better calibrated than ERM for these weights alone on"),
+        ((1, 3), (-9, -0.1), "worse calibrated than ERM for these weights alone on"),
+        ((-3, 0), (-4, -0.5), "not shown to differ from ERM on"),
+        ((-1, 3), (0.5, 4), "not shown to differ from ERM on"),
+    ],
+)
+def test_one_row_is_called_better_only_where_both_intervals_leave_out_zero(
+    over_images: tuple[float, float], over_runs: tuple[float, float], phrase: str
+) -> None:
+    line = dict.fromkeys(TRUST_COLUMNS, "") | {"dataset": "sketch", "algorithm": "erm", "measure": "ece"}
+    line |= {"mean": 5.0, "low": 4.0, "high": 6.0, "difference": sum(over_images) / 2, "num_runs": 3}
+    other = line | {"algorithm": "x", "reference": "erm"}
+    other |= {"difference_low": over_images[0], "difference_high": over_images[1]}
+    other |= {"runs_low": over_runs[0], "runs_high": over_runs[1]}
+    rows = [other | {"measure": measure} for measure in ("ece", "ece_scaled")]
+    table = pd.DataFrame([line, *rows], columns=list(TRUST_COLUMNS))
+    analysis = SimpleNamespace(
+        trust=TrustTables(table, pd.DataFrame(), ("val",), ()),
+        label=lambda name: name.upper(),
+        alpha=0.05,
+        options=SimpleNamespace(control="none", miss=0.1),
+    )
+    lines = trust_findings.trust_sentences(analysis)  # type: ignore[arg-type]
+    assert [text for text in lines if text.startswith("X ")] == [
+        text for text in lines if f"scaling: {phrase} SKETCH" in text
+    ]
+    assert sum(text.startswith("X ") for text in lines) == 2
+
+
+def test_without_the_reference_the_section_says_what_names_one(recorder: Recorder) -> None:
+    for row in ("infodrop", "padain"):
+        run = recorder.train(row, settings=KEPT)
+        for name in ("val", "plain"):
+            keep(recorder, run, decided(name, 1.0, 0))
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    (line,) = sentences_of(outcome, "No row is compared")
+    assert "control=<row>" in line
+    assert not sentences_of(outcome, "Calibration is")
+
+
+def test_coverage_falls_short_only_where_its_interval_says_so(recorder: Recorder) -> None:
+    for row in ("erm", "infodrop"):
+        run = recorder.train(row, settings=KEPT)
+        keep(recorder, run, decided("val", 2.0, 0, images=200))
+        keep(recorder, run, decided("plain", 2.0, 1, images=200))
+        keep(recorder, run, decided("sketch", -2.0 if row == "erm" else 2.0, 2, images=200))
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    table = outcome.analysis.trust.table
+    coverage = table[table["measure"] == "lac_coverage"]
+    short = coverage[coverage["high"] < 90]
+    assert list(zip(short["dataset"], short["algorithm"], strict=True)) == [("sketch", "erm")]
+    (line,) = sentences_of(outcome, "Prediction sets")
+    assert f"promised 90 % on {outcome.analysis.label('sketch')} for 1 of 2 rows (least: ERM" in line
+
+
+def test_a_difference_whose_interval_leaves_out_zero_is_bold(recorder: Recorder) -> None:
+    """And underlined where that over runs does, which is Welch's as scipy computes it."""
+    study(recorder)
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    table = outcome.analysis.trust.table
+    section = trust_tables.on_page(outcome.analysis, Links(outcome.analysis))
+    assert section is not None
+    (against,) = [one for one in section.tables if one.caption.startswith("Difference to")]
+    heads = [column.head for column in against.columns]
+    differences = table[table["reference"] == "erm"].set_index(["dataset", "measure"])
+    looks = set()
+    for row in against.rows:
+        cells = dict(zip(heads, row, strict=True))
+        for measure, head in trust_tables.PROBABILITIES.items():
+            if head not in cells:
+                continue
+            values = differences.loc[(cells["set"].name, measure)]
+            over_images = values["difference_low"] > 0 or values["difference_high"] < 0
+            over_runs = values["runs_low"] > 0 or values["runs_high"] < 0
+            look = (cells[head].bold, cells[head].underlined)
+            assert look == (over_images, over_images and over_runs), (cells["set"].name, measure)
+            looks.add(look)
+    assert looks == {(False, False), (True, False), (True, True)}
+
+
+def test_the_interval_over_runs_is_welch_s(recorder: Recorder) -> None:
+    stored = study(recorder)
+    table = recorder.analyze(selection="last", bootstrap="200").analysis.trust.table
+    values = {}
+    for row, runs in stored.items():
+        results = [TrustResults.from_decisions(files, ["val"], 0.1) for files in runs]
+        values[row] = [100 * result.assessments["sketch"].values()["ece"] for result in results]
+    expected = stats.ttest_ind(values["infodrop"], values["erm"], equal_var=False).confidence_interval(0.95)
+    line = table.set_index(["dataset", "algorithm", "measure"]).loc[("sketch", "infodrop", "ece")]
+    assert (line["runs_low"], line["runs_high"]) == pytest.approx((expected.low, expected.high))
+
+
+def test_the_spread_over_runs_is_in_the_tables(recorder: Recorder) -> None:
+    study(recorder)
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    section = trust_tables.on_page(outcome.analysis, Links(outcome.analysis))
+    assert section is not None
+    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    probabilities = section.tables[0]
+    heads = [column.head for column in probabilities.columns]
+    for row in probabilities.rows:
+        cells = dict(zip(heads, row, strict=True))
+        line = table.loc[(cells["set"].name, cells["algorithm"].name, "brier")]
+        assert cells["Brier"].spread == f"±{line['std']:.3f}"
+        assert cells["runs"].text == str(line["num_runs"]) == "2"
+
+
+def test_a_temperature_at_its_limit_is_named_and_in_no_mean(recorder: Recorder) -> None:
+    """Scores that contradict the labels: the likelihood of equal probabilities is the highest."""
+    expected = []
+    for seed in range(3):
+        for row in ("erm", "infodrop"):
+            run = recorder.train(row, seed, settings=KEPT)
+            contradicts = row == "infodrop" and seed == 1
+            files = [decided(name, -1.0 if contradicts else 2.0, seed) for name in ("val", "plain")]
+            for decisions in files:
+                keep(recorder, run, decisions)
+            calibrated = TrustResults.from_decisions(files, ["val"], 0.1).calibrated
+            assert calibrated is not None
+            assert calibrated.is_at_limit == contradicts
+            if row == "infodrop" and not contradicts:
+                expected.append(calibrated.temperature)
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    line = table.loc[("val", "infodrop", "temperature")]
+    assert (line["num_runs"], line["num_at_limit"]) == (2, 1)
+    assert line["mean"] == pytest.approx(np.mean(expected))
+    assert table.loc[("plain", "infodrop", "ece_scaled"), "num_at_limit"] == 1
+    assert table.loc[("plain", "infodrop", "ece"), "num_at_limit"] == 0
+    assert table.loc[("val", "erm", "temperature"), "num_at_limit"] == 0
+    (said,) = sentences_of(outcome, "Temperature at the limit 100: ")
+    assert f"{outcome.analysis.label('infodrop')} (seed 1)." in said
+    assert "ERM" not in said
+    assert "runs at a limit: 1" in (outcome.output_dir / "report.html").read_text()
+
+
+def test_a_row_whose_runs_are_all_at_the_limit_has_no_temperature(recorder: Recorder) -> None:
+    for row, sharpness in (("erm", 2.0), ("infodrop", -1.0)):
+        run = recorder.train(row, settings=KEPT)
+        for name in ("val", "plain"):
+            keep(recorder, run, decided(name, sharpness, 0))
+    outcome = recorder.analyze(selection="last", bootstrap="200")
+    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    line = table.loc[("val", "infodrop", "temperature")]
+    assert math.isnan(line["mean"])
+    assert (line["num_runs"], line["num_at_limit"]) == (0, 1)
+
+
+# --- other settings ---------------------------------------------------------------------------------------------------
 
 
 def test_groups_have_coverage_of_their_own(recorder: Recorder) -> None:

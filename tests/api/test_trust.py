@@ -48,6 +48,19 @@ def test_half_precision_of_a_gpu_is_taken() -> None:
     assert card.value("loss") == biasbed.trust((rounded.double().numpy(), TEST[1]), CALIBRATION).value("loss")
 
 
+@pytest.mark.parametrize(
+    ("signal", "limit", "reason"), [(-3.0, 100, "next to nothing"), (60.0, 0.01, "decided rightly")]
+)
+def test_a_temperature_at_a_limit_is_said_to_be_one(signal: float, limit: float, reason: str) -> None:
+    """Scores that contradict their labels, and scores that never err."""
+    card = biasbed.trust(TEST, made(150, 1, signal))
+    assert card.temperature == limit
+    (line,) = (line for line in str(card).splitlines() if "at the temperature" in line)
+    assert reason in line
+    (usual,) = (line for line in str(biasbed.trust(TEST, CALIBRATION)).splitlines() if "at the temperature" in line)
+    assert usual.strip().count(",") == 0
+
+
 def test_images_without_labels_are_detected_only() -> None:
     card = biasbed.trust(TEST, CALIBRATION, {"noise": OTHER[0]}, bootstrap=20)
     labelled = biasbed.trust(TEST, CALIBRATION, {"noise": OTHER}, bootstrap=20)

@@ -14,7 +14,10 @@ from biasbed.settings import find_near_name, nearest
     ("words", "message"),
     [
         (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
-        (["import", "--source", "mine.yaml"], ", or a file that export wrote (.zip), or a sweep's folder or CSV"),
+        (
+            ["import", "--source", "mine.yaml"],
+            "; or the path of a file that export wrote (.zip), results of Every Eval Ever",
+        ),
         (
             ["train", "--optim.bogus", "1"],
             "unknown setting 'optim.bogus'; valid: optim.name, optim.lr, optim.lr_batch, ",

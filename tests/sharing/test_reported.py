@@ -20,7 +20,7 @@ from biasbed import cli, record
 from biasbed.analysis import load
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions
-from biasbed.sharing import benchmarks, every_eval_ever, model_card, run_results
+from biasbed.sharing import benchmarks, every_eval_ever, model_card, model_index, run_results
 from biasbed.sharing.model_folder import TIMM, ModelFolder
 from biasbed.sharing.reported import ReportedModel, make_report
 from biasbed.sharing.run_results import Result, RunResults
@@ -90,9 +90,9 @@ def test_every_value_comes_back_from_a_card(run: RunResults) -> None:
     """And huggingface_hub's own reader finds the same numbers."""
     with tempfile.TemporaryDirectory() as folder:
         model_card.write_card(Path(folder), run, FOLDER, "org/model", {})
-        path = Path(folder) / model_card.CARD
-        assert model_card.has_model_index(path)
-        assert metrics_of(model_card.read_card(path)) == expected(run)
+        path = Path(folder) / model_index.CARD
+        assert model_index.has_model_index(path)
+        assert metrics_of(model_index.read_card(path)) == expected(run)
         theirs = ModelCard.load(path).data.eval_results
         assert sorted(entry.metric_value for entry in theirs) == sorted(expected(run).values())
 
@@ -117,7 +117,7 @@ def test_a_set_that_is_a_hub_s_benchmark_has_a_file_of_its_leaderboard(tmp_path:
     assert entry["date"] == "1970-01-01T00:00:01Z"
     assert "200 images" in entry["notes"]
     assert run.id in entry["notes"]
-    assert ModelCard.load(tmp_path / model_card.CARD).data.eval_results[0].dataset_type == "org/edges"
+    assert ModelCard.load(tmp_path / model_index.CARD).data.eval_results[0].dataset_type == "org/edges"
 
 
 def test_the_hub_s_own_classes_read_the_leaderboard_s_file(tmp_path: Path) -> None:
@@ -156,6 +156,49 @@ def test_a_study_is_analysed_alike_after_a_way_through_every_eval_ever(
     run = all_runs(uri, kind="published")[0]
     assert run.data.tags[record.ORIGIN_RUN] in {r.info.run_id for r in all_runs(recorder.uri, kind="train")}
     assert run.data.tags[record.GIT_COMMIT] == "a" * 40
+
+
+@pytest.mark.parametrize("name", ["run.json", "data/suite/org/net/run.json"])
+def test_an_export_leaves_an_existing_folder_as_it_is(
+    name: str, recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the other formats do; an empty folder may be filled."""
+    run = recorder.train("erm")
+    folder = tmp_path / "results"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("mine")
+    words = ["export", "--format", "every_eval_ever", "--file", str(folder), "--run", run]
+    assert cli.main(words) == 2
+    assert f"file={folder} is there already: give another name, or remove it" in capsys.readouterr().err
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["run.json"]
+    assert (folder / name).read_text() == "mine"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    words[4] = str(empty)
+    assert cli.main(words) == 0
+    assert len(every_eval_ever.find_logs(empty)) == 1
+    assert sorted(path.name for path in tmp_path.glob("*.tmp")) == []
+
+
+def test_an_export_that_fails_leaves_nothing(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(recorder, THREE, study="mine")
+    written = []
+    write_run = every_eval_ever.write_run
+
+    def fail_at_the_second(*words: Any) -> Path:
+        if written:
+            raise UsageError("the disk is full")
+        written.append(write_run(*words))
+        return written[0]
+
+    monkeypatch.setattr(every_eval_ever, "write_run", fail_at_the_second)
+    before = set(tmp_path.iterdir())
+    words = ["export", "--format", "every_eval_ever", "--file", str(tmp_path / "out"), "--study", "mine"]
+    assert cli.main(words) == 2
+    assert written
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_the_spread_over_seeds_is_that_of_the_study(recorder: Recorder) -> None:
@@ -254,10 +297,42 @@ model-index:
 """
 
 
+def two_accuracies(first: str, second: str) -> str:
+    """A card with two metrics of the type accuracy on one set."""
+    one = "- {type: accuracy, value: 76.1}"
+    assert one in CARD.format(value=76.1)
+    both = [f"- {{type: accuracy, value: {v}, name: '{n}'}}" for v, n in ((76.1, first), (92.9, second))]
+    return CARD.format(value=76.1).replace(one, "\n    ".join(both))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Top 1 Accuracy", "Top 5 Accuracy"),
+        ("Accuracy", "Top-5 accuracy (%)"),
+        ("acc@1", "acc@5"),
+        ("accuracy_top1", "accuracy_top5"),
+        ("", "Top5"),
+    ],
+)
+def test_accuracies_among_several_classes_are_told_by_their_names(tmp_path: Path, first: str, second: str) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(two_accuracies(first, second))
+    expected = {"test/accuracy/imagenet": 0.761, "test/top5_accuracy/imagenet": 0.929}
+    assert metrics_of(model_index.read_card(path)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["Accuracy", "Top 1", "acc@1", "Stop 5", "Desktop 5", "Accuracy on top"])
+def test_a_name_that_says_no_number_of_classes_changes_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(log_of(evaluation_results=[result_of(0.5, metric_id="accuracy", metric_name=name)])))
+    assert list(metrics_of(every_eval_ever.read_logs([path]))) == ["test/accuracy/imagenet_sketch"]
+
+
 def test_a_card_of_somebody_else(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text(CARD.format(value=76.1))
-    assert metrics_of(model_card.read_card(path)) == {"test/accuracy/imagenet": pytest.approx(0.761)}
+    assert metrics_of(model_index.read_card(path)) == {"test/accuracy/imagenet": pytest.approx(0.761)}
 
 
 def test_values_without_a_unit_of_which_some_exceed_one_are_told(
@@ -292,6 +367,11 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(), result_of()])), "is there twice"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(metric_id="..")])), "name of a metric"),
         ("a.json", json.dumps(log_of(model_info={"name": "x", "id": "y" * 999})), "name of a row"),
+        ("README.md", "---\na: 1\nmodel-index: hello\n---\n", "model-index: 'hello': input should be a valid list"),
+        ("README.md", "# a card without metadata", "has no model-index"),
+        ("a.json", '{"accuracy": 0.5}', "which has schema_version and evaluation_results"),
+        ("model.pt", "PK", "is none of the files that are read: a file that export wrote"),
+        ("README.md", two_accuracies("Accuracy", "Accuracy"), "as 'Top 5 accuracy'"),
         ("README.md", CARD.format(value="20 +- 1"), "value=20 +- 1"),
         ("README.md", CARD.format(value=1e4), "no percentage"),
         ("README.md", CARD.format(value=1).replace("dataset: ", "data: "), "'dataset' is missing"),
@@ -313,6 +393,18 @@ def test_a_wrong_file_is_refused_in_one_line_and_nothing_is_imported(
     assert "\n" not in error
     assert message in error
     assert not all_runs(tracking, kind="published")
+
+
+def test_a_folder_without_results_is_told_what_was_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["import", "--source", str(tmp_path)]) == 2
+    error = capsys.readouterr().err.strip()
+    for place in ("README.md with a model-index", "data/*/*/*/*.json", "results.jsonl of a sweep"):
+        assert place in error
+    assert "\n" not in error
+    assert cli.main(["import", "--source", str(tmp_path / "nowhere.csv")]) == 2
+    assert "there is no such file or folder" in capsys.readouterr().err
 
 
 def test_two_files_of_one_evaluation_are_refused(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from biasbed.analysis.runs.score_files import ColumnNames
 from biasbed.analysis.runs.user_scores import UserScores, select_scores
 from biasbed.analysis.score_inputs import gather_scores
 from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
+from biasbed.api.reported_scores import read_reported
 from biasbed.errors import UsageError
 from biasbed.settings import build, nearest
 
@@ -44,7 +45,8 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     Args:
         scores: A DataFrame or a CSV file with a line per score, in columns for method, data set, score and perhaps
             seed, or with a column per data set or per method. Or a folder of lm-evaluation-harness samples, several
-            files of decisions on single items, or an export of wandb or MLflow.
+            files of decisions on single items, an export of wandb or MLflow, files or folders of Every Eval Ever, or
+            model cards.
         options: Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and
             `score` name columns, `lower` the data sets on which lower is better, `control` a method to compare all
             others with.
@@ -90,10 +92,13 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
         paths = [Path(source).expanduser() for source in sources]
         for path in paths:
             if not path.exists():
-                raise UsageError(f"scores={path}: there is no such file")
+                raise UsageError(f"scores={path}: there is no such file or folder")
         if not paths:
             raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
-        if len(paths) > 1 or item_files.has_items(paths[0]):
+        reported = read_reported(paths, options.score)
+        if reported is not None:
+            user_scores = reported
+        elif len(paths) > 1 or item_files.has_items(paths[0]):
             user_scores = item_files.read_items(paths, names)
         else:
             user_scores = score_files.read_scores(paths[0], names)
@@ -102,10 +107,11 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
 
 
 def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
-    """Return the data sets on which lower is better; None if their names are to say it."""
+    """Return the data sets on which lower is better, as the user or the source says; None if names are to say it."""
     if options.higher_is_better != "auto":
         return () if options.higher_is_better else scores.datasets
-    by_word = {"auto": None, "none": (), "all": scores.datasets}
+    by_source = None if scores.lower is None else [name for name in scores.datasets if name in scores.lower]
+    by_word = {"auto": by_source, "none": (), "all": scores.datasets}
     if isinstance(options.lower, str):
         return by_word[options.lower]
     return options.lower

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -27,10 +27,11 @@ from biasbed.tracking.server import download_checkpoint, resolve_uri
 if TYPE_CHECKING:
     from biasbed.options import ExportOptions, ImportOptions
     from biasbed.sharing.model_folder import ModelFolder
-    from biasbed.sharing.reported import ReportedModel
     from biasbed.sharing.run_results import RunResults
+    from biasbed.sharing.sources import Reader
 
 AUTO_ORGANISATION = "local"  # of models that have no name on a hub
+TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
@@ -52,8 +53,7 @@ def _export_results(options: ExportOptions) -> Path:
     from biasbed.sharing import every_eval_ever
 
     folder = _absolute(options.file)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"file={folder} is a file: format={options.format} needs a folder")
+    _refuse_existing(folder)
     runs = _read_results(options)
     rows = {run.row for run in runs}
     if options.model_id != "auto" and len(rows) > 1:
@@ -63,12 +63,12 @@ def _export_results(options: ExportOptions) -> Path:
     for run in runs:
         tested |= {result.metric.set for result in run.results}
     benchmarks.refuse_unknown(named, tested)
-    paths = []
-    for run in runs:
-        model_id = _model_id(options, run)
-        organisation = model_id.partition("/")[0]
-        paths.append(every_eval_ever.write_run(folder, run, model_id, organisation, named, options.samples))
-    print(f"{len(paths)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
+    with _new_folder(folder) as temporary:
+        for run in runs:
+            model_id = _model_id(options, run)
+            organisation = model_id.partition("/")[0]
+            every_eval_ever.write_run(temporary, run, model_id, organisation, named, options.samples)
+    print(f"{len(runs)} runs in {folder / every_eval_ever.ROOT}, in the schema of Every Eval Ever", flush=True)
     print(f"to check them: cd {shlex.quote(str(folder))} && every_eval_ever validate 'data/*/*/*/*'", flush=True)
     return folder
 
@@ -100,8 +100,7 @@ def _export_model(options: ExportOptions) -> Path:
     from biasbed.tracking.transfer import select_runs
 
     folder = _absolute(options.file)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"file={folder} is there already: give another name, or remove it")
+    _refuse_existing(folder)
     uri = resolve_uri()
     selected = select_runs(uri, options)
     if len(selected) != 1:
@@ -163,6 +162,13 @@ def _model_id(options: ExportOptions, results: RunResults) -> str:
     return f"{AUTO_ORGANISATION}/{'-'.join(record.slug(part) for part in parts if part)}"
 
 
+def _refuse_existing(folder: Path) -> None:
+    """Raise UsageError if a file or folder is there already. An empty folder may be."""
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not is_empty:
+        raise UsageError(f"file={folder} is there already: give another name, or remove it")
+
+
 def _absolute(word: str) -> Path:
     return Path(word).expanduser().absolute()
 
@@ -191,39 +197,44 @@ def import_runs(options: ImportOptions) -> None:
     A paper's name, a file that `export` wrote, results in the schema of Every Eval Ever, a model card with a
     model-index, or a sweep of DomainBed's own code.
     """
+    from biasbed.sharing import sources
+
     source, path = options.source, Path(options.source).expanduser()
     if source.endswith(".zip"):
         from biasbed.tracking.transfer import import_archive
 
         import_archive(source)
         return
-    read = None if source in published.names() else _reader(path)
+    if source in published.names() or not (options.is_path or path.exists()):
+        published.import_runs(source, resolve_uri())
+        return
+    read = sources.find_reader(path, "source")
     if read is not None:
         _import_reported(read, path, options.study)
-    elif source not in published.names() and (options.is_path or path.exists()):
-        from biasbed.published.sweep_runs import import_sweep
+        return
+    from biasbed.published.sweep_runs import import_sweep
 
-        import_sweep(source, options.study)
-    else:
-        published.import_runs(source, resolve_uri())
-
-
-def _reader(path: Path) -> Callable[[], list[ReportedModel]] | None:
-    """Return the function that reads a file or folder of reported results; None if its content is none."""
-    from biasbed.sharing import every_eval_ever, model_card
-
-    card = path / model_card.CARD if path.is_dir() else path
-    if card.suffix.lower() == ".md" and card.is_file() and model_card.has_model_index(card):
-        return lambda: model_card.read_card(card)
-    if path.is_dir():
-        logs = every_eval_ever.find_logs(path)
-    else:
-        logs = [path] if path.is_file() and every_eval_ever.is_log(path) else []
-    return (lambda: every_eval_ever.read_logs(logs)) if logs else None
+    _refuse_unknown(path)
+    import_sweep(source, options.study)
 
 
-def _import_reported(read: Callable[[], list[ReportedModel]], path: Path, study: str) -> None:
-    from biasbed.sharing.model_card import CARD
+def _refuse_unknown(path: Path) -> None:
+    """Raise UsageError for a file or folder that is no sweep either."""
+    from biasbed.published.sweeps import RESULTS
+    from biasbed.sharing import sources
+
+    if path.is_dir() and next(path.rglob(RESULTS), None) is None:
+        raise UsageError(
+            f"source={path}: no results are in the folder; looked for {sources.places()}, and {RESULTS} of a sweep"
+        )
+    if path.is_file():
+        sources.refuse_unknown(path, "source")
+        if path.suffix.lower() not in TABLES:
+            raise UsageError(f"source={path}: is none of the files that are read: {published.PATHS}")
+
+
+def _import_reported(read: Reader, path: Path, study: str) -> None:
+    from biasbed.sharing.model_index import CARD
     from biasbed.sharing.reported import make_report
 
     named_by = path.parent if path.name == CARD else path  # a card's name says nothing

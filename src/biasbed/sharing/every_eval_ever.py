@@ -44,6 +44,7 @@ from biasbed.system.strict import parse_json
 SCHEMA_VERSION = "0.3.0"
 ROOT, SAMPLES = "data", "_samples.jsonl"
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
+PLACES = ("*.json", "*/*/*/*.json", f"{ROOT}/*/*/*/*.json")  # where a folder is searched for such files
 UNKNOWN = "unknown"
 RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
@@ -316,16 +317,21 @@ def is_log(path: Path) -> bool:
 
 def find_logs(folder: Path) -> list[Path]:
     """Return the files of the schema in a folder, or in the tree of a datastore."""
-    candidates = [*folder.glob("*.json"), *folder.glob("*/*/*/*.json"), *folder.glob(f"{ROOT}/*/*/*/*.json")]
-    return [path for path in sorted(set(candidates)) if is_log(path)]
+    candidates: set[Path] = set()
+    for pattern in PLACES:
+        candidates |= set(folder.glob(pattern))
+    return [path for path in sorted(candidates) if is_log(path)]
 
 
-def read_logs(paths: Sequence[Path]) -> list[ReportedModel]:
-    """Read files of the schema, each the report on one model. Raises UsageError of one line for a wrong one."""
+def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedModel]:
+    """Read files of the schema, each the report on one model. Raises UsageError of one line for a wrong one.
+
+    option: setting that names the files, in messages.
+    """
     models: list[ReportedModel] = []
     seen: dict[str, Path] = {}
     for path in paths:
-        where = f"source={path}"
+        where = f"{option}={path}"
         try:
             content = parse_json(path.read_bytes())
         except (OSError, ValueError) as error:
@@ -370,7 +376,7 @@ def _reported(log: _Log, where: str) -> ReportedModel:
 
 def _value(evaluation: _Evaluation, where: str) -> ReportedValue:
     config = evaluation.metric_config
-    measure = measure_name(config.metric_id or config.metric_name or "score", where)
+    measure = measure_name(config.metric_id or config.metric_name or "score", where, config.metric_name or "")
     name = record.parse_metric(f"test/{measure}/{evaluation.evaluation_name}")
     on, group = set_identifier(evaluation.evaluation_name), ""
     if name is not None:

@@ -1,8 +1,8 @@
 """Model cards of Hugging Face's hub: metadata with a `model-index`, text, and `.eval_results/` files.
 
-The classes of `huggingface_hub` write the metadata. A card that is imported is read strictly.
+The classes of `huggingface_hub` write the metadata. `model_index` reads cards.
 
-Answers: What is in an exported model card, and how is a card imported?
+Answers: What is in an exported model card?
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
 
-from biasbed import __version__, measures, record
-from biasbed.errors import UsageError, shown
+from biasbed import __version__, measures
+from biasbed.errors import shown
 from biasbed.sharing.benchmarks import Benchmark
 from biasbed.sharing.model_folder import TIMM, ModelFolder
-from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name, set_identifier
+from biasbed.sharing.model_index import CARD, FENCE
 from biasbed.sharing.run_results import Result, RunResults, headline_results, interval_text
-from biasbed.system import formats, strict_yaml
 from biasbed.system.files import write_whole
 from biasbed.system.strict import parse_json
 
-CARD, RESULTS_FOLDER, SIDE_FILE = "README.md", ".eval_results", "biasbed.json"
+RESULTS_FOLDER, SIDE_FILE = ".eval_results", "biasbed.json"
 TASK = "image-classification"
-FENCE = "---"
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write_card(
@@ -201,81 +195,3 @@ def _numbers(values: Sequence[float]) -> str:
 def _provenance_lines(facts: Mapping[str, str]) -> list[str]:
     names = ("git_commit", "git_dirty", "code_hash", "data_fingerprint", "protocol", "config_hash", "run_key", "init")
     return [f"- {name.replace('_', ' ')}: `{facts[name]}`" for name in names if name in facts]
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-class _Part(BaseModel):
-    """Part of a model index. Others may add entries, which are not read."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class _Dataset(_Part):
-    type: str
-    name: str
-    config: str | None = None
-
-
-class _Metric(_Part):
-    type: str
-    value: float | int
-    name: str | None = None
-
-
-class _Entry(_Part):
-    dataset: _Dataset
-    metrics: list[_Metric]
-
-
-class _Model(_Part):
-    name: str
-    results: list[_Entry]
-
-
-def has_model_index(path: Path) -> bool:
-    """Return True if a file begins as a card with a model index does."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(strict_yaml.MOST_CHARACTERS)
-    except (OSError, UnicodeDecodeError):
-        return False
-    return text.startswith(f"{FENCE}\n") and "\nmodel-index:" in text.partition(f"\n{FENCE}\n")[0]
-
-
-def read_card(path: Path) -> list[ReportedModel]:
-    """Read the model index of a card. Raises UsageError of one line if it is damaged or of another form."""
-    where = f"source={path}"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: can't be read ({error})") from None
-    front = text.removeprefix(f"{FENCE}\n").partition(f"\n{FENCE}\n")[0]
-    content = strict_yaml.parse(front, where)
-    index = content.get("model-index") if isinstance(content, dict) else None
-    if index is None:
-        raise UsageError(f"{where}: has no model-index, in which a card lists its results")
-    models = formats.parse(list[_Model], index, f"{where}: model-index")
-    return [_reported(model, where) for model in models]
-
-
-def _reported(model: _Model, where: str) -> ReportedModel:
-    values: list[ReportedValue] = []
-    for measured in model.results:
-        set_name, group = _measured_on(measured.dataset)
-        for metric in measured.metrics:
-            measure = measure_name(metric.type, where)
-            values.append(ReportedValue(measure, set_name, group, float(metric.value)))
-    if not values:
-        raise UsageError(f"{where}: model-index lists no results of '{model.name}'")
-    return ReportedModel(model.name, tuple(guess_units(values, where)), key=record.digest([model.name]))
-
-
-def _measured_on(dataset: _Dataset) -> tuple[str, str]:
-    """Return set and group. A name of ours ends with its group, which is the configuration; others have no group."""
-    name, colon, group = dataset.name.rpartition(":")
-    config = "" if dataset.config in (None, "default") else str(dataset.config)
-    if colon and config == group:
-        return set_identifier(name), set_identifier(group)
-    return set_identifier(f"{dataset.name} {config}".strip()), ""

@@ -25,6 +25,9 @@ MOST_SHOWN = 3  # values in a warning
 LONGEST_NAME = 200  # characters of a model's or a set's name
 # Facts of the original run that a file of biasbed repeats, by the tag of the imported run that keeps them.
 ORIGIN = {"run": record.ORIGIN_RUN, "git_commit": record.GIT_COMMIT, "data_fingerprint": record.DATA_FINGERPRINT}
+ACCURACY = ("accuracy", "acc")
+# As in `Top 5 accuracy`, `accuracy_top5` and `acc@5`.
+_TOP = re.compile(r"(?<![a-z])top[\s_-]*([0-9]{1,3})(?![0-9])|@\s*([0-9]{1,3})(?![0-9])", re.ASCII)
 _IDENTIFIER = re.compile("[a-z0-9_-]+")
 _HEX = re.compile("[0-9a-f]{8,64}")
 
@@ -89,12 +92,17 @@ def _exceeds_one(value: ReportedValue) -> bool:
     return is_fraction and value.measure not in measures.RATIOS and abs(value.value) > 1
 
 
-def measure_name(text: str, where: str) -> str:
-    """Return a measure's name as an identifier, without a namespace before it. Raises UsageError for an empty one."""
+def measure_name(text: str, where: str, display_name: str = "") -> str:
+    """Return a measure's name as an identifier, without a namespace before it. Raises UsageError for an empty one.
+
+    display_name: what the source calls it besides. It tells top-5 accuracy from the usual one.
+    """
     name = re.sub("[^a-z0-9_]+", "_", text.lower().removeprefix("biasbed.")).strip("_")
     if not name or len(name) > LONGEST_NAME:
         raise UsageError(f"{where}: '{shown(text, 60)}' can't be the name of a metric")
-    return name
+    among = _TOP.search(display_name.lower())
+    number = int(among[1] or among[2]) if among else 1
+    return f"top{number}_{name}" if name in ACCURACY and number > 1 else name
 
 
 def set_identifier(text: str) -> str:
@@ -136,12 +144,13 @@ class Report(Paper):
         return tags
 
 
-def make_report(models: Sequence[ReportedModel], source: Path, study: str) -> Report:
+def make_report(models: Sequence[ReportedModel], source: Path, study: str, option: str = "source") -> Report:
     """Return the report of a source. Raises UsageError for values that contradict each other.
 
-    Of several reports on one model each is a run, numbered in the order of their keys.
+    Of several reports on one model each is a run, numbered in the order of their keys. option: setting that names the
+    source, in messages.
     """
-    where = f"source={source}"
+    where = f"{option}={source}"
     if sum(len(model.values) for model in models) > MOST_VALUES:
         raise UsageError(f"{where}: has more than {MOST_VALUES:,} values")
     protocol = _protocol(models, where, source.resolve().stem)
@@ -150,7 +159,7 @@ def make_report(models: Sequence[ReportedModel], source: Path, study: str) -> Re
     numbers: Counter[str] = Counter()
     runs: list[PublishedRun] = []
     facts: dict[str, Mapping[str, str]] = {}
-    for model in sorted(models, key=lambda model: (model.name, model.key)):
+    for model in in_order(models):
         row = rows[model.name]
         run = _run(model, row, str(numbers[row]), headlines, where)
         numbers[row] += 1
@@ -165,6 +174,11 @@ def make_report(models: Sequence[ReportedModel], source: Path, study: str) -> Re
         models=tuple(runs),
         facts=facts,
     )
+
+
+def in_order(models: Iterable[ReportedModel]) -> list[ReportedModel]:
+    """Return reports by model and key: the order in which several on one model are numbered."""
+    return sorted(models, key=lambda model: (model.name, model.key))
 
 
 def _rows(models: Iterable[ReportedModel], where: str) -> dict[str, str]:
@@ -184,7 +198,10 @@ def _run(model: ReportedModel, row: str, number: str, headlines: Mapping[str, st
     others: dict[record.MetricName, float] = {}
     for value in model.values:
         if value.metric in others or (value.set in scores and value.metric == _headline(value.set, headlines)):
-            raise UsageError(f"{where}: {value.metric} of '{shown(model.name, 60)}' is there twice")
+            raise UsageError(
+                f"{where}: {value.metric} of '{shown(model.name, 60)}' is there twice: remove one, or name each metric "
+                "by what it measures (in a model card by its name, as 'Top 5 accuracy', or by its type)"
+            )
         if value.metric == _headline(value.set, headlines):
             scores[value.set] = value.value
         else:

@@ -168,7 +168,7 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     if problem["type"] == "literal_error":
         close = find_near_name(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
         message += f"; did you mean '{close}'?" if close else ""
-    return _join(parent, f"{name}={_text(value)}: {message}")
+    return _join(parent, f"{name}={_text(value)}: {message}" if keys else f"'{_text(value)}': {message}")
 
 
 def _locate(location: Sequence[str | int], content: object) -> list[str | int]:

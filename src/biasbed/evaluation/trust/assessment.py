@@ -58,6 +58,11 @@ class Calibrated:
         half = is_calibrating(validation.images)
         return cls.fit(validation.select(half), validation.select(~half))
 
+    @property
+    def is_at_limit(self) -> bool:
+        """True if the temperature is a bound, because the likelihood has no maximum within the limits."""
+        return temperature.is_at_limit(self.temperature)
+
     def outlier_scores(self, images: ScoredImages) -> dict[str, np.ndarray]:
         """Return outlier scores [N] by detector."""
         scores = {"msp": detection.max_softmax(images.max_softmax), "energy": detection.energy(images.energy)}

@@ -11,6 +11,7 @@ import numpy as np
 from biasbed import measures
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
 from biasbed.evaluation.trust.assessment import DETECTORS, Assessment, ResampledValue
+from biasbed.evaluation.trust.temperature import LIMITS
 from biasbed.system.terminal import aligned
 
 PROBABILITIES = {
@@ -24,6 +25,12 @@ PROBABILITIES = {
     "lac_size": "size",
     "aps_coverage": "coverage (APS)",
     "aps_size": "size (APS)",
+}
+
+# Remarks on a temperature at which the search ended without a maximum of the likelihood.
+AT_LIMIT = {
+    LIMITS[0]: ", the lowest that is tried: almost all calibrating images are decided rightly",
+    LIMITS[1]: ", the highest that is tried: the scores say next to nothing about the calibrating labels",
 }
 
 
@@ -69,7 +76,8 @@ def trust_text(assessments: Mapping[str, Assessment], temperature: float) -> lis
             continue
         images = str(len(assessments[name].images))
         table.append([name, images, *(_shown(of_set, measure) for measure in PROBABILITIES)])
-    lines = ["", *aligned(table, left=(0,)), f"  scaled: at the temperature {temperature:.4f}"]
+    remark = AT_LIMIT.get(temperature, "")
+    lines = ["", *aligned(table, left=(0,)), f"  scaled: at the temperature {temperature:.4f}{remark}"]
     detected = {name: of_set for name, of_set in values.items() if "auroc_msp" in of_set}
     if not detected:
         return lines

@@ -1,0 +1,217 @@
+"""Sentences on trust: which rows are better calibrated, which prediction sets hold too few labels, what is detected.
+
+A row is called better calibrated only where the interval of its difference over images and that over runs leave out 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from biasbed.analysis.comparisons.trust import REFERENCE, LimitedTemperature
+from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table_model import TableRecord
+from biasbed.analysis.report.wording import count, listing, plural
+from biasbed.analysis.result import Analysis
+
+CALIBRATION = {"ece": "trust_when.ece", "ece_scaled": "trust_when.ece_scaled"}  # measure -> phrase
+# Phrases of what the two intervals of a difference support.
+BETTER, WORSE = "trust_better", "trust_worse"
+BETTER_WEIGHTS, WORSE_WEIGHTS = "trust_better_weights", "trust_worse_weights"
+NOT_SHOWN, NOT_COMPARED = "trust_not_shown", "trust_not_compared"
+VERDICTS = (BETTER, WORSE, BETTER_WEIGHTS, WORSE_WEIGHTS, NOT_SHOWN, NOT_COMPARED)
+BY_CHANCE = 50.0  # AUROC
+MOST = 4  # sets of one verdict that are put into words; the tables have all
+
+
+def trust_sentences(analysis: Analysis) -> list[str]:
+    """Say what stored scores show of every row; nothing without any."""
+    trust = analysis.trust
+    if trust.table.empty:
+        return []
+    return [
+        *_calibration_sentences(analysis),
+        *_limit_sentences(trust.at_limit, analysis.label),
+        _coverage_sentence(analysis),
+        *_detection_sentences(analysis),
+    ]
+
+
+def leaves_out_zero(low: float, high: float) -> bool:
+    """Return True if 0 is outside an interval; False for NaN."""
+    return low > 0 or high < 0
+
+
+def agree(low: float, high: float, runs_low: float, runs_high: float) -> bool:
+    """Return True if both intervals leave out 0, on the same side; False for NaN."""
+    if math.isnan(runs_low):
+        return False
+    return min(low, runs_low) > 0 or max(high, runs_high) < 0
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+def _calibration_sentences(analysis: Analysis) -> list[str]:
+    """Say for each row, before and after scaling, on which sets it is better calibrated than the reference."""
+    frame = analysis.trust.table
+    calibration = frame[frame["measure"].isin(CALIBRATION)]
+    compared = calibration[calibration["reference"] != ""]
+    control = analysis.options.control
+    reference = control if control != "none" else REFERENCE
+    if compared.empty:
+        if reference in set(calibration["algorithm"]) and calibration["algorithm"].nunique() == 1:
+            return []
+        return [say("trust_no_reference", reference=analysis.label(reference))]
+    lines = []
+    others = calibration[calibration["algorithm"] != reference]
+    for name in dict.fromkeys(others["algorithm"]):
+        for measure in CALIBRATION:
+            of_row = others[(others["algorithm"] == name) & (others["measure"] == measure)]
+            lines.append(_calibration_sentence(of_row.to_dict("records"), reference, analysis.label))
+    number = len(compared)
+    scope = say(
+        "trust_calibration_scope",
+        level=f"{100 * (1 - analysis.alpha):g}",
+        number=number,
+        chance=number * analysis.alpha,
+    )
+    return [*lines, scope]
+
+
+def _calibration_sentence(rows: Sequence[TableRecord], reference: str, label: Labels) -> str:
+    """Say on which sets one row is better or worse calibrated than the reference. rows: of one measure, one a set."""
+    by_verdict: dict[str, list[TableRecord]] = {}
+    for row in rows:
+        by_verdict.setdefault(_calibration_verdict(row), []).append(row)
+    parts = []
+    for verdict in VERDICTS:
+        if verdict in by_verdict:
+            slots = {"sets": _list_sets(by_verdict[verdict], label), "reference": label(reference)}
+            parts.append(say(verdict, **slots))
+    when = say(CALIBRATION[rows[0]["measure"]])
+    return say("trust_row", row=label(str(rows[0]["algorithm"])), when=when, parts="; ".join(parts))
+
+
+def _calibration_verdict(row: TableRecord) -> str:
+    """Return the phrase that the intervals of a difference of calibration errors support; less error is better."""
+    low, high = row["difference_low"], row["difference_high"]
+    if not row["reference"]:
+        return NOT_COMPARED
+    if not leaves_out_zero(low, high):
+        return NOT_SHOWN
+    is_of_runs = agree(low, high, row["runs_low"], row["runs_high"])
+    if high < 0:
+        return BETTER if is_of_runs else BETTER_WEIGHTS
+    return WORSE if is_of_runs else WORSE_WEIGHTS
+
+
+def _list_sets(rows: Sequence[TableRecord], label: Labels) -> str:
+    """List sets with the difference and its intervals, the largest differences first."""
+    ordered = sorted(rows, key=lambda row: -abs(row["difference"]) if row["reference"] else 0)
+    parts = [_difference(row, label) for row in ordered[:MOST]]
+    if len(rows) > MOST:
+        parts.append(say("trust_more_sets", number=len(rows) - MOST))
+    return listing(parts)
+
+
+def _difference(row: TableRecord, label: Labels) -> str:
+    dataset = _on(row, label)
+    if not row["reference"]:
+        return dataset
+    intervals = say("trust_over_images", low=row["difference_low"], high=row["difference_high"])
+    if not math.isnan(row["runs_low"]):
+        intervals = say("trust_over_runs", images=intervals, low=row["runs_low"], high=row["runs_high"])
+    return say("trust_difference", dataset=dataset, difference=row["difference"], intervals=intervals)
+
+
+def _on(row: TableRecord, label: Labels) -> str:
+    """Return the display name of a row's set, with its training data if there are several."""
+    return _with_cell(label(str(row["dataset"])), str(row["cell"]), label)
+
+
+def _with_cell(name: str, cell: str, label: Labels) -> str:
+    if not cell:
+        return name
+    return say("trust_of_cell", name=name, cell=label(cell))
+
+
+# --- prediction sets and detection ------------------------------------------------------------------------------------
+
+
+def _coverage_sentence(analysis: Analysis) -> str:
+    """Say on which sets the prediction sets of rows hold fewer labels than promised."""
+    promised = 100 * (1 - analysis.options.miss)
+    promise = f"{promised:g}"
+    coverage = _values_of(analysis, "lac_coverage")
+    short = coverage[coverage["high"] < promised].sort_values("mean", kind="stable")
+    if short.empty:
+        return say("trust_covers", promise=promise)
+    sets = listing(_name_extremes(coverage, short, "trust_covers_row", analysis.label))
+    return say("trust_covers_less", promise=promise, sets=sets)
+
+
+def _detection_sentences(analysis: Analysis) -> list[str]:
+    """Say which sets the maximum softmax tells from the training distribution; nothing if none could be told."""
+    rates = _values_of(analysis, "auroc_msp")
+    if rates.empty:
+        return []
+    inside = listing(map(analysis.label, analysis.trust.calibrating))
+    detected = rates[rates["low"] > BY_CHANCE].sort_values("mean", ascending=False, kind="stable")
+    if detected.empty:
+        return [say("trust_detects_none", inside=inside)]
+    sets = listing(_name_extremes(rates, detected, "trust_detects_row", analysis.label))
+    return [say("trust_detects", inside=inside, sets=sets)]
+
+
+def _values_of(analysis: Analysis, measure: str) -> pd.DataFrame:
+    frame = analysis.trust.table
+    return frame[frame["measure"] == measure]
+
+
+def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, phrase: str, label: Labels) -> Iterator[str]:
+    """Yield for each set of `shown` how many rows of `frame` it holds there, and the first of them with its value."""
+    numbers = frame.groupby(["dataset", "cell"]).size()
+    for key, rows in shown.groupby(["dataset", "cell"], sort=False):
+        extreme = rows.to_dict("records")[0]
+        yield say(
+            phrase,
+            dataset=_on(extreme, label),
+            number=len(rows),
+            rows=count(int(numbers[key]), "row"),
+            row=label(str(extreme["algorithm"])),
+            value=extreme["mean"],
+            low=extreme["low"],
+            high=extreme["high"],
+        )
+
+
+# --- temperatures at a limit ------------------------------------------------------------------------------------------
+
+
+def _limit_sentences(at_limit: Iterable[LimitedTemperature], label: Labels) -> Iterator[str]:
+    """Yield for each limit which runs have it as their temperature, and what follows."""
+    runs_by_limit: dict[float, list[LimitedTemperature]] = {}
+    for run in at_limit:
+        runs_by_limit.setdefault(run.temperature, []).append(run)
+    for limit, runs in sorted(runs_by_limit.items()):
+        phrase = "trust_at_low_limit" if limit < 1 else "trust_at_high_limit"
+        yield say(phrase, limit=limit, runs=_name_runs(runs, label))
+
+
+def _name_runs(runs: Iterable[LimitedTemperature], label: Labels) -> str:
+    """Return `a (seeds 0, 1), b (seed 2)`."""
+    seeds_by_row: dict[str, list[str]] = {}
+    for run in runs:
+        row = _with_cell(label(run.algorithm), run.cell, label)
+        seeds_by_row.setdefault(row, []).append(run.seed)
+    parts = []
+    for row, seeds in seeds_by_row.items():
+        known = list(filter(None, seeds))
+        if known:
+            row = say("trust_runs", row=row, seeds=f"{plural('seed', len(known))} {', '.join(known)}")
+        parts.append(row)
+    return listing(parts)

@@ -1,0 +1,100 @@
+"""Scores of reported results: files of Every Eval Ever and model cards as a table that `compare` takes.
+
+The readers are those of `import`. Loads neither torch nor MLflow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from biasbed import measures
+from biasbed.analysis.runs.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.errors import UsageError, listed
+from biasbed.settings import nearest
+from biasbed.sharing import sources
+from biasbed.sharing.reported import ReportedModel, ReportedValue, in_order, make_report
+
+OPTION = "scores"  # setting that names the files, in messages
+
+
+def read_reported(paths: Sequence[Path], measure: str = "auto") -> UserScores | None:
+    """Read reported results as scores; None if no path is a report. Raises UsageError for what can't be compared.
+
+    measure: compared on all sets; auto: each set's headline, which is its accuracy if it has one.
+    """
+    readers = {path: sources.find_reader(path, OPTION) for path in paths}
+    reports = [path for path, reader in readers.items() if reader is not None]
+    if not reports:
+        for path in paths:
+            if path.suffix.lower() != ".md":  # which may hold a table
+                sources.refuse_unknown(path, OPTION)
+        return None
+    models: list[ReportedModel] = []
+    for path, reader in readers.items():
+        if reader is None:
+            sources.refuse_unknown(path, OPTION)
+            raise UsageError(f"{OPTION}={path}: is no report of results as {reports[0]} is: compare files of one kind")
+        models += reader()
+    return _make(models, paths, measure)
+
+
+def _make(models: Sequence[ReportedModel], paths: Sequence[Path], measure: str) -> UserScores:
+    """Return the scores of models. Of several reports on one model each has a seed of its own."""
+    source = ", ".join(map(str, paths))
+    protocol = make_report(models, Path(source), "auto", OPTION).protocol  # refuses values that contradict each other
+    headlines = {member.name: member.headline for member in protocol.sets}
+    if measure != "auto":
+        names = dict.fromkeys(value.measure for model in models for value in model.values if not value.group)
+        if measure not in names:
+            raise UsageError(f"score={measure}: {source} has no such measure{nearest(measure, names)}")
+        headlines = dict.fromkeys(headlines, measure)
+    reports = Counter(model.name for model in models)
+    numbers: Counter[str] = Counter()
+    rows: list[ScoreRow] = []
+    for model in in_order(models):
+        seed = str(numbers[model.name]) if reports[model.name] > 1 else ""
+        numbers[model.name] += 1
+        for value in _compared(model, headlines):
+            rows.append(ScoreRow(model.name, value.set, seed, value.value, source))
+    compared = {row.dataset: headlines[row.dataset] for row in rows}
+    lower = tuple(name for name in compared if not _is_higher_better(models, name, compared[name]))
+    names_of_scores = list(dict.fromkeys(compared.values()))
+    scores = make_scores(rows, source, _notes(models, compared, lower), " or ".join(names_of_scores))
+    return replace(scores, lower=lower)
+
+
+def _compared(model: ReportedModel, headlines: Mapping[str, str]) -> list[ReportedValue]:
+    """Return the values that are compared: one a set."""
+    return [value for value in model.values if not value.group and value.measure == headlines[value.set]]
+
+
+def _is_higher_better(models: Iterable[ReportedModel], name: str, measure: str) -> bool:
+    """Return the direction of a measure on a set, as the source says, else as the measure of that name has it."""
+    for model in models:
+        for value in model.values:
+            if (value.set, value.measure, value.group) == (name, measure, "") and value.higher_is_better is not None:
+                return value.higher_is_better
+    return measures.find_measure(measure).higher_is_better
+
+
+def _notes(models: Sequence[ReportedModel], compared: Mapping[str, str], lower: Sequence[str]) -> list[str]:
+    """Return what was read as what, and what was left out."""
+    measures_there: dict[str, None] = {}
+    groups = 0
+    for model in models:
+        for value in model.values:
+            groups += bool(value.group)
+            if value.measure != compared.get(value.set):
+                measures_there[value.measure] = None
+    names = listed(dict.fromkeys(compared.values()))
+    notes = [f"reports on {len({model.name for model in models})} models, compared by {names}"]
+    if lower:
+        notes.append(f"lower is better on {listed(lower)}, as the measure has it")
+    if measures_there:
+        notes.append(f"left out: {listed(measures_there)} (score= takes another measure)")
+    if groups:
+        notes.append(f"left out: {groups} values on groups of images")
+    return notes

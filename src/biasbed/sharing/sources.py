@@ -1,0 +1,48 @@
+"""Sources of reported results: files and folders of Every Eval Ever, and model cards, told by their content.
+
+`import` makes tracked runs of them, `compare` a table of scores. Loads neither torch nor MLflow.
+
+Answers: Which files of reported results are read?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from biasbed.errors import UsageError, listed
+from biasbed.sharing import every_eval_ever, model_index
+from biasbed.sharing.reported import ReportedModel
+
+Reader = Callable[[], list[ReportedModel]]
+
+
+def find_reader(path: Path, option: str) -> Reader | None:
+    """Return the function that reads a file or folder of reported results; None if its content is none.
+
+    option: setting that names the path, in messages.
+    """
+    card = path / model_index.CARD if path.is_dir() else path
+    if card.suffix.lower() == ".md" and card.is_file() and model_index.has_model_index(card):
+        return lambda: model_index.read_card(card, option)
+    if path.is_dir():
+        logs = every_eval_ever.find_logs(path)
+    else:
+        logs = [path] if path.is_file() and every_eval_ever.is_log(path) else []
+    return (lambda: every_eval_ever.read_logs(logs, option)) if logs else None
+
+
+def refuse_unknown(path: Path, option: str) -> None:
+    """Raise UsageError for a file without results whose ending is that of a report: say what it lacks."""
+    if path.suffix.lower() == ".md":
+        raise UsageError(
+            f"{option}={path}: has no model-index in its metadata, in which a model card lists its results"
+        )
+    if path.suffix.lower() == ".json":
+        marks = " and ".join(every_eval_ever.MARKS)
+        raise UsageError(f"{option}={path}: is no file of Every Eval Ever, which has {marks}")
+
+
+def places() -> str:
+    """Return what a folder is searched for, in words."""
+    return f"{model_index.CARD} with a model-index, files of Every Eval Ever as {listed(every_eval_ever.PLACES)}"
