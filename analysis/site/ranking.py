@@ -22,7 +22,6 @@ from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.site import tables
 from biasbed.analysis.site.tables import DecisionCounts
-from biasbed.published.cells import PaperOfCells
 
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")
@@ -139,19 +138,19 @@ def apart(ranking: Ranking, others: Mapping[str, Ranking]) -> list[ApartTable]:
     """
     scope = ranking.analysis.collection.scope
     lines = []
-    for file, other in others.items():
-        is_alike = (other.analysis.collection.scope.suite, other.analysis.rule.name) == (
+    for file, counterpart in others.items():
+        is_alike = (counterpart.analysis.collection.scope.suite, counterpart.analysis.rule.name) == (
             scope.suite,
             ranking.analysis.rule.name,
         )
-        if is_alike and other.study != ranking.study and ranking.source and other.source:
-            lines.append(ApartTable(other.title, file, _why_apart(ranking, other)))
+        if is_alike and counterpart.study != ranking.study and ranking.source and counterpart.source:
+            lines.append(ApartTable(counterpart.title, file, _why_apart(ranking, counterpart)))
     return lines
 
 
-def _why_apart(ranking: Ranking, other: Ranking) -> str:
+def _why_apart(ranking: Ranking, counterpart: Ranking) -> str:
     """Return what the two have in common, what differs, and what the papers' descriptions say."""
-    ours, theirs = ranking.analysis, other.analysis
+    ours, theirs = ranking.analysis, counterpart.analysis
     ours_hash, theirs_hash = (a.collection.scope.protocol for a in (ours, theirs))
     phrase = "site_apart_runs" if ours_hash == theirs_hash else "site_apart_protocol"
     parts = [say(phrase, ours=ours_hash[:8], theirs=theirs_hash[:8])]
@@ -160,11 +159,11 @@ def _why_apart(ranking: Ranking, other: Ranking) -> str:
     if common:
         number = sum(abs(difference) > NEAR for difference in common)
         parts.append(say("site_apart_numbers", number=number, common=len(common)))
-    for phrase, one, reference in (("site_only_here", ours, theirs), ("site_only_there", theirs, ours)):
-        only = [name for name in one.algorithms if name not in reference.algorithms]
+    for phrase, analysis, reference in (("site_only_here", ours, theirs), ("site_only_there", theirs, ours)):
+        only = [name for name in analysis.algorithms if name not in reference.algorithms]
         if only:
-            parts.append(say(phrase, methods=_name_some([*map(one.label, only)])))
-    editions = [("site_here", edition(ranking)), ("site_there", edition(other))]
+            parts.append(say(phrase, methods=_name_some([*map(analysis.label, only)])))
+    editions = [("site_here", edition(ranking)), ("site_there", edition(counterpart))]
     parts += [say(phrase, edition=text) for phrase, text in editions if text]
     return " ".join(parts)
 
@@ -180,5 +179,4 @@ def edition(ranking: Ranking) -> str:
     name = ranking.study.removeprefix(PUBLISHED)
     if name == ranking.study or name not in published.names():
         return ""
-    paper = published.find(name)
-    return paper.description.edition if isinstance(paper, PaperOfCells) else ""
+    return published.find(name).edition

@@ -181,7 +181,7 @@ def test_the_report_says_that_no_difference_is_shown_and_what_could_have_been(an
     assert "it is not shown that the algorithms differ" in text
     assert "no number was published of EnD, LNL on bar_ac-1, bar_ac-20, bar_ac-5" in text
     assert "only means were published" in text
-    assert re.search(r"not printed, but follow.*: aligned_accuracy, ac_score, accuracy_difference", text)
+    assert re.search(r"not printed, but follow.*: aligned accuracy, ac score, accuracy difference", text)
 
 
 def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:

@@ -39,6 +39,10 @@ class PaperOfCells(Paper):
     description: Description
     cells: Cells
 
+    @property
+    def edition(self) -> str:
+        return self.description.edition
+
     def runs(self) -> list[PublishedRun]:
         """Return one run for each row and rule."""
         return [self._run(selection, row, cells) for (selection, row), cells in self.cells.items()]

@@ -55,6 +55,11 @@ class Paper:
     def study(self) -> str:
         return f"published_{self.name}"
 
+    @property
+    def edition(self) -> str:
+        """Sentences on what sets these numbers apart from another edition of the paper; empty if nothing."""
+        return ""
+
     def runs(self) -> list[PublishedRun]:
         """Return all runs, or all rows, of the paper."""
         raise NotImplementedError
