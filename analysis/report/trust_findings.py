@@ -174,14 +174,14 @@ def _values_of(analysis: Analysis, measure: str) -> pd.DataFrame:
 
 def _name_extremes(frame: pd.DataFrame, shown: pd.DataFrame, phrase: str, label: Labels) -> Iterator[str]:
     """Yield for each set of `shown` how many rows of `frame` it holds there, and the first of them with its value."""
-    numbers = frame.groupby(["dataset", "cell"]).size()
+    numbers = frame.groupby(["dataset", "cell"]).size().to_dict()
     for key, rows in shown.groupby(["dataset", "cell"], sort=False):
         extreme = rows.to_dict("records")[0]
         yield say(
             phrase,
             dataset=_on(extreme, label),
             number=len(rows),
-            rows=count(int(numbers[key]), "row"),
+            rows=count(numbers[key], "row"),
             row=label(str(extreme["algorithm"])),
             value=extreme["mean"],
             low=extreme["low"],

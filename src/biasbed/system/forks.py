@@ -112,9 +112,9 @@ def _work(tasks: Sequence[ForkedTask], numbers: int, errors: Any, folder: Path) 
     try:
         with collection_of_new():  # one of all would copy the memory that is shared
             while content := os.read(numbers, NUMBER):
-                number = int.from_bytes(content, "big")
-                result = pickle.dumps(tasks[number](), pickle.HIGHEST_PROTOCOL)
-                _result_path(folder, number).write_bytes(result)
+                task = int.from_bytes(content, "big")
+                result = pickle.dumps(tasks[task](), pickle.HIGHEST_PROTOCOL)
+                _result_path(folder, task).write_bytes(result)
     except Exception as error:
         errors.send_bytes(_pickled(error))
 
