@@ -5,6 +5,7 @@ The readers are those of `import`. Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +48,8 @@ def _make(models: Sequence[ReportedModel], paths: Sequence[Path], measure: str) 
     protocol = make_report(models, Path(source), "auto", OPTION).protocol  # refuses values that contradict each other
     headlines = {member.name: member.headline for member in protocol.sets}
     if measure != "auto":
-        names = dict.fromkeys(value.measure for model in models for value in model.values if not value.group)
+        values = itertools.chain.from_iterable(model.values for model in models)
+        names = dict.fromkeys(value.measure for value in values if not value.group)
         if measure not in names:
             raise UsageError(f"score={measure}: {source} has no such measure{nearest(measure, names)}")
         headlines = dict.fromkeys(headlines, measure)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from biasbed.options import ExportOptions, ImportOptions
     from biasbed.sharing.model_folder import ModelFolder
     from biasbed.sharing.run_results import RunResults
-    from biasbed.sharing.sources import Reader
+    from biasbed.sharing.sources import ReportReader
 
 AUTO_ORGANISATION = "local"  # of models that have no name on a hub
 TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
@@ -233,7 +233,7 @@ def _refuse_unknown(path: Path) -> None:
             raise UsageError(f"source={path}: is none of the files that are read: {published.PATHS}")
 
 
-def _import_reported(read: Reader, path: Path, study: str) -> None:
+def _import_reported(read: ReportReader, path: Path, study: str) -> None:
     from biasbed.sharing.model_index import CARD
     from biasbed.sharing.reported import make_report
 

@@ -14,10 +14,10 @@ from biasbed.errors import UsageError, listed
 from biasbed.sharing import every_eval_ever, model_index
 from biasbed.sharing.reported import ReportedModel
 
-Reader = Callable[[], list[ReportedModel]]
+ReportReader = Callable[[], list[ReportedModel]]
 
 
-def find_reader(path: Path, option: str) -> Reader | None:
+def find_reader(path: Path, option: str) -> ReportReader | None:
     """Return the function that reads a file or folder of reported results; None if its content is none.
 
     option: setting that names the path, in messages.

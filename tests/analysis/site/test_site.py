@@ -356,7 +356,7 @@ def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
 
 PROBE = """<script>
 const table = document.querySelector("table");
-const head = [...table.tHead.rows[table.tHead.rows.length - 1].cells].findIndex((cell) => cell.innerText === "sketch");
+const head = [...table.tHead.rows[table.tHead.rows.length - 1].cells].findIndex((cell) => cell.innerText === "Sketch");
 const keys = () => [...table.tBodies[0].rows].map((row) => row.cells[head].dataset.v).join(",");
 table.tHead.rows[0].cells[head].dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
 const up = keys();
