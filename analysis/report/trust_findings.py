@@ -210,8 +210,8 @@ def _name_runs(runs: Iterable[LimitedTemperature], label: Labels) -> str:
         seeds_by_row.setdefault(row, []).append(run.seed)
     parts = []
     for row, seeds in seeds_by_row.items():
-        known_seeds = list(filter(None, seeds))
-        if known_seeds:
-            row = say("trust_runs", row=row, seeds=f"{plural('seed', len(known_seeds))} {', '.join(known_seeds)}")
+        numbers = list(filter(None, seeds))
+        if numbers:
+            row = say("trust_runs", row=row, seeds=f"{plural('seed', len(numbers))} {', '.join(numbers)}")
         parts.append(row)
     return listing(parts)

@@ -5,7 +5,6 @@ The readers are those of `import`. Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -48,8 +47,7 @@ def _make(models: Sequence[ReportedModel], paths: Sequence[Path], measure: str) 
     protocol = make_report(models, Path(source), "auto", OPTION).protocol  # refuses values that contradict each other
     headlines = {member.name: member.headline for member in protocol.sets}
     if measure != "auto":
-        values = itertools.chain.from_iterable(model.values for model in models)
-        names = dict.fromkeys(value.measure for value in values if not value.group)
+        names = _measures_of_sets(models)
         if measure not in names:
             raise UsageError(f"score={measure}: {source} has no such measure{nearest(measure, names)}")
         headlines = dict.fromkeys(headlines, measure)
@@ -66,6 +64,14 @@ def _make(models: Sequence[ReportedModel], paths: Sequence[Path], measure: str) 
     names_of_scores = list(dict.fromkeys(compared.values()))
     scores = make_scores(rows, source, _notes(models, compared, lower), " or ".join(names_of_scores))
     return replace(scores, lower=lower)
+
+
+def _measures_of_sets(models: Iterable[ReportedModel]) -> list[str]:
+    """Return the measures that some set has, without those of groups alone."""
+    names: dict[str, None] = {}
+    for model in models:
+        names.update(dict.fromkeys(value.measure for value in model.values if not value.group))
+    return list(names)
 
 
 def _compared(model: ReportedModel, headlines: Mapping[str, str]) -> list[ReportedValue]:

@@ -118,7 +118,7 @@ def test_other_files_are_refused_in_a_line(tmp_path: Path) -> None:
         twice: "line 3: item 'i0' of twice on items is there already",
         vague: "line 2: 'perhaps' should be 1 or 0, true or false",
         cut: "line 2: is no sample of lm-evaluation-harness",
-        empty: "no samples_.* is in the folder",
+        empty: r"no scores are in the folder; looked for samples_\*\.jsonl",
     }
     for path, message in refused.items():
         with pytest.raises(UsageError, match=message):
