@@ -14,8 +14,8 @@ MUTANTS: list[Mutant] = [
         BY_HAND,
         (
             "steps in parts: terms are summed",
-            "at_least_fp32(loss.detach()) * share\n        averaged",
-            "at_least_fp32(loss.detach())\n        averaged",
+            "terms.get(name, 0.0) + at_least_fp32(loss.detach()) * share\n\n    def _average",
+            "terms.get(name, 0.0) + at_least_fp32(loss.detach())\n\n    def _average",
             "losses would grow with the number of parts",
             "::test_terms_of_a_step_in_parts_are_those_of_the_whole",
         ),

@@ -247,8 +247,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "noise2net: residuals don't add up",
-            "joined = group + outcomes[-1] if outcomes else group",
-            "joined = group",
+            "joined = groups[number] + groups[number - 1] if number > 0 else groups[0]",
+            "joined = groups[number]",
             "no Res2Net",
             "::test_a_block_is_ordinary_convolutions_with_instance_norms",
         ),

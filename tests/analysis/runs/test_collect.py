@@ -336,7 +336,7 @@ def test_a_cell_with_fewer_runs_is_told(recorder: Recorder) -> None:
     train_three(recorder)
     recorder.train("erm", 1, {name: [0.1, 0.2, 0.3, 0.4] for name in SETS if name != "edge"})
     analysis = computed(recorder)
-    assert any(note.startswith("erm on edge: 1 run(s) have no value (never tested)") for note in analysis.notes)
+    assert any(note.startswith("ERM on Edge: 1 run(s) have no value (never tested)") for note in analysis.notes)
     assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "num_runs"] == 1
 
 
