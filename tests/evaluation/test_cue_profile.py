@@ -191,10 +191,14 @@ def test_a_measure_is_the_mean_of_its_values_of_images(random: np.random.Generat
     counts = decisions.cue_counts()
     assert counts is not None
     assert MEASURES["mrr"](decisions) == pytest.approx(sum(1 / rank for rank in columns["rank"]) / number)
-    conflicts = [(d, b) for y, d, b in zip(label, decision, bias, strict=True) if y != b]
-    assert MEASURES["bias_decisions"](decisions) == sum(d == b for d, b in conflicts) / len(conflicts)
-    for measure, name in (("cue_coverage", "coverage"), *((name, name) for name in ("shape_bias", "texture_mrr"))):
-        assert MEASURES[measure](decisions) == pytest.approx(getattr(counts, name))
+    trials = zip(label, decision, bias, columns["bias_rank"].tolist(), strict=True)
+    conflicts = [(y, d, b, rank) for y, d, b, rank in trials if y != b]
+    assert MEASURES["bias_decisions"](decisions) == sum(d == b for _, d, b, _ in conflicts) / len(conflicts)
+    for_either = sum(d in (y, b) for y, d, b, _ in conflicts)
+    assert MEASURES["cue_coverage"](decisions) == pytest.approx(for_either / len(conflicts))
+    assert MEASURES["shape_bias"](decisions) == pytest.approx(counts.shape_bias)
+    assert counts.shape_bias == pytest.approx(sum(d == y for y, d, _, _ in conflicts) / for_either)
+    assert MEASURES["texture_mrr"](decisions) == pytest.approx(sum(1 / rank for *_, rank in conflicts) / len(conflicts))
     without = Decisions("model", "imagenet_w", names, label, decision, CLASSES)
     for measure in set(IMAGE_VALUES) - {"accuracy"}:
         assert math.isnan(MEASURES[measure](without))

@@ -19,7 +19,7 @@ from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency, matching_set
-from biasbed.evaluation.decisions import SHORTCUT, Decisions, identified, image_keys, pooled
+from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, identified, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.pieces import with_first_labels
 from biasbed.evaluation.recorded import read
@@ -74,7 +74,7 @@ def test_csv_gives_what_the_counts_give_by_hand(tmp_path: Path) -> None:
     # shape/texture: decision. bear/car: bear, bear/dog: dog, car/bear: bear, car/dog: na, dog/bear: bear, dog/car: dog
     assert (counts.decisions, counts.shape, counts.texture) == (6, 2, 3)
     assert counts.shape_bias == 2 / 5
-    assert counts.coverage == 5 / 6
+    assert MEASURES["cue_coverage"](one) == 5 / 6
     assert one.right.sum() == 5
     bear = one.cue_counts("bear")
     assert bear is not None

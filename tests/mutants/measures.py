@@ -52,18 +52,18 @@ MUTANTS: list[Mutant] = [
         ),
     ),
     *of(
-        f"{PACKAGE}/evaluation/shape_bias.py",
+        f"{PACKAGE}/evaluation/decisions.py",
         "algorithms/test_vectors.py::test_ours_is_as_the_authors_have_it[shape_bias_synthetic]",
         (
             "cues: agreeing images count",
-            "conflict = shape != texture",
-            "conflict = shape == shape",
+            "conflicting: np.ndarray = self.label != self.bias",
+            "conflicting: np.ndarray = self.label == self.label",
             "an image whose cues agree tells nothing of the two",
         ),
         (
             "cues: rank instead of its inverse",
-            "return float((1 / rank).mean()) if len(rank)",
-            "return float(1 / rank.mean()) if len(rank)",
+            "return 1 / rank",
+            "return np.full(len(rank), 1 / rank.mean())",
             "mean reciprocal rank is a mean of reciprocals",
             "evaluation/test_evaluator.py::test_measures_are_counts_over_the_right_images",
         ),

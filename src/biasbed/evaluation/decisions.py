@@ -20,7 +20,7 @@ from biasbed import measures
 from biasbed.data.names import Coded, Names, photographs
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
-from biasbed.evaluation import average_precision, shape_bias
+from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
 from biasbed.evaluation.trust.proper_scores import ece
 from biasbed.system.files import atomic_file
@@ -28,6 +28,19 @@ from biasbed.system.files import atomic_file
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")
 CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # what label and bias of an image stand for, in words
+
+
+@dataclass(frozen=True)
+class CueCounts:
+    """Counts of decisions on images whose cues conflict, without images whose shape and texture are the same class."""
+
+    decisions: int
+    shape: int
+    texture: int
+
+    @property
+    def shape_bias(self) -> float:
+        return measures.shape_bias(self.shape, self.texture)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,15 +129,16 @@ class Decisions:
         conflicting: np.ndarray = self.label != self.bias
         return conflicting
 
-    def cue_counts(self, shape_class: str | None = None) -> shape_bias.CueCounts | None:
+    def cue_counts(self, shape_class: str | None = None) -> CueCounts | None:
         """Count decisions for either cue, on all images or on one shape class; None if no image's cues conflict."""
         if self.bias is None:
             return None
-        rows = slice(None) if shape_class is None else self.label == shape_class
-        rank = None if self.rank is None else self.rank[rows]
-        bias_rank = None if self.bias_rank is None else self.bias_rank[rows]
-        counts = shape_bias.count(self.label[rows], self.bias[rows], self.decision[rows], rank, bias_rank)
-        return counts if counts.decisions else None
+        rows = self.conflicting
+        if shape_class is not None:
+            rows = rows & (self.label == shape_class)
+        if not rows.any():
+            return None
+        return CueCounts(int(rows.sum()), int(self.right[rows].sum()), int(self.for_bias[rows].sum()))
 
 
 # --- measures ---------------------------------------------------------------------------------------------------------

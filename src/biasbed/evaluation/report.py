@@ -13,7 +13,7 @@ from biasbed import measures, record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue, find_cue
-from biasbed.evaluation.decisions import CUES, MEASURES, Decisions
+from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, Decisions
 from biasbed.evaluation.intervals import (
     FEWEST_OBSERVERS,
     LEVEL,
@@ -86,6 +86,7 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
     images = decisions.image_of_trial[rows]
     low, high = shape_bias_interval(decisions, rows)
     observers_low, observers_high = observers_interval(decisions, shape, either, rows)
+    means = {name: IMAGE_VALUES[name].take(decisions).select(rows).mean for name in OF_CONFLICTS}
     return {
         "observer": decisions.observer,
         "kind": decisions.kind,
@@ -95,16 +96,12 @@ def _cue_row(decisions: Decisions, shape_class: str | None) -> dict[str, Any] | 
         "trials": counts.decisions,
         "shape": counts.shape,
         "texture": counts.texture,
-        "shape_bias": counts.shape_bias,
+        "shape_bias": means.pop("shape_bias"),
         "shape_bias_low": low,
         "shape_bias_high": high,
         "shape_bias_observers_low": observers_low,
         "shape_bias_observers_high": observers_high,
-        "shape_accuracy": counts.shape_accuracy,
-        "texture_accuracy": counts.texture_accuracy,
-        "cue_coverage": counts.coverage,
-        "shape_mrr": counts.shape_mrr,
-        "texture_mrr": counts.texture_mrr,
+        **means,
     }
 
 
