@@ -10,8 +10,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,18 @@ LONGEST_ROW = 100  # characters of a row's name, which is part of a folder's
 MOST_PROFILES = 4  # tables of what a model looks at that are printed
 
 
+class _Observers(NamedTuple):
+    """Observers of one set, and all people and all models among them as one each."""
+
+    answers: list[Decisions]
+    pooled: list[Decisions]
+
+    @property
+    def shown(self) -> list[Decisions]:
+        """Observers, then those of one kind as one, if they are several."""
+        return [*self.answers, *(pool for pool in self.pooled if pool not in self.answers)]
+
+
 @dataclass(frozen=True, eq=False)
 class _RecordedRun:
     """Run of a model among the observers, or of all people if no model is: what is tracked of it."""
@@ -49,7 +62,7 @@ class _RecordedRun:
     profile: list[CueValue]
     trust: TrustResults
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics of the run; those of people beside a model are of the group `people`."""
         metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in self.profile}
@@ -75,7 +88,8 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     for answers in answers_by_set.values():
         check_answers(answers)
         pairs += consistency(answers)
-    runs = _split_runs(config, files, answers_by_set)
+    observers_by_set = {name: _Observers(answers, _pool_kinds(answers)) for name, answers in answers_by_set.items()}
+    runs = _split_runs(config, files, observers_by_set)
     jobs = _make_jobs(options, config, runs, synonyms)
     folders = [job.take_folder() for job in jobs]
     endings = []
@@ -86,25 +100,25 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         print_repetition(job, folder)
         with working_in(folder), tracking(job, folder) as tracker:
             assert tracker is not None
-            _write_files(folder.path, run, answers_by_set, pairs)
+            _write_files(folder.path, run, observers_by_set, pairs)
             job.write_description(folder)
             job.open_run(tracker, job.describe())
             finish(tracker, run.metrics)
             endings.append(tracker.ending())
     if endings:
-        _print_results(config, runs, answers_by_set, pairs)
+        _print_results(config, runs, observers_by_set, pairs)
         print("\n".join(endings))
     return runs[0].metrics if len(runs) == 1 else {}
 
 
 def _split_runs(
-    config: Config, files: Sequence[Path], answers_by_set: Mapping[str, Sequence[Decisions]]
+    config: Config, files: Sequence[Path], observers_by_set: Mapping[str, _Observers]
 ) -> list[_RecordedRun]:
     """Return a run for each model, with the people on its sets beside it; one of all people if there is no model."""
-    observers = list(itertools.chain.from_iterable(answers_by_set.values()))
+    observers = list(itertools.chain.from_iterable(of_set.answers for of_set in observers_by_set.values()))
     people: dict[str, Decisions] = {}
-    for name, answers in answers_by_set.items():
-        for pooled in _pool_kinds(answers):
+    for name, of_set in observers_by_set.items():
+        for pooled in of_set.pooled:
             if pooled.kind == PEOPLE:
                 people[name] = pooled
     models = list(dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS))
@@ -128,24 +142,19 @@ def _profile(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> li
     return cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
 
 
-def _shown(answers: Sequence[Decisions]) -> list[Decisions]:
-    """Return the observers of a set, then all people and all models as one each, if they are several."""
-    return [*answers, *(pooled for pooled in _pool_kinds(answers) if pooled not in answers)]
-
-
 def _write_files(
     folder: Path,
     run: _RecordedRun,
-    answers_by_set: Mapping[str, Sequence[Decisions]],
+    observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
 ) -> None:
     """Write the tables and figures of a run. They show all observers; trust and profile are the run's own."""
-    shown = list(itertools.chain.from_iterable(map(_shown, answers_by_set.values())))
+    shown = list(itertools.chain.from_iterable(of_set.shown for of_set in observers_by_set.values()))
     report.write(folder, shown, pairs, run.trust, {run.name: run.profile})
-    for name, answers in answers_by_set.items():
-        drawn = list(filter(cue_figure.has_bias, _shown(answers)))
+    for name, of_set in observers_by_set.items():
+        drawn = list(filter(cue_figure.has_bias, of_set.shown))
         if len(drawn) > shape_bias_figure.MOST:
-            drawn = _pool_kinds(answers)
+            drawn = of_set.pooled
         named = {observer.observer: observer for observer in drawn}
         cue_figure.draw(named, folder / cue_figure.FILE.format(name))
 
@@ -153,12 +162,12 @@ def _write_files(
 def _print_results(
     config: Config,
     runs: Sequence[_RecordedRun],
-    answers_by_set: Mapping[str, Sequence[Decisions]],
+    observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
 ) -> None:
-    for name, answers in answers_by_set.items():
+    for name, of_set in observers_by_set.items():
         print(f"{name}:")
-        print(report.text(_shown(answers), [pair for pair in pairs if pair.set == name], "observer"))
+        print(report.text(of_set.shown, [pair for pair in pairs if pair.set == name], "observer"))
     for run in runs:
         lines = report.trust(run.trust, config.scores)
         if lines and len(runs) > 1:

@@ -172,10 +172,8 @@ def _match_written(name: str, trials: Sequence[Trial], synonyms: Mapping[str, Se
     """Return the trials with written answers as classes, and print how many are one."""
     if not trials[0].is_written:
         return trials
-    labels, textures = (
-        {trial.category for trial in trials},
-        {trial.cues[1] for trial in trials if trial.cues is not None},
-    )
+    labels = {trial.category for trial in trials}
+    textures = {trial.cues[1] for trial in trials if trial.cues is not None}
     written_answers.refuse_mixed_classes(name, labels | textures)
     classes = written_answers.categories_of(labels, textures)
     spellings = written_answers.spellings_of(classes, synonyms)
