@@ -1,4 +1,4 @@
-"""The result as figures: SVG for the page, PNG to look at, PDF to print.
+"""The result as figures: SVG for the page, PDF to print, and PNG of the printed one.
 
 They are made without pyplot: nothing global is touched, nothing stays open.
 """
@@ -65,11 +65,12 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         path = folder / "figures" / planned_figure.name
         FigureCanvasAgg(figure)
         bounds = style.lay_out(figure)
-        style.save(figure, path.with_name(f"{path.name}.png"), bounds)
         drawing = svg.render(figure, bounds, planned_figure.name)
         path.with_name(f"{path.name}.svg").write_text(drawing, encoding="utf-8")
-        bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
-        style.save(figure, path.with_name(f"{path.name}.pdf"), bounds, metadata={"CreationDate": None})
+        bounds = style.fit(figure, bounds, analysis.options.inches, analysis.options.font_size)
+        print_file = path.with_name(f"{path.name}.pdf")
+        style.save(figure, print_file, bounds, metadata={"CreationDate": None})
+        style.draw_picture(print_file, path.with_name(f"{path.name}.png"))
         figure.clear()
 
 
@@ -96,7 +97,7 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
         bounds = style.lay_out(figure)
         options = {}
         if path.suffix.lower() in (".pdf", ".svg"):
-            bounds = style.fit(figure, analysis.options.inches, analysis.options.font_size)
+            bounds = style.fit(figure, bounds, analysis.options.inches, analysis.options.font_size)
             options = {"metadata": {"CreationDate" if path.suffix.lower() == ".pdf" else "Date": None}}
         style.save(figure, path, bounds, **options)
 

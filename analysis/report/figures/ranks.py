@@ -126,6 +126,7 @@ def _rank_labels(axes: Axes, analysis: Analysis, comparison: RankTests, top: flo
 # --- p-values ---------------------------------------------------------------------------------------------------------
 
 BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 1.0)
+MOST_NUMBERED = 20  # rows whose p-values are all written; of more only those below 0.1
 SHADES = ("#08306b", "#2171b5", "#7fb3dc", "#dbe4ec", "#f7f7f7")  # one hue: differs in lightness for everyone
 
 
@@ -135,7 +136,7 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
     k = len(names)
     table = _p_table(analysis, comparison, names)
     cell = 0.46
-    figure = Sheet(figsize=(2.6 + cell * k, 1.9 + cell * k), layout="constrained")
+    figure = Sheet(figsize=(2.6 + cell * k, 1.9 + cell * k), layout="compressed")  # cells stay squares
     axes = figure.add_subplot()
     colours = ListedColormap(SHADES)
     axes.pcolormesh(
@@ -145,14 +146,15 @@ def p_values(analysis: Analysis, comparison: RankTests) -> Sheet:
         p = float(table[i, j])
         shade = SHADES[bisect.bisect_right(BOUNDS[1:-1], p)]
         red, green, blue = (int(shade[n : n + 2], 16) / 255 for n in (1, 3, 5))
-        weight = "bold" if comparison.significant and p < comparison.alpha else "normal"
-        look_of_text: dict[str, Any] = dict(
-            ha="center", va="center", fontsize=7.5, color=text_on(red, green, blue), weight=weight
-        )
-        axes.text(j + 0.5, i + 0.5, _p_text(p, comparison.alpha), **look_of_text)
         test = "Nemenyi" if j > i else "Wilcoxon, Holm"
         text = f"{analysis.label(names[i])} and {analysis.label(names[j])}: p = {p:.4g} ({test})"
         figure.tip(axes, float(j), float(i), text, 1.0, 1.0)
+        if k > MOST_NUMBERED and shade == SHADES[-1]:
+            continue
+        weight = "bold" if comparison.significant and p < comparison.alpha else "normal"
+        write_in_cell(
+            axes, j + 0.5, i + 0.5, _p_text(p, comparison.alpha), 7.5, color=text_on(red, green, blue), weight=weight
+        )
     shown = [*map(analysis.label, names)]
     label_map(axes, [i + 0.5 for i in range(k)], shown, shown)
     axes.set_aspect("equal")
@@ -183,12 +185,18 @@ def _p_table(
 
 def label_map(axes: Axes, centres: Sequence[float], columns: Sequence[str], rows: Sequence[str]) -> None:
     """Write the columns' names above a map and the rows' at its left, the first row at the top."""
-    axes.set_xticks(list(centres), list(columns), rotation=45, ha="left", rotation_mode="anchor")
+    turn: dict[str, Any] = {"rotation": 45} if len(columns) <= MOST_NUMBERED else {"rotation": 90, "va": "center"}
+    axes.set_xticks(list(centres), list(columns), ha="left", rotation_mode="anchor", **turn)
     axes.set_yticks([i + 0.5 for i in range(len(rows))], list(rows))
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_ylim(len(rows), 0)
+
+
+def write_in_cell(axes: Axes, x: float, y: float, text: str, points: float, **look_of_text: Any) -> None:
+    """Write a text in the middle of a map's cell, which needs no room of its own: to measure many takes seconds."""
+    axes.text(x, y, text, ha="center", va="center", fontsize=points, in_layout=False, **look_of_text)
 
 
 def _p_text(p: float, alpha: float) -> str:
@@ -225,8 +233,8 @@ def rank_map(analysis: Analysis, comparison: RankTests) -> Sheet:
         if j > 0 and each < LEGIBLE:
             continue
         shown = f"{value:.2f}" if j == 0 else f"{value:g}"
-        look_of_text: dict[str, Any] = dict(ha="center", va="center", fontsize=8, weight="bold" if j == 0 else "normal")
-        axes.text((x[j] + x[j + 1]) / 2, i + 0.5, shown, color=text_on(red, green, blue), **look_of_text)
+        weight = "bold" if j == 0 else "normal"
+        write_in_cell(axes, (x[j] + x[j + 1]) / 2, i + 0.5, shown, 8.0, color=text_on(red, green, blue), weight=weight)
     centres = [(x[j] + x[j + 1]) / 2 for j in (0, *range(2, len(sets) + 2))]
     label_map(axes, centres, ["average", *map(analysis.label, sets)], [*map(analysis.label, names)])
     axes.set_xlabel(f"rank on each {comparison.noun}, 1 is best", fontsize=8, color=GREY)

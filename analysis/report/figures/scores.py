@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from biasbed.analysis.columns import Column, names_of
@@ -157,14 +158,19 @@ def epochs(analysis: Analysis) -> Sheet:
 
 def _draw_epochs(axes: Axes, analysis: Analysis, column: Column, over_runs: pd.DataFrame) -> None:
     """Draw one set. over_runs: mean and std by algorithm and step."""
+    bands, colours = [], []
     for position, algorithm in enumerate(analysis.algorithms):
         colour, style, _ = look(position)
         if algorithm not in over_runs.index:
             continue  # published: there are no curves
         of_row = over_runs.loc[algorithm]
-        mean, spread = of_row["mean"], of_row["std"].fillna(0.0)
-        axes.plot(mean.index, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
-        axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.15, lw=0)
+        steps, mean, spread = of_row.index.to_numpy(), of_row["mean"].to_numpy(), of_row["std"].fillna(0.0).to_numpy()
+        axes.plot(steps, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
+        outline = np.concatenate([mean - spread, (mean + spread)[::-1]])
+        bands.append(np.column_stack([np.concatenate([steps, steps[::-1]]), outline]))
+        colours.append(colour)
+    # All at once: the axes are scaled anew with everything that is added.
+    axes.add_collection(PolyCollection(bands, facecolors=colours, alpha=0.15, lw=0))
     if _chance(column):
         axes.axhline(_chance(column), color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))

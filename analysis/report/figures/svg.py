@@ -15,9 +15,8 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from biasbed.analysis.report.figures.style import DARK, PADDING, Sheet, Tip, save
+from biasbed.analysis.report.figures.style import DARK, PADDING, POINTS_PER_INCH, Sheet, Tip, save
 
-POINTS_PER_INCH = 72
 RADIUS = 5.0  # points of the disc around a marker that shows its tooltip
 OPTIONS: dict[Any, Any] = {"svg.hashsalt": "biasbed"}  # the same ids for the same figure
 METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
