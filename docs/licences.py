@@ -30,7 +30,7 @@ SPELLINGS = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "NVIDIA Proprietary Software": "LicenseRef-NVIDIA-Proprietary",
     "DFSG approved": "",
-    "BSD-3-Clause, Apache-2.0, dependency licenses": "BSD-3-Clause AND Apache-2.0",  # pypdfium2; PDFium's are permissive
+    "BSD-3-Clause, Apache-2.0, dependency licenses": "BSD-3-Clause AND Apache-2.0",  # pypdfium2, PDFium
 }
 # Packages that say nothing: what their licence file says.
 UNSAID = {"huey": "MIT", "skops": "MIT", "cuda-toolkit": "LicenseRef-NVIDIA-Proprietary"}

@@ -27,7 +27,7 @@ from biasbed.analysis.report import (
     study_design,
     wording,
 )
-from biasbed.analysis.report.figures.svg import POINTS_PER_INCH
+from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis

@@ -39,6 +39,7 @@ SMALL = 8.0  # points of what explains
 MOST_HIGH = 9.0  # inches: a page
 BORDER = 0.15  # inches that a saved figure may be wider than asked
 PADDING = 0.1  # inches around a saved figure
+LEAST_DRAWN = 0.12  # share of the width that all axes take together
 LEAST_POINTS, SMALLER = 4.0, 0.9
 WARNING = "#B00020"
 # Colours on a dark page, by those on a light one: letters, lines and the background. Methods keep theirs.
@@ -113,7 +114,7 @@ def save(figure: Figure, path: Path | IO[bytes], bounds: Bbox, **options: Any) -
 
 
 def draw_picture(drawing: Path, path: Path) -> None:
-    """Draw the page of a PDF as PNG: in a tenth of the time that drawing the figure once more takes."""
+    """Draw the page of a PDF as PNG, which takes less than drawing the figure once more."""
     import pypdfium2  # late, as it is needed for this alone
 
     with pypdfium2.PdfDocument(drawing) as document:
@@ -134,11 +135,17 @@ def fit(figure: Figure, bounds: Bbox, inches: float, points: float) -> Bbox:
     scale = points / POINTS
     _resize_letters(figure, scale)
     bounds = lay_out(figure)
-    while inches < wide and points > LEAST_POINTS and bounds.width > inches + BORDER:
+    while inches < wide and points > LEAST_POINTS and _is_crowded(figure, bounds, inches):
         points *= SMALLER
         _resize_letters(figure, SMALLER)
         bounds = lay_out(figure)
     return bounds
+
+
+def _is_crowded(figure: Figure, bounds: Bbox, inches: float) -> bool:
+    """Return True if a figure that is laid out is too wide, or names squeeze its axes together."""
+    drawn = Bbox.union([axes.get_position() for axes in figure.axes])
+    return bounds.width > inches + BORDER or drawn.width < LEAST_DRAWN
 
 
 def _resize_letters(figure: Figure, scale: float) -> None:

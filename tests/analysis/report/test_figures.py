@@ -20,11 +20,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from PIL import Image
 
 from biasbed import record
 from biasbed.analysis import display_names
 from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import WIDTHS
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
 from biasbed.analysis.report.figures.plan import PlannedFigure
@@ -143,6 +145,21 @@ def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
         assert ("ORACLE" in words) == (planned.name == "selection_gap"), planned.name
 
 
+@pytest.mark.parametrize("number", [ranks.MOST_NUMBERED, ranks.MOST_NUMBERED + 1])
+def test_a_long_map_writes_p_values_below_a_tenth(number: int) -> None:
+    names = [f"row{position}" for position in range(number)]
+    values = np.random.default_rng(0).normal(50, 1, (6, number)) + np.arange(number)
+    compared = friedman.compare(pd.DataFrame(values, index=[*"abcdef"], columns=names), 0.05)
+    wilcoxon = pd.DataFrame(columns=["setting", "a", "b", "p_holm"])
+    analysis = SimpleNamespace(label=str, pairwise=SimpleNamespace(wilcoxon=wilcoxon))
+    figure = ranks.p_values(analysis, compared)  # type: ignore[arg-type]
+    p = [compared.p(*pair) for pair in itertools.combinations(names, 2)]
+    assert min(p) < 0.1 < max(p)
+    assert len(figure.tips) == len(p)
+    is_long = number > ranks.MOST_NUMBERED
+    assert len(figure.axes[0].texts) == sum(value < 0.1 or not is_long for value in p)
+
+
 def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     analysis = outcome.analysis
     axes = scores.selection_gap(analysis, scores.gap_rows(analysis)).axes[0]
@@ -248,7 +265,7 @@ def printed(make: Callable[[], Figure], inches: float, points: float) -> tuple[F
     with matplotlib.rc_context(style.STYLE):
         figure = make()
         FigureCanvasAgg(figure)
-        style.fit(figure, inches, points)
+        style.fit(figure, style.lay_out(figure), inches, points)
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
     return figure, box.width, [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
@@ -283,8 +300,8 @@ def test_a_legend_has_the_columns_that_fit() -> None:
 
 
 def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> None:
-    """The PNG is saved before the figure is made to fit a paper."""
-    sizes = {}
+    """The SVG is saved before the figure is made to fit a paper; the PNG is as wide as the PDF."""
+    sizes, wide = {}, {}
     for width in ("column", 12.0):
         options = dataclasses.replace(outcome.analysis.options, figure_width=width)
         analysis = dataclasses.replace(outcome.analysis, options=options)
@@ -294,9 +311,12 @@ def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> 
             folder = tmp_path / f"at-{width}"
             folder.mkdir()
             figures.write(analysis, folder)
-        sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("png", "pdf")]
+        sizes[width] = [(folder / "figures" / f"scores.{kind}").read_bytes() for kind in ("svg", "pdf")]
+        with Image.open(folder / "figures" / "scores.png") as picture:
+            wide[width] = picture.width / style.PICTURE_DPI
     assert sizes["column"][0] == sizes[12.0][0]
     assert sizes["column"][1] != sizes[12.0][1]
+    assert wide["column"] < WIDTHS["column"] + style.BORDER + 2 * style.PADDING < wide[12.0] < 12.5
 
 
 # --- SVG and tooltips -------------------------------------------------------------------------------------------------
