@@ -307,7 +307,7 @@ def run_count_note(scores: pd.DataFrame, label: Label) -> list[str]:
 def identical_runs_note(runs: pd.DataFrame, label: Label) -> list[str]:
     """Return notes on runs with equal scores on every set: one run listed twice, or a seed without effect."""
     matrix = runs.pivot(index=["algorithm", "replicate"], columns="dataset", values="score").round(DIGITS)
-    seeds = dict(zip(runs["replicate"], runs["seed"], strict=True))
+    seeds = dict(zip(runs["replicate"].tolist(), runs["seed"].tolist(), strict=True))
     order = list(seeds)  # the runs in display order
     notes = []
     for (algorithm, *_), equal in matrix.groupby(["algorithm", *matrix.columns], dropna=False):
@@ -353,8 +353,9 @@ def curve_table(histories: Mapping[str, History], runs: Sequence[Run], sets: Seq
     cells = [column.cell for column in sets]
     identities, curves = [], []
     for run in runs:
+        counted = run.among(cells)
         for column in sets:
-            if column.cell in run.among(cells):
+            if column.cell in counted:
                 identities.append((run.algorithm, run.id, column.name, column.scale))
                 curves.append(histories[run.id].curve(column.metric))
     names = ["algorithm", "run_id", "dataset"]

@@ -289,7 +289,8 @@ def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:
 def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
     """Return the selected steps by run; `per set` if each set has its own."""
     spans: dict[str, set[str]] = {}
-    for run_id, first, last in zip(run_table["run_id"], run_table["first_step"], run_table["last_step"], strict=True):
+    steps = run_table[["run_id", "first_step", "last_step"]].drop_duplicates()
+    for run_id, first, last in steps.itertuples(index=False, name=None):
         span = str(int(first)) if first == last else f"{int(first)}-{int(last)}"
         spans.setdefault(run_id, set()).add(span)
     return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}

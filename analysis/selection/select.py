@@ -133,7 +133,9 @@ def select(
     """
     missing: list[Missing] = []
     chosen: list[ChosenRun] = []
+    means: list[float] = []
     criteria: list[float] = []
+    metrics = {column.name: str(column.metric) for column in columns}  # there may be many thousand runs
     for pool in pools:
         by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
         scales: dict[tuple[str, str], float] = {}  # (hash of a protocol, column) -> factor
@@ -141,17 +143,19 @@ def select(
             candidate, column = pool.by_run[choice.run], by_set[choice.set]
             protocol_hash = candidate.run.protocol
             protocol = protocols[protocol_hash]
-            problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
-            if problem:
+            values = candidate.history.values(metrics[column.name], choice.steps)
+            if not values or not all(map(record.is_finite, values)):
+                problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
             if (protocol_hash, column.name) not in scales:
                 rule = rules.get((protocol_hash, pool.cell))
                 scales[protocol_hash, column.name] = _scale(rule, protocol, column)
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
+            means.append(math.fsum(values) / len(values))
             criteria.append(choice.value * scales[protocol_hash, column.name])
-    values = _describe_runs(chosen, criteria).assign(**_further_means(chosen, columns))
-    return Selected(values, tuple(missing), tuple(chosen))
+    frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns))
+    return Selected(frame, tuple(missing), tuple(chosen))
 
 
 def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
@@ -165,8 +169,8 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
         yield from rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
 
 
-def _describe_runs(chosen: Sequence[ChosenRun], criteria: Sequence[float]) -> pd.DataFrame:
-    """Return `SELECTED_COLUMNS` of the chosen runs. criteria: of each the value by which it was chosen, as shown."""
+def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria: Sequence[float]) -> pd.DataFrame:
+    """Return `SELECTED_COLUMNS`. means, criteria: the columns `value` and `selection_value`."""
     if not chosen:
         return pd.DataFrame(columns=list(SELECTED_COLUMNS))
     values = {
@@ -175,7 +179,7 @@ def _describe_runs(chosen: Sequence[ChosenRun], criteria: Sequence[float]) -> pd
         "cell": [run.pool.cell for run in chosen],
         "dataset": [run.column.name for run in chosen],
         "measure": [run.column.headline for run in chosen],
-        "value": [run.candidate.history.mean(run.column.metric, run.steps) for run in chosen],
+        "value": means,
         "first_step": [min(run.steps) for run in chosen],
         "last_step": [max(run.steps) for run in chosen],
         "num_steps": [len(run.steps) for run in chosen],
@@ -187,15 +191,14 @@ def _describe_runs(chosen: Sequence[ChosenRun], criteria: Sequence[float]) -> pd
 
 def _further_means(chosen: Sequence[ChosenRun], columns: Sequence[Column]) -> dict[str, list[float]]:
     """Return the means of each further measure, each of the first of its metrics that the run has."""
-    means = {}
+    means: dict[str, list[float]] = {}
     for measure in dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)):
-        # As texts, once per column: there may be many thousand runs.
         metrics = {column.name: list(map(str, summary_metrics(column, measure))) for column in columns}
         means[measure] = []
         for _, candidate, column, _, steps in chosen:
-            names = metrics[column.name]
-            name = next(filter(candidate.history.curve, names), names[0])
-            means[measure].append(candidate.history.mean(name, steps))
+            history, names = candidate.history, metrics[column.name]
+            name = names[0] if len(names) == 1 else next(filter(history.curve, names), names[0])
+            means[measure].append(history.mean(name, steps))
     return means
 
 
@@ -209,10 +212,8 @@ OTHER_STEPS = "not tested at step"
 
 
 def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
-    """Return the reason why the selected steps give no value; empty if they do."""
+    """Return the reason why the selected steps give no value."""
     curve = history.curve(headline(eval_set))
-    if steps and all(map(record.is_finite, history.values(headline(eval_set), steps))):
-        return ""
     if not curve:
         derivation = protocol.derivation(str(headline(eval_set)))
         if derivation is None:
