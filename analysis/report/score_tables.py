@@ -244,7 +244,7 @@ def _plain_name(links: Links) -> CellMaker:
     """Show an algorithm's name without a link, in the table that the links lead to."""
 
     def make(record: TableRecord) -> TableCell:
-        return dataclasses.replace(links.algorithm_cell(record["algorithm"]), href="")
+        return links.algorithm_cell(record["algorithm"])._replace(href="")
 
     return make
 
@@ -379,7 +379,7 @@ def _ours(links: Links) -> CellMaker:
     make_number = number("mean", spread="std")
 
     def make(record: TableRecord) -> TableCell:
-        return dataclasses.replace(make_number(record), href=links.to_algorithm(record["algorithm"]))
+        return make_number(record)._replace(href=links.to_algorithm(record["algorithm"]))
 
     return make
 
