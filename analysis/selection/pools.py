@@ -47,7 +47,7 @@ class History:
 
     def values(self, metric: record.MetricName | str, steps: Iterable[int]) -> list[float]:
         """Return the metric's values at the steps; NaN at each where it has none."""
-        curve = self.curve(metric)
+        curve = self._curves.get(str(metric), {})
         return [curve.get(step, math.nan) for step in steps]
 
     def mean(self, metric: record.MetricName | str, steps: Sequence[int]) -> float:

@@ -154,7 +154,7 @@ def select(
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
             means.append(math.fsum(values) / len(values))
             criteria.append(choice.value * scales[protocol_hash, column.name])
-    frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns))
+    frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns, means))
     return Selected(frame, tuple(missing), tuple(chosen))
 
 
@@ -189,11 +189,17 @@ def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria
     return pd.DataFrame(values)
 
 
-def _further_means(chosen: Sequence[ChosenRun], columns: Sequence[Column]) -> dict[str, list[float]]:
+def _further_means(
+    chosen: Sequence[ChosenRun], columns: Sequence[Column], headline_means: list[float]
+) -> dict[str, list[float]]:
     """Return the means of each further measure, each of the first of its metrics that the run has."""
+    headlines = {column.name: [str(column.metric)] for column in columns}
     means: dict[str, list[float]] = {}
     for measure in dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)):
         metrics = {column.name: list(map(str, summary_metrics(column, measure))) for column in columns}
+        if metrics == headlines:
+            means[measure] = headline_means
+            continue
         means[measure] = []
         for _, candidate, column, _, steps in chosen:
             history, names = candidate.history, metrics[column.name]
