@@ -62,7 +62,7 @@ def rescore_without(runs: pd.DataFrame, selected: Selected, overlaps: Overlaps) 
             rescored[candidate.run.id, column.name] = _mean(candidate.history, steps, declared) * column.scale
     scores = runs["score"].copy()
     touched = runs.loc[runs["dataset"].isin(list(overlaps)), ["run_id", "dataset"]]
-    scores[touched.index] = [rescored.get(place, math.nan) for place in touched.itertuples(index=False, name=None)]
+    scores[touched.index] = [rescored.get(key, math.nan) for key in touched.itertuples(index=False, name=None)]
     return runs.assign(score=scores)[scores.notna()].reset_index(drop=True)
 
 

@@ -148,12 +148,12 @@ def select(
                 problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
-            if (protocol_hash, column.name) not in scales:
-                rule = rules.get((protocol_hash, pool.cell))
-                scales[protocol_hash, column.name] = _scale(rule, protocol, column)
+            key = protocol_hash, column.name
+            if key not in scales:
+                scales[key] = _scale(rules.get((protocol_hash, pool.cell)), protocol, column)
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
             means.append(math.fsum(values) / len(values))
-            criteria.append(choice.value * scales[protocol_hash, column.name])
+            criteria.append(choice.value * scales[key])
     frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns, means))
     return Selected(frame, tuple(missing), tuple(chosen))
 
