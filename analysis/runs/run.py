@@ -177,7 +177,8 @@ class Collection:
         """
         if (algorithm, cell) in self.left_out:
             return self.left_out[algorithm, cell]
-        return self._needs.get(algorithm, frozenset()) - next(column.provides for column in self.cells if column.name == cell)
+        provides = next(column.provides for column in self.cells if column.name == cell)
+        return self._needs.get(algorithm, frozenset()) - provides
 
     @cached_property
     def _needs(self) -> Mapping[str, frozenset[str]]:
