@@ -121,7 +121,8 @@ def _best(means: pd.Series[float], column: Column) -> str:
 
 def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
     """Return (run id, set) -> score of a run table."""
-    return dict(zip(zip(runs["run_id"], runs["dataset"], strict=True), runs["score"].astype(float), strict=True))
+    places = zip(runs["run_id"].tolist(), runs["dataset"].tolist(), strict=True)
+    return dict(zip(places, runs["score"].astype(float).tolist(), strict=True))
 
 
 UNIT_WORDS = {measures.FRACTION: "percent", measures.find_measure("loss").unit: "nats"}
@@ -400,7 +401,7 @@ def _duplicates(inputs: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
 
 def _drop_untested(sets: Sequence[Column], selected: Selected, label: Labels) -> tuple[tuple[Column, ...], list[str]]:
     """Return the columns with values at the rule's steps, and notes on those that are tested at other steps only."""
-    without_values = {column.name for column in sets} - set(selected.values["dataset"])
+    without_values = {column.name for column in sets} - set(selected.values["dataset"].unique())
     reasons: dict[str, str] = {}
     for name in sorted(without_values):
         missing = [value for value in selected.missing if value.dataset == name]

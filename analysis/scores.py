@@ -37,27 +37,25 @@ def run_table(
     num_steps, monitor, selection_value, then every further measure, and run_id, run_name, replicate (`Pool.replicates`)
     last. Fractions in percent. protocols: hash -> protocol, of all runs.
     """
-    order = {column.name: position for position, column in enumerate(sets)}
+    scales = {}  # of monitors
+    for name in dict.fromkeys(run.protocol for run in runs):
+        scales[name] = measures.scale(measures.described(protocols[name], protocols[name].monitor).unit)
     identity = pd.DataFrame(
-        [(run.id, run.name, run.algorithm, run.seed, run.test_domains) for run in runs],
-        columns=["run_id", "run_name", "algorithm", "seed", "test_domains"],
+        [(run.id, run.name, run.algorithm, run.seed, run.test_domains, scales[run.protocol]) for run in runs],
+        columns=["run_id", "run_name", "algorithm", "seed", "test_domains", "scale of monitor"],
     )
-    frame = identity.merge(selected, on="run_id", how="inner")
-    scale = frame["dataset"].map({column.name: column.scale for column in sets})
+    shown = pd.DataFrame([(column.name, column.scale) for column in sets], columns=["dataset", "scale of set"])
+    identity["number of run"], shown["number of set"] = identity.index, shown.index  # no measure has such a name
+    frame = identity.merge(selected, on="run_id").merge(shown, on="dataset", how="left")
+    scale = frame["scale of set"]
     frame["score"] = frame["value"] * scale
     for measure in _measures(sets):
         as_headline = (frame["measure"] == measure) | (measures.find_measure(measure).unit == measures.HEADLINE)
         frame[measure] = frame[measure] * scale.where(as_headline, measures.scale(measures.find_measure(measure).unit))
-    scales = {}
-    for run in runs:
-        protocol = protocols[run.protocol]
-        scales[run.id] = measures.scale(measures.described(protocol, protocol.monitor).unit)
-    frame["monitor"] = frame["monitor"] * frame["run_id"].map(scales).astype("float64")
-    position = frame["dataset"].map(order)
-    frame = frame.assign(position=position, run=frame["run_id"].map({run.id: i for i, run in enumerate(runs)}))
+    frame["monitor"] = frame["monitor"] * frame["scale of monitor"].astype("float64")
     first = ["algorithm", "seed", "cell", "test_domains", "dataset", "measure", "score", "first_step", "last_step"]
     columns = [*first, "num_steps", "monitor", "selection_value", *_measures(sets), "run_id", "run_name", "replicate"]
-    return frame.sort_values(["run", "position"], kind="stable")[columns].reset_index(drop=True)
+    return frame.sort_values(["number of run", "number of set"], kind="stable")[columns].reset_index(drop=True)
 
 
 def _measures(sets: Sequence[Column]) -> list[str]:
@@ -307,7 +305,7 @@ def run_count_note(scores: pd.DataFrame, label: Label) -> list[str]:
 def identical_runs_note(runs: pd.DataFrame, label: Label) -> list[str]:
     """Return notes on runs with equal scores on every set: one run listed twice, or a seed without effect."""
     matrix = runs.pivot(index=["algorithm", "replicate"], columns="dataset", values="score").round(DIGITS)
-    seeds = dict(zip(runs["replicate"], runs["seed"], strict=True))
+    seeds = dict(zip(runs["replicate"].tolist(), runs["seed"].tolist(), strict=True))
     order = list(seeds)  # the runs in display order
     notes = []
     for (algorithm, *_), equal in matrix.groupby(["algorithm", *matrix.columns], dropna=False):
@@ -353,8 +351,9 @@ def curve_table(histories: Mapping[str, History], runs: Sequence[Run], sets: Seq
     cells = [column.cell for column in sets]
     identities, curves = [], []
     for run in runs:
+        counted = run.among(cells)
         for column in sets:
-            if column.cell in run.among(cells):
+            if column.cell in counted:
                 identities.append((run.algorithm, run.id, column.name, column.scale))
                 curves.append(histories[run.id].curve(column.metric))
     names = ["algorithm", "run_id", "dataset"]

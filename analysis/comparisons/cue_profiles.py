@@ -6,6 +6,7 @@ evaluation computed.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -88,20 +89,30 @@ def _read_values(selected: Selected) -> _Values:
         if run.kind == "published":
             continue
         runs.setdefault(pool.algorithm, {})[run.id] = run
-        uncounted = {member.name for member in protocol.sets if not member.counts}
         for metric in history.metrics:
-            name = record.parse_metric(metric)
+            key = _find_key(metric)
             # A set that is no column is measured at the steps of the first one.
-            if name is None or name.phase != "test" or name.group or name.set is None:
-                continue
-            key = _Key(name.measure, name.set)
-            if find_cue(*key) is None or (name.set != column.set_record.name and name.set not in uncounted):
+            if key is None or (key.dataset != column.set_record.name and not _is_uncounted(key.dataset, protocol)):
                 continue
             value = history.mean(metric, steps)
             if not math.isnan(value):
                 values.setdefault((pool.algorithm, key), {}).setdefault(run.id, value)
                 units[key] = measures.described(protocol, metric).unit
     return _Values({name: list(by_id.values()) for name, by_id in runs.items()}, values, units)
+
+
+@functools.cache
+def _find_key(metric: str) -> _Key | None:
+    """Return the measure of a cue that a metric is; None for other metrics."""
+    name = record.parse_metric(metric)
+    if name is None or name.phase != "test" or name.group or name.set is None:
+        return None
+    return _Key(name.measure, name.set) if find_cue(name.measure, name.set) is not None else None
+
+
+def _is_uncounted(name: str, protocol: record.Protocol) -> bool:
+    """Return True for a set of the protocol that does not count."""
+    return any(tested.name == name and not tested.counts for tested in protocol.sets)
 
 
 def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.analysis.columns import Column, make_design, measured_columns, names_of
 from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
 from biasbed.analysis.comparisons.bias_measures import measure_choices
@@ -69,6 +69,8 @@ LABEL_COLUMNS = (
 WINNER_COLUMNS = ("rule", "oracle", "labels", "algorithm", "cell", "repeat", "dataset", "run_id", "trial")
 CRITERION_COLUMNS = ("rule", "oracle", "labels", "dataset", "num_algorithms")
 OVER_METHODS = "(mean over methods)"  # algorithm of a row that averages over all methods with the column
+# Columns of run tables by which rules are compared.
+COMPARED = ("algorithm", "cell", "dataset", "score", "run_id", "replicate", *measures.SUMMARY)
 BASELINE = ValidationAccuracy.name  # rule that any validation set allows
 
 
@@ -110,7 +112,7 @@ class RuleScores:
 
     name: str
     oracle: bool = False
-    runs: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.run_table
+    runs: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.run_table; of other rules `COMPARED`
     scores: pd.DataFrame = field(default_factory=pd.DataFrame)  # scores.score_table
     reduced: pd.DataFrame = field(default_factory=pd.DataFrame)  # strict_setting.rescore_without of `runs`
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)  # select.choice_table
@@ -172,7 +174,12 @@ def _score_other(
     if bare:
         reason = f"{len(bare)} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, skipped=reason)
-    return scores
+    return replace(scores, runs=_compared(scores.runs), reduced=_compared(scores.reduced))
+
+
+def _compared(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of a run table by which rules are compared, as a process sends all that it returns."""
+    return runs[[name for name in runs if name in COMPARED]]
 
 
 def score_rule(

@@ -58,8 +58,10 @@ def compare_single_runs(
     it. Trials of a search are no rows with one run.
     """
     compared = []
+    cells = [column.cell for column in sets]
+    rows_by_cell = {cell: _rows_of(cell, collection, cells) for cell in dict.fromkeys(cells)}
     for column in () if collection.is_search else sets:
-        rows = _rows_of(column, collection, sets)
+        rows = rows_by_cell[column.cell]
         if _pairs_to_compare(rows, options.control):
             compared.append((column, rows))
     steps = steps_of(selected) if compared else {}
@@ -84,12 +86,11 @@ def compare_single_runs(
     return ComparedOverImages(table, tuple(left_out), images)
 
 
-def _rows_of(column: Column, collection: Collection, sets: Sequence[Column]) -> dict[str, tuple[Run, ...]]:
-    """Return the runs of the column's cell by row; published ones, which have no decisions, are left out."""
-    cells = [set_column.cell for set_column in sets]
+def _rows_of(cell: str, collection: Collection, cells: Sequence[str]) -> dict[str, tuple[Run, ...]]:
+    """Return the runs of one of the cells by row; published ones, which have no decisions, are left out."""
     rows: dict[str, list[Run]] = {}
     for run in collection.unpublished:
-        if column.cell in run.among(cells):
+        if cell in run.among(cells):
             rows.setdefault(run.algorithm, []).append(run)
     return {name: tuple(rows[name]) for name in sorted(rows)}
 

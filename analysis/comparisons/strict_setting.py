@@ -60,10 +60,9 @@ def rescore_without(runs: pd.DataFrame, selected: Selected, overlaps: Overlaps) 
         if column.name in overlaps:
             declared = _declare_without(column, protocol, overlaps[column.name])
             rescored[candidate.run.id, column.name] = _mean(candidate.history, steps, declared) * column.scale
-    is_touched = runs["dataset"].isin(list(overlaps))
-    places = zip(runs["run_id"], runs["dataset"], strict=True)
-    scores = pd.Series([rescored.get(key, math.nan) for key in places], index=runs.index)
-    scores = runs["score"].where(~is_touched, scores)
+    scores = runs["score"].copy()
+    touched = runs.loc[runs["dataset"].isin(list(overlaps)), ["run_id", "dataset"]]
+    scores[touched.index] = [rescored.get(key, math.nan) for key in touched.itertuples(index=False, name=None)]
     return runs.assign(score=scores)[scores.notna()].reset_index(drop=True)
 
 

@@ -128,9 +128,10 @@ def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per run, evaluation set and rule."""
     collection = analysis.collection
     origin = {run.id: run for run in (*collection.runs, *collection.duplicates)}
+    origins = [origin[run_id] for run_id in runs["run_id"].tolist()]
     scope = {}
     for name in ("kind", "suite", "study", "protocol"):
-        scope[name] = [getattr(origin[run_id], name) for run_id in runs["run_id"]]
+        scope[name] = [getattr(run, name) for run in origins]
     frame = runs.assign(**scope, rule=analysis.rule.name, oracle=analysis.rule.oracle)
     if wording.repeated(analysis) == "run":
         frame = frame.drop(columns=["cell", "replicate"])  # they would say nothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -110,7 +110,7 @@ def _score_cells(
     if len(means) > 1:
         best = number((max if bool(values["higher_is_better"].iloc[0]) else min)(means.values()))
         for row in means:
-            cells[row] = replace(cells[row], bold=cells[row].text == best)
+            cells[row] = cells[row]._replace(bold=cells[row].text == best)
     return cells
 
 

@@ -71,7 +71,7 @@ def run_tables(analysis: Analysis, links: Links, by_run: ReportTable | None = No
 
     by_run: `score_tables.by_run`, if it is made already.
     """
-    chosen, collection = set(analysis.runs["run_id"]), analysis.collection
+    chosen, collection = set(analysis.runs["run_id"].unique()), analysis.collection
     shown = [run for run in analysis.shown_runs if run.id in chosen or not collection.is_search]
     return {
         "scores": by_run or score_tables.by_run(analysis, links),

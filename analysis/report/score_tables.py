@@ -244,7 +244,7 @@ def _plain_name(links: Links) -> CellMaker:
     """Show an algorithm's name without a link, in the table that the links lead to."""
 
     def make(record: TableRecord) -> TableCell:
-        return dataclasses.replace(links.algorithm_cell(record["algorithm"]), href="")
+        return links.algorithm_cell(record["algorithm"])._replace(href="")
 
     return make
 
@@ -289,7 +289,8 @@ def _first_anchors(links: Links, algorithms: Sequence[str]) -> tuple[str, ...]:
 def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
     """Return the selected steps by run; `per set` if each set has its own."""
     spans: dict[str, set[str]] = {}
-    for run_id, first, last in zip(run_table["run_id"], run_table["first_step"], run_table["last_step"], strict=True):
+    steps = run_table[["run_id", "first_step", "last_step"]].drop_duplicates()
+    for run_id, first, last in steps.itertuples(index=False, name=None):
         span = str(int(first)) if first == last else f"{int(first)}-{int(last)}"
         spans.setdefault(run_id, set()).add(span)
     return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}
@@ -378,7 +379,7 @@ def _ours(links: Links) -> CellMaker:
     make_number = number("mean", spread="std")
 
     def make(record: TableRecord) -> TableCell:
-        return dataclasses.replace(make_number(record), href=links.to_algorithm(record["algorithm"]))
+        return make_number(record)._replace(href=links.to_algorithm(record["algorithm"]))
 
     return make
 

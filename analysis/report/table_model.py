@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import wording
@@ -19,8 +19,7 @@ from biasbed.analysis.result import Analysis, Cell
 MISSING = "-"
 
 
-@dataclass(frozen=True)
-class TableCell:
+class TableCell(NamedTuple):
     """One cell of a table."""
 
     text: str

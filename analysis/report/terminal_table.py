@@ -85,7 +85,7 @@ def _with_intervals(table: ReportTable) -> ReportTable:
         cells = []
         for cell in row:
             spread = f"[{cell.interval}]" if cell.interval else ""
-            cells.append(dataclasses.replace(cell, spread=spread))
+            cells.append(cell._replace(spread=spread))
         rows.append(tuple(cells))
     return dataclasses.replace(table, rows=tuple(rows))
 

@@ -128,7 +128,9 @@ def _number(run: Any, name: str) -> int:
 
 def _mapping(run: Any, name: str) -> dict[str, Any]:
     """Return the JSON object in a tag, whose values are numbers or texts."""
-    text = run.data.tags.get(name) or "{}"
+    text = run.data.tags.get(name)
+    if not text:
+        return {}
     try:
         values = parse_json(text)
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -176,10 +177,18 @@ class Collection:
         """
         if (algorithm, cell) in self.left_out:
             return self.left_out[algorithm, cell]
-        needs = frozenset[str]().union(*(run.needs for run in self.runs if run.algorithm == algorithm))
-        return needs - next(column.provides for column in self.cells if column.name == cell)
+        provides = next(column.provides for column in self.cells if column.name == cell)
+        return self._needs.get(algorithm, frozenset()) - provides
 
-    @property
+    @cached_property
+    def _needs(self) -> Mapping[str, frozenset[str]]:
+        """Needs of the runs of each row."""
+        needs: dict[str, frozenset[str]] = {}
+        for run in self.runs:
+            needs[run.algorithm] = needs.get(run.algorithm, frozenset()) | run.needs
+        return needs
+
+    @cached_property
     def algorithms(self) -> tuple[str, ...]:
         return tuple(distinct(self.runs, "algorithm"))
 
@@ -193,7 +202,7 @@ class Collection:
         """True if the scores come from a user's table and not from tracked runs."""
         return self.scope.kind == TABLE
 
-    @property
+    @cached_property
     def unpublished(self) -> tuple[Run, ...]:
         """Runs that count and are not published."""
         return tuple(run for run in self.runs if run.kind != "published")

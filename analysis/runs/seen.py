@@ -9,6 +9,7 @@ Answers: What have the weights of a row seen?
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -72,7 +73,12 @@ def read_seen(run: Run) -> Seen:
     start = str(run.init.get("start", ""))
     if start == "scratch":
         return Seen((), NOTHING)
-    name = _published_name(run, start)
+    return _read_name(_published_name(run, start))
+
+
+@functools.cache
+def _read_name(name: str) -> Seen:
+    """Return what weights of this published name have seen. Thousands of runs have the same weights."""
     data = tuple(_pretrainings(re.split(r"[._:/-]", name.lower())))
     return Seen(data, ", ".join(f"{member.kind} of {member.name}" for member in data) or UNKNOWN)
 

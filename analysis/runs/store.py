@@ -10,6 +10,7 @@ import functools
 import itertools
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -134,8 +135,9 @@ def is_read(metric: str) -> bool:
 
 def parameters(run: Any) -> Mapping[str, str]:
     """Return the resolved config of a run, without MLflow's record of the command line."""
-    prefix = record.CONFIG_PARAMETER
-    return {k.removeprefix(prefix): v for k, v in run.data.params.items() if k.startswith(prefix)}
+    prefix, intern = record.CONFIG_PARAMETER, sys.intern  # equal texts once in memory: thousands of runs share them
+    params = run.data.params
+    return {intern(name.removeprefix(prefix)): intern(params[name]) for name in params if name.startswith(prefix)}
 
 
 def images_of(metric: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from biasbed import record
@@ -36,7 +36,7 @@ class DomainRule(Rule):
             for trials in groups:
                 curves = [(trial, self.curve(pool, trial, eval_set)) for trial in trials]
                 choice = _best(curves, eval_set)
-                yield replace(choice, value=sign * choice.value)
+                yield choice._replace(value=sign * choice.value)
 
     def is_higher_better(self, eval_set: record.SetRecord) -> bool:
         """Return True if a higher criterion is better on this set; if not, `curve` negates it."""

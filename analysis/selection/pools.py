@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 from biasbed import record
 from biasbed.analysis.columns import Column
@@ -44,10 +45,14 @@ class History:
         """Return the metric's values by step, sorted. May contain NaN. Empty if the run lacks the metric."""
         return self._curves.get(str(metric), {})
 
+    def values(self, metric: record.MetricName | str, steps: Iterable[int]) -> list[float]:
+        """Return the metric's values at the steps; NaN at each where it has none."""
+        curve = self._curves.get(str(metric), {})
+        return [curve.get(step, math.nan) for step in steps]
+
     def mean(self, metric: record.MetricName | str, steps: Sequence[int]) -> float:
         """Return the metric's mean over the steps; NaN if any of them has no value."""
-        curve = self.curve(metric)
-        return math.fsum([curve.get(step, math.nan) for step in steps]) / len(steps)
+        return math.fsum(self.values(metric, steps)) / len(steps)
 
     def with_curves(self, curves: Mapping[str, Mapping[int, float]]) -> History:
         """Return the history with further curves."""
@@ -170,8 +175,7 @@ class Pool:
         return title
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Run that represents a pool on a set, and the steps at which it counts."""
 
     run: str  # its id

@@ -254,8 +254,8 @@ def unprinted(collection: Collection, selected: Selected) -> dict[tuple[str, str
     for missing in selected.missing:
         if runs[missing.run_id].kind in ("published", TABLE):
             lost.add((runs[missing.run_id].algorithm, missing.dataset))
-    for run_id, dataset in zip(selected.values["run_id"], selected.values["dataset"], strict=True):
-        lost.discard((runs[run_id].algorithm, dataset))
+    for chosen in selected.choices:
+        lost.discard((chosen.candidate.run.algorithm, chosen.column.name))
     return dict.fromkeys(sorted(lost), frozenset())
 
 

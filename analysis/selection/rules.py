@@ -68,18 +68,22 @@ class Rule:
 
         Every run represents itself; a search is represented by its best trial, by `value`.
         """
-        chosen: list[Choice] = []
-        has_value = pool.is_search or self.validates
-        for number, eval_set in enumerate(pool.sets):
-            if number == 0 or not self.alike_on_sets:
+        choices: list[Choice] = []
+        for eval_set in pool.sets:
+            if choices and self.alike_on_sets:
+                choices = [Choice(run, eval_set.name, steps, value) for run, _, steps, value in choices]
+            else:
                 standing = (self._best(pool, eval_set),) if pool.is_search else pool.candidates
-                chosen = []
-                for candidate in standing:
-                    steps = self.steps(candidate.history, eval_set)
-                    value = self.criterion(candidate.history, eval_set, steps) if has_value and steps else math.nan
-                    chosen.append(Choice(candidate.run.id, eval_set.name, steps, value))
-            for choice in chosen:
-                yield Choice(choice.run, eval_set.name, choice.steps, choice.value)
+                choices = [self._choose(candidate, eval_set, pool.is_search) for candidate in standing]
+            yield from choices
+
+    def _choose(self, candidate: Candidate, eval_set: record.SetRecord, is_search: bool) -> Choice:
+        """Return the steps of a run that count for a set. is_search: the run was chosen among trials by its value."""
+        steps = self.steps(candidate.history, eval_set)
+        value = math.nan
+        if steps and (is_search or self.validates):
+            value = self.criterion(candidate.history, eval_set, steps)
+        return Choice(candidate.run.id, eval_set.name, steps, value)
 
     def _best(self, pool: Pool, eval_set: record.SetRecord) -> Candidate:
         """Return the candidate with the highest value, the first of equals."""
@@ -280,15 +284,15 @@ class BestEpochPerRun(Rule):
 
     def _means(self, history: History) -> dict[int, float]:
         """Return the sum over blocks by step, negated if lower is better."""
-        eval_sets = list(itertools.chain.from_iterable(self.blocks))
-        curves = {eval_set.name: history.curve(headline(eval_set)) for eval_set in eval_sets}
-        common = set.intersection(*map(set, curves.values()))
-        tested = [step for step in next(iter(curves.values())) if step in common]
-        values = []
+        names = [headline(eval_set) for eval_set in itertools.chain.from_iterable(self.blocks)]
+        common = set.intersection(*(set(history.curve(name)) for name in names))
+        tested = sorted(common)
+        means = []
         for block in self.blocks:
             size = _signed_size(block)
-            values.append([math.fsum(curves[eval_set.name][step] for eval_set in block) / size for step in tested])
-        return dict(zip(tested, map(math.fsum, zip(*values, strict=True)), strict=True))
+            values = [history.values(headline(eval_set), tested) for eval_set in block]
+            means.append([math.fsum(at_step) / size for at_step in zip(*values, strict=True)])
+        return dict(zip(tested, map(math.fsum, zip(*means, strict=True)), strict=True))
 
 
 def _signed_size(block: Sequence[record.SetRecord]) -> int:

@@ -131,35 +131,31 @@ def select(
     steps, in the metric's unit; monitor: mean of the monitor over the same steps; selection_value: the value by which
     the rule chose, in the unit that is shown), then each further measure of any set.
     """
-    measures = list(dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)))
-    rows: list[tuple[object, ...]] = []
     missing: list[Missing] = []
     chosen: list[ChosenRun] = []
-    # As texts, once per column: there may be many thousand rows.
-    metrics = {column.name: [_names(column, measure) for measure in measures] for column in columns}
-    headlines = {column.name: str(headline(column.set_record)) for column in columns}
+    means: list[float] = []
+    criteria: list[float] = []
+    metrics = {column.name: str(column.metric) for column in columns}  # there may be many thousand runs
     for pool in pools:
         by_set = {column.set_record.name: column for column in columns if column.cell == pool.cell}
-        replicates = pool.replicates
         scales: dict[tuple[str, str], float] = {}  # (hash of a protocol, column) -> factor
         for choice in _choices(rules, pool):
             candidate, column = pool.by_run[choice.run], by_set[choice.set]
             protocol_hash = candidate.run.protocol
             protocol = protocols[protocol_hash]
-            problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
-            if problem:
+            values = candidate.history.values(metrics[column.name], choice.steps)
+            if not values or not all(map(record.is_finite, values)):
+                problem = _problem(candidate.history, column.set_record, choice.steps, protocol)
                 missing.append(Missing(choice.run, column.name, problem, problem.startswith(OTHER_STEPS)))
                 continue
+            key = protocol_hash, column.name
+            if key not in scales:
+                scales[key] = _scale(rules.get((protocol_hash, pool.cell)), protocol, column)
             chosen.append(ChosenRun(pool, candidate, column, protocol, choice.steps))
-            if (protocol_hash, column.name) not in scales:
-                rule = rules.get((protocol_hash, pool.cell))
-                scales[protocol_hash, column.name] = _scale(rule, protocol, column)
-            criterion = choice.value * scales[protocol_hash, column.name]
-            values = _values(candidate.history, headlines[column.name], choice.steps, protocol.monitor, criterion)
-            values += _means(candidate.history, metrics[column.name], choice.steps)
-            rows.append((choice.run, replicates[choice.run], pool.cell, column.name, column.headline, *values))
-    values_frame = frame_of_rows(rows, [*SELECTED_COLUMNS, *measures])
-    return Selected(values_frame, tuple(missing), tuple(chosen))
+            means.append(math.fsum(values) / len(values))
+            criteria.append(choice.value * scales[key])
+    frame = _describe_runs(chosen, means, criteria).assign(**_further_means(chosen, columns, means))
+    return Selected(frame, tuple(missing), tuple(chosen))
 
 
 def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
@@ -173,25 +169,43 @@ def _choices(rules: Rules, pool: Pool) -> Iterator[Choice]:
         yield from rules[free[0].run.protocol, pool.cell].choices(dataclasses.replace(pool, candidates=tuple(free)))
 
 
-def _names(column: Column, measure: str) -> tuple[str, ...]:
-    """Return the metrics that may hold a measure of the column's set, the preferred one first."""
-    return tuple(map(str, summary_metrics(column, measure)))
+def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria: Sequence[float]) -> pd.DataFrame:
+    """Return `SELECTED_COLUMNS`. means, criteria: the columns `value` and `selection_value`."""
+    if not chosen:
+        return pd.DataFrame(columns=list(SELECTED_COLUMNS))
+    values = {
+        "run_id": [run.candidate.run.id for run in chosen],
+        "replicate": [run.pool.replicates[run.candidate.run.id] for run in chosen],
+        "cell": [run.pool.cell for run in chosen],
+        "dataset": [run.column.name for run in chosen],
+        "measure": [run.column.headline for run in chosen],
+        "value": means,
+        "first_step": [min(run.steps) for run in chosen],
+        "last_step": [max(run.steps) for run in chosen],
+        "num_steps": [len(run.steps) for run in chosen],
+        "monitor": [run.candidate.history.mean(run.protocol.monitor, run.steps) for run in chosen],
+        "selection_value": criteria,
+    }
+    return pd.DataFrame(values)
 
 
-def _values(
-    history: History, headline: str, steps: Sequence[int], monitor: str, criterion: float
-) -> tuple[object, ...]:
-    """Return a row's values from the column `value` to the last of `SELECTED_COLUMNS`."""
-    value, monitored = history.mean(headline, steps), history.mean(monitor, steps)
-    return value, min(steps), max(steps), len(steps), monitored, criterion
-
-
-def _means(history: History, metrics: Sequence[Sequence[str]], steps: Sequence[int]) -> tuple[float, ...]:
-    """Return the means of further measures, each of the first of its metrics that the run has."""
-    means = []
-    for names in metrics:
-        means.append(history.mean(next(filter(history.curve, names), names[0]), steps))
-    return tuple(means)
+def _further_means(
+    chosen: Sequence[ChosenRun], columns: Sequence[Column], headline_means: list[float]
+) -> dict[str, list[float]]:
+    """Return the means of each further measure, each of the first of its metrics that the run has."""
+    headlines = {column.name: [str(column.metric)] for column in columns}
+    means: dict[str, list[float]] = {}
+    for measure in dict.fromkeys(itertools.chain.from_iterable(column.measures for column in columns)):
+        metrics = {column.name: list(map(str, summary_metrics(column, measure))) for column in columns}
+        if metrics == headlines:
+            means[measure] = headline_means
+            continue
+        means[measure] = []
+        for _, candidate, column, _, steps in chosen:
+            history, names = candidate.history, metrics[column.name]
+            name = names[0] if len(names) == 1 else next(filter(history.curve, names), names[0])
+            means[measure].append(history.mean(name, steps))
+    return means
 
 
 def _scale(rule: Rule | None, protocol: record.Protocol, column: Column) -> float:
@@ -204,10 +218,8 @@ OTHER_STEPS = "not tested at step"
 
 
 def _problem(history: History, eval_set: record.SetRecord, steps: Sequence[int], protocol: record.Protocol) -> str:
-    """Return the reason why the selected steps give no value; empty if they do."""
+    """Return the reason why the selected steps give no value."""
     curve = history.curve(headline(eval_set))
-    if steps and all(step in curve and record.is_finite(curve[step]) for step in steps):
-        return ""
     if not curve:
         derivation = protocol.derivation(str(headline(eval_set)))
         if derivation is None:
@@ -234,26 +246,23 @@ CHOICE_COLUMNS = (
 
 def choice_table(rule: Rule, selected: Selected) -> pd.DataFrame:
     """Return each pool's chosen run and steps by column: `CHOICE_COLUMNS`, then the settings that a search varied."""
-    rows: list[tuple[object, ...]] = []
-    varied: list[dict[str, str]] = []
-    for pool, candidate, column, _, steps in selected.choices:
-        run = candidate.run
-        subject = (rule.name, rule.oracle, pool.algorithm, pool.cell, pool.repeat, run.seed, column.name)
-        rows.append((*subject, run.id, run.name, run.trial, min(steps), max(steps), len(steps)))
-        varied.append(_varied(pool, run))
-    frame = frame_of_rows(rows, CHOICE_COLUMNS)
-    for name in sorted(set().union(*varied)):
-        frame[name] = pd.Series([settings.get(name) for settings in varied], frame.index, dtype="str")
+    pools = [chosen.pool for chosen in selected.choices]
+    runs = [chosen.candidate.run for chosen in selected.choices]
+    frame = selected.values.assign(
+        rule=rule.name,
+        oracle=rule.oracle,
+        algorithm=[pool.algorithm for pool in pools],
+        repeat=[pool.repeat for pool in pools],
+        seed=[run.seed for run in runs],
+        run_name=[run.name for run in runs],
+        trial=[run.trial for run in runs],
+    )[list(CHOICE_COLUMNS)]
+    for name in sorted(set().union(*(pool.varied_settings for pool in pools))):
+        settings = [_varied_setting(pool, run, name) for pool, run in zip(pools, runs, strict=True)]
+        frame[name] = pd.Series(settings, frame.index, dtype="str")
     return frame
 
 
-def frame_of_rows(rows: Sequence[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return a frame of many rows, made column by column: pandas infers the types of rows slowly."""
-    if not rows:
-        return pd.DataFrame(columns=list(columns))
-    return pd.DataFrame(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
-
-
-def _varied(pool: Pool, run: Run) -> dict[str, str]:
-    """Return this run's values of the settings that a search varied."""
-    return {name: run.config.get(name, "") for name in pool.varied_settings}
+def _varied_setting(pool: Pool, run: Run, name: str) -> str | None:
+    """Return this run's value of a setting; None if its own search did not vary it."""
+    return run.config.get(name, "") if name in pool.varied_settings else None

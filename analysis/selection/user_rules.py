@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ class UserRule(Rule):
                 f"selection={self.source}: it chose none of the {len(pool.candidates)} run(s) of {pool.title}"
             )
         self._check(pool, choices)
-        return [replace(choice, steps=_distinct_integers(choice.steps) or ()) for choice in choices]
+        return [choice._replace(steps=_distinct_integers(choice.steps) or ()) for choice in choices]
 
     def _check(self, pool: Pool, choices: Sequence[Choice]) -> None:
         """Raise Failure for a choice that is impossible in this pool."""

@@ -82,7 +82,7 @@ def label_of(analysis: Analysis, name: str) -> str:
 
 def _with_baseline(analysis: Analysis, name: str, cell: TableCell) -> TableCell:
     """Return a cell of a method's name, marked if it is the baseline."""
-    return dataclasses.replace(cell, mark=say("site_baseline") if name in baselines(analysis) else "")
+    return cell._replace(mark=say("site_baseline") if name in baselines(analysis) else "")
 
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
             cells.append(number_cell(averages[algorithm], 2) if is_tested else TableCell(MISSING, value=math.inf))
         for column, cell in zip(table.columns[1:], row[1:], strict=True):
             if column.name in links.sets:
-                cell = dataclasses.replace(cell, href=links.to_cell(algorithm, column.name))
+                cell = cell._replace(href=links.to_cell(algorithm, column.name))
             cells.append(cell)
         rows.append((_with_baseline(analysis, algorithm, row[0]), *cells))
     columns = (table.columns[0], *rank_columns, *table.columns[1:])
