@@ -45,7 +45,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     store = RunStore(resolve_uri(options.tracking_uri))
     check_run_id(tracking_uri=options.tracking_uri)
     if options.output_dir != "auto":
-        check_writable(Path(options.output_dir).expanduser().absolute())
+        check_folder(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
     # last digits would go by the number of cores.
     with threadpool_limits(limits=1, user_api="blas"), without_collection():
@@ -103,11 +103,13 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
     return store.home / "analysis" / f"{record.slug(scope.suite)}-{record.slug(scope.study)}"
 
 
-def check_writable(target: Path) -> None:
-    """Raise UsageError if the folder can't be written, before any work is done."""
+def check_folder(target: Path) -> None:
+    """Raise UsageError, before any work is done, if a folder can't be written or holds what no result of ours left."""
     existing = next(path for path in (target, *target.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that you may write into")
+    if existing == target and any(target.iterdir()) and not (target / MANIFEST).is_file():
+        raise UsageError(f"output_dir={target}: holds other files; name a new folder, or one of an earlier result")
 
 
 @contextlib.contextmanager

@@ -103,7 +103,7 @@ def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tup
         return tuple(columns)
     names_in_use: dict[str, None] = {}
     for attribute in ("name", "block", "cell"):
-        names_in_use |= dict.fromkeys(getattr(column, attribute) for column in columns)
+        names_in_use |= dict.fromkeys(getattr(column, attribute) for column in columns if getattr(column, attribute))
     for name in sets:
         if name not in names_in_use:
             raise UsageError(f"sets={','.join(sets)}: there is no evaluation set '{name}'{nearest(name, names_in_use)}")

@@ -65,7 +65,7 @@ def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
 
     most: sets of cue conflicts that are told of, all by default.
     """
-    texture = texture_sentences(analysis.texture, analysis.label)[:most]
+    texture = texture_sentences(analysis.texture, analysis.alpha, analysis.label)[:most]
     comparison = main(analysis)
     is_shown = comparison.significant and not comparison.skipped
     if not is_shown and analysis.texture["significant"].astype(bool).any():

@@ -9,6 +9,7 @@ import pandas as pd
 
 from biasbed.analysis.comparisons.single_runs import ComparedOverImages
 from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 
@@ -17,15 +18,15 @@ from biasbed.analysis.report.table_model import TableRecord
 MOST_ITEMS = 3  # pairs that the verdict names
 
 
-def texture_sentences(frame: pd.DataFrame, label: Labels) -> list[str]:
+def texture_sentences(frame: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
     """Say for each set of cue conflicts which rows rely less or more on texture than the reference.
 
     frame: `shape_bias.COLUMNS`.
     """
-    return [_texture_sentence(rows, label) for _, rows in frame.groupby("dataset", sort=False)]
+    return [_texture_sentence(rows, alpha, label) for _, rows in frame.groupby("dataset", sort=False)]
 
 
-def _texture_sentence(frame: pd.DataFrame, label: Labels) -> str:
+def _texture_sentence(frame: pd.DataFrame, alpha: float, label: Labels) -> str:
     """Say which methods rely less or more on texture than the reference, and for which that is not shown."""
     rows, control = frame.to_dict("records"), str(frame["reference"].iloc[0])
     reference, dataset = label(control), label(str(frame["dataset"].iloc[0]))
@@ -38,20 +39,23 @@ def _texture_sentence(frame: pd.DataFrame, label: Labels) -> str:
         shown = [row for row in others if row["significant"] and row["difference"] * sign > 0]
         if shown:
             verb = say("texture_verb") if parts else say("texture_first_verb")
-            parts.append(say(phrase, verb=verb, reference=reference, rows=_list_differences(shown, label)))
+            parts.append(say(phrase, verb=verb, reference=reference, rows=_list_differences(shown, alpha, label)))
     not_shown = [row for row in others if not row["significant"]]
     if not_shown:
         phrase = "texture_not_shown" if parts else "texture_none_shown"
-        parts.append(say(phrase, reference=reference, rows=_list_differences(not_shown, label)))
+        parts.append(say(phrase, reference=reference, rows=_list_differences(not_shown, alpha, label)))
     return say("texture", parts="; ".join(parts), dataset=dataset)
 
 
-def _list_differences(rows: Sequence[TableRecord], label: Labels) -> str:
+def _list_differences(rows: Sequence[TableRecord], alpha: float, label: Labels) -> str:
+    """Return each row's difference with its interval, and with p: the verdict's, which the interval may contradict."""
     parts = []
     for row in rows:
         low, high = float(row["low"]), float(row["high"])
-        interval = say("texture_one_run") if math.isnan(low) else f"{low:+.1f} to {high:+.1f}"
-        parts.append(f"{label(row['algorithm'])} {row['difference']:+.1f} [{interval}]")
+        evidence = say("texture_one_run")
+        if not math.isnan(low):
+            evidence = say("texture_tested", low=low, high=high, p=wording.short_p(row["p_holm"], alpha))
+        parts.append(f"{label(row['algorithm'])} {row['difference']:+.1f} [{evidence}]")
     return ", ".join(parts)
 
 

@@ -92,7 +92,7 @@ def content(
     """Return what the template prints: sentences, tables of text, figures as data URIs."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
     answer = findings.answer_sentences(analysis)
-    texture = further_findings.texture_sentences(analysis.texture, analysis.label)
+    texture = further_findings.texture_sentences(analysis.texture, analysis.alpha, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     return {

@@ -48,7 +48,9 @@ def render(analysis: Analysis) -> str:
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
     parts += _section(say("summary_seen"), limitations.seen_before(analysis))
-    parts += _section(say("summary_texture"), further_findings.texture_sentences(analysis.texture, label))
+    parts += _section(
+        say("summary_texture"), further_findings.texture_sentences(analysis.texture, analysis.alpha, label)
+    )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     parts += _section(
         say("summary_effective"), further_findings.effective_sentences(analysis.effective, analysis.alpha, label)

@@ -11,7 +11,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from biasbed import published
-from biasbed.analysis.command import MANIFEST, check_writable, publish
+from biasbed.analysis.command import MANIFEST, check_folder, publish
 from biasbed.analysis.options import AnalyzeOptions, SiteOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_runs
@@ -50,13 +50,6 @@ def site(options: SiteOptions) -> Path:
         publish(Path(scratch), folder)
     print(f"{len(files)} files of {len(rankings)} tables: {folder / pages.INDEX}", flush=True)
     return folder
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UsageError if the folder can't be written, or holds files that no site of ours has left there."""
-    check_writable(folder)
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
-        raise UsageError(f"output_dir={folder}: holds other files; name a new folder, or one with an earlier site")
 
 
 # --- studies ----------------------------------------------------------------------------------------------------------

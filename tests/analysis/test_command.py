@@ -155,6 +155,12 @@ def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> 
     (recorder.folder / "file").write_text("")
     with pytest.raises(UsageError, match=r"output_dir=.*can't be written"):
         recorder.analyze(output_dir=str(recorder.folder / "file" / "out"))
+    other = recorder.folder / "other"
+    other.mkdir()
+    (other / "scores.csv").write_text("mine")
+    with pytest.raises(UsageError, match=r"output_dir=.*: holds other files; name a new folder"):
+        recorder.analyze(output_dir=str(other))
+    assert names(other) == {"scores.csv"}
 
 
 @quicker

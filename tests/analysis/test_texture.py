@@ -50,34 +50,47 @@ def test_differences_are_welch_s_with_holm_s_correction() -> None:
 
 
 def test_the_answer_is_a_sentence() -> None:
-    (said,) = texture_sentences(table(FRAME), LABEL)
+    (said,) = texture_sentences(table(FRAME), 0.05, LABEL)
     assert said.startswith("Relies less on texture than ERM: InfoDrop +20.7 [+")
     assert "; Relies more on texture than ERM: sin -10.8 [-" in said.replace("; relies", "; Relies")
     assert "not shown for pAdaIN +0.3 [-" in said
-    assert said.endswith("(shape bias on Cue Conflict in points, over runs, 95 %).")
+    assert said.endswith(
+        "(shape bias on Cue Conflict in points, over runs; intervals of 95 %, p with Holm's correction)."
+    )
+
+
+def test_what_is_not_shown_has_the_p_that_decided() -> None:
+    """Its interval, which is not corrected, may well leave out zero."""
+    frame = table({"erm": [20.0, 21.0, 22.0], "infodrop": [22.5, 23.5, 24.5], "padain": [20.0, 21.0, 22.5]})
+    row = frame.set_index("algorithm").loc["infodrop"]
+    assert row["low"] > 0
+    assert row["p"] < 0.05 < row["p_holm"]
+    (said,) = texture_sentences(frame, 0.05, LABEL)
+    assert said.startswith("No row is shown to rely less on texture than ERM: ")
+    assert f"InfoDrop +2.5 [{row['low']:+.1f} to {row['high']:+.1f}; p {row['p_holm']:.3f}]" in said
 
 
 def test_nothing_is_claimed_of_one_run() -> None:
-    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}), LABEL)
+    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}), 0.05, LABEL)
     assert said.startswith("No row is shown to rely less on texture than ERM: InfoDrop +70.0 [one run]")
     alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
     assert not alike["significant"].any()
 
 
 def test_without_a_reference_values_stand_alone() -> None:
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}), LABEL)
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}), 0.05, LABEL)
     assert said == (
         "Shape bias on Cue Conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
         "names one."
     )
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), LABEL)
+    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), 0.05, LABEL)
     assert said.startswith("Relies less on texture than a: b +20.0")
 
 
 def test_runs_without_cue_conflicts_have_no_answer() -> None:
     frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
     assert shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()).empty
-    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), LABEL) == []
+    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), 0.05, LABEL) == []
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
