@@ -80,8 +80,12 @@ def signed_rank_distribution(doubled: tuple[int, ...]) -> Array:
     return ways
 
 
+@cache
 def sign_test(wins: int, losses: int) -> float:
-    """Return the exact two-sided p of the sign test, ties left out. It is 1 without wins and losses."""
+    """Return the exact two-sided p of the sign test, ties left out. It is 1 without wins and losses.
+
+    It is cached: many pairs have the same counts.
+    """
     from scipy import stats
 
     return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0

@@ -111,7 +111,7 @@ def _omnibus_p(ranks: exact.Array) -> exact.Array:
 
 def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
     """Return Nemenyi's verdicts by the critical difference, which decides as the p-values do and is fast."""
-    first, second = _pair_columns(family, names)
+    first, second = friedman.pair_columns(family, names)
     mean_ranks = ranks.mean(axis=1)
     lead = mean_ranks[:, second] - mean_ranks[:, first]
     critical = power.critical_difference(len(names), ranks.shape[1], alpha)
@@ -121,7 +121,7 @@ def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: flo
 
 def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = None) -> PairTests:
     """Test each pair of the family. Pairs without the algorithm that changed keep their tests."""
-    first, second = _pair_columns(family, variants.algorithms)
+    first, second = friedman.pair_columns(family, variants.algorithms)
     shape = (len(variants.tables), len(family))
     balance, p = np.empty(shape), np.empty(shape)
     tested = np.ones(len(family), dtype=np.bool_)
@@ -134,13 +134,6 @@ def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = N
     balance[:, tested] = np.array([test.balance for test in tests]).reshape(len(balance), -1)
     p[:, tested] = np.array([test.p for test in tests]).reshape(len(p), -1)
     return PairTests(balance, p)
-
-
-def _pair_columns(family: Pairs, names: Sequence[str]) -> tuple[simulation.Verdicts, simulation.Verdicts]:
-    """Return the columns of the first and of the second algorithm of each pair."""
-    columns = {name: column for column, name in enumerate(names)}
-    indices = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
-    return indices[:, 0], indices[:, 1]
 
 
 def _in_words(claim: PairClaim, sign: int) -> str:

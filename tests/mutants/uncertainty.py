@@ -19,8 +19,8 @@ MUTANTS: list[Mutant] = [
         ),
         (
             "bayes: differences instead of their means",
-            "means = (d[:, None] + d) / 2",
-            "means = d[:, None] + d",
+            "means = (d[:, first] + d[:, second]).T / 2",
+            "means = (d[:, first] + d[:, second]).T",
             "the rope would be half as wide",
             "::test_baycomps_numbers",
         ),
