@@ -26,8 +26,6 @@ ALL_SETS = "all"  # every set that all algorithms can be tested on
 COMPLETE = "complete"  # only the algorithms that have every set, if some lack one
 STRICT = "strict"  # without sets that were generated the same way as some algorithm's training data
 
-ColumnNumbers = np.ndarray[Any, np.dtype[np.int64]]
-
 
 @dataclass(frozen=True)
 class Friedman:
@@ -167,12 +165,12 @@ def orient(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.Data
 def differences_of(scores: pd.DataFrame, family: Sequence[tuple[str, str]]) -> exact.Array:
     """Return the lead of a over b on every set (pairs x sets), rounded so that ties are exact."""
     values = scores.to_numpy(dtype="float64").T
-    first, second = pair_columns(family, list(scores))
+    first, second = pair_columns(family, list(map(str, scores)))
     result: exact.Array = (values[first] - values[second]).round(DIGITS)
     return result
 
 
-def pair_columns(family: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[ColumnNumbers, ColumnNumbers]:
+def pair_columns(family: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[exact.IntArray, exact.IntArray]:
     """Return the columns of the first and of the second algorithm of each pair."""
     columns = {name: column for column, name in enumerate(names)}
     numbers = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
