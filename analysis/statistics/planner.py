@@ -25,6 +25,7 @@ from biasbed.analysis.statistics.simulation import (
     decide,
     draw,
     draw_each,
+    finds_any,
     omnibus,
     signed_rank_p,
 )
@@ -146,7 +147,7 @@ def false_positives(
     omnibus_name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
     rejections = {omnibus_name: significant}
     for name in ("nemenyi", "wilcoxon_holm") if model.num_algorithms > 2 else ():
-        rejections[name] = (decide(tables, alpha, name) != 0).any(axis=1) & significant
+        rejections[name] = finds_any(tables, alpha, name) & significant
     discordant = int((significant != without_it).sum())
     luck = Luck(omnibus_name, alpha, _rate(significant), _rate(without_it), discordant)
     return [FalsePositives(name, _rate(flags)) for name, flags in rejections.items()], luck
@@ -175,9 +176,9 @@ def detectable(model: VarianceModel, num_sets: int, num_runs: float, alpha: floa
 
 
 def detectable_pairs(differences: Array, level: float) -> list[float]:
-    """Return the shift at which Wilcoxon's test rejects at `level` with probability TARGET, of each pair (pairs x sets).
+    """Return each pair's shift at which Wilcoxon's test rejects at `level` with probability TARGET, else infinity.
 
-    The shift is infinite if none does. A pair's differences over the sets, centred by their Hodges-Lehmann estimate,
+    differences: pairs x sets. A pair's differences over the sets, centred by their Hodges-Lehmann estimate,
     are drawn with replacement and with random signs, as the test assumes symmetry. All pairs have the same draws.
     """
     n = differences.shape[1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -246,22 +247,24 @@ def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
     undo it: they keep the difference and raise the critical one (empty: more than there are algorithms). The omnibus
     test is ignored. This measures the point of Benavoli, Corani, Mangili (2016).
     """
-    names, num_sets = [str(name) for name in scores], len(scores)
-    critical = {size: power.critical_difference(size, num_sets, alpha) for size in range(2, 2 * len(names) + 1)}
+    names, num_sets = np.array([str(name) for name in scores]), len(scores)
+    sizes = range(2, 2 * len(names) + 1)
+    # By the size of the pool; without a difference for the sizes 0 and 1.
+    critical = np.array([math.nan, math.nan, *(power.critical_difference(size, num_sets, alpha) for size in sizes)])
     beats = _beats(scores)
     rows = []
     for i, j in itertools.combinations(range(len(names)), 2):
-        others = [m for m in range(len(names)) if m not in (i, j)]
-        direct = beats[i, j] - beats[j, i]
-        parts = {names[m]: beats[m, j] - beats[m, i] for m in others}
-        total = direct + sum(parts.values())
-        apart = abs(total) > critical[len(names)]
-        left_out = _fewest_left_out(direct, parts, apart, critical)
-        sizes = range(len(names) + 1, 2 * len(names) + 1)
-        weak = next((size - len(names) for size in sizes if apart and abs(total) <= critical[size]), None)
+        is_other = ~np.isin(np.arange(len(names)), (i, j))
+        parts = (beats[:, j] - beats[:, i])[is_other]
+        total = float(beats[i, j] - beats[j, i] + parts.sum())
+        apart = bool(abs(total) > critical[len(names)])
+        left_out = _fewest_left_out(total, parts, apart, critical)
+        undone = np.flatnonzero(apart & (abs(total) <= critical[len(names) + 1 :]))
+        weak = int(undone[0]) + 1 if len(undone) else None
         count = None if left_out is None else len(left_out)
+        left_out_names = "" if left_out is None else " ".join(sorted(names[is_other][left_out].tolist()))
         depends = left_out is not None or weak is not None
-        rows.append((names[i], names[j], total, apart, count, " ".join(left_out or ()), weak, depends))
+        rows.append((str(names[i]), str(names[j]), total, apart, count, left_out_names, weak, depends))
     frame = pd.DataFrame(rows, columns=list(POOL_COLUMNS))
     return frame.astype({"leave_out": "Int64", "add_weak": "Int64"})
 
@@ -275,15 +278,18 @@ def _beats(scores: pd.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.floa
     return result
 
 
-def _fewest_left_out(
-    direct: float, parts: Mapping[str, float], apart: bool, critical: Mapping[int, float]
-) -> Sequence[str] | None:
-    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does."""
-    total = direct + sum(parts.values())
-    for number in range(1, len(parts) + 1):
-        size = len(parts) + 2 - number
-        for names in (sorted(parts, key=parts.__getitem__), sorted(parts, key=parts.__getitem__, reverse=True)):
-            rest = total - sum(parts[name] for name in names[:number])
-            if (abs(rest) > critical[size]) != apart or (apart and rest * total < 0):
-                return sorted(names[:number])
-    return None
+def _fewest_left_out(total: float, parts: exact.Array, apart: bool, critical: exact.Array) -> exact.IntArray | None:
+    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does.
+
+    parts: what each of the other algorithms adds to `total`, the difference of the pair's average ranks.
+    """
+    critical_of_rest = critical[len(parts) + 1 : 1 : -1]
+    fewest = None
+    for order in (np.argsort(parts, kind="stable"), np.argsort(-parts, kind="stable")):
+        rest = total - np.cumsum(parts[order])
+        changes = (np.abs(rest) > critical_of_rest) != apart
+        turns = apart & (rest * total < 0)
+        numbers = np.flatnonzero(changes | turns) + 1
+        if len(numbers) and (fewest is None or numbers[0] < len(fewest)):
+            fewest = order[: numbers[0]]
+    return fewest
