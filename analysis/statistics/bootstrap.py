@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics.design import Design, RowScores
-from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.exact import Array, IntArray
 from biasbed.analysis.statistics.pairs import Pairs
 
 SEED = 0
@@ -120,17 +121,16 @@ def improvements(
     mean was published of a or b, since nothing is known of its runs.
     """
     means = {name: column_means(row, draws.runs[name]) for name, row in rows.items()}
-    rates_by_pair = win_rates(rows, draws, family)
-    table = []
-    for a, b in family:
-        difference = draws.mean(means[a] - means[b])
-        improvement = draws.mean(rates_by_pair[a, b].drawn)
-        observed = pd.Series(rates_by_pair[a, b].observed, index=list(design.columns))
-        bounds = interval(difference, alpha, len(design.blocks))
-        rates = (float(design.reduced(observed).to_numpy().mean()), *interval(improvement, alpha, len(design.blocks)))
-        has_runs = not (rows[a].mean_of or rows[b].mean_of)
-        table.append((a, b, *bounds, *(rates if has_runs else (math.nan,) * 3)))
-    return pd.DataFrame(table, columns=list(IMPROVEMENT_COLUMNS))
+    difference = np.stack([draws.mean(means[a] - means[b]) for a, b in family])
+    improvement = improvement_probabilities(rows, design, draws, family)
+    size = len(design.blocks)
+    frame = pd.DataFrame(list(family), columns=["a", "b"])
+    frame[["bootstrap_low", "bootstrap_high"]] = interval_of_each(difference, alpha, size)
+    frame["probability_of_improvement"] = improvement[:, -1]
+    frame[["improvement_low", "improvement_high"]] = interval_of_each(improvement[:, :-1], alpha, size)
+    lacks_runs = [bool(rows[a].mean_of or rows[b].mean_of) for a, b in family]
+    frame.loc[lacks_runs, list(IMPROVEMENT_COLUMNS[4:])] = math.nan
+    return frame
 
 
 def interval(replicates: Array, alpha: float, size: int, samples: int = 1) -> tuple[float, float]:
@@ -140,14 +140,26 @@ def interval(replicates: Array, alpha: float, size: int, samples: int = 1) -> tu
     A percentile interval is short by the factor sqrt((n-1)/n) and uses normal quantiles in place of Student's; so the
     level alpha/2 becomes Phi(-sqrt(n/(n-1)) t_(n-1, 1-alpha/2)) (Hesterberg 2015).
     """
+    low, high = interval_of_each(replicates[None], alpha, size, samples)[0].tolist()
+    return low, high
+
+
+def interval_of_each(replicates: Array, alpha: float, size: int, samples: int = 1) -> Array:
+    """Return `interval` of every row of replicates (rows x resamples): rows x 2."""
+    if size < 2:
+        return np.full((len(replicates), 2), math.nan)
+    level = _widened_level(alpha, size, samples)
+    result: Array = np.quantile(replicates, [level, 1 - level], axis=1).T
+    return result
+
+
+@cache
+def _widened_level(alpha: float, size: int, samples: int) -> float:
+    """Return the share of resamples below an `interval`; cached, as there are few sizes and scipy is slow."""
     from scipy import stats
 
-    if size < 2:
-        return math.nan, math.nan
     stretched = math.sqrt(size / (size - 1)) * float(stats.t.ppf(1 - alpha / 2, samples * (size - 1)))
-    level = float(stats.norm.sf(stretched))
-    low, high = np.quantile(replicates, [level, 1 - level])
-    return float(low), float(high)
+    return float(stats.norm.sf(stretched))
 
 
 def _counts(generator: np.random.Generator, size: int, number: int) -> Array:
@@ -175,67 +187,87 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
 CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # of runs: whole numbers, which it has exactly
 
 
-class WinRates(NamedTuple):
-    """Rates at which a run of a beats a run of b; ties count half, and it is 1/2 if no pair was drawn."""
+@dataclass(frozen=True)
+class SortedRuns:
+    """Finite scores of one row on one column, sorted."""
 
-    drawn: Array  # resamples x columns
-    observed: Array  # columns: of all runs
+    scores: Array
+    order: IntArray  # of the scores among the row's runs
+    group: int  # position of the column's trainings in `RowScores.together`
 
 
 @dataclass(frozen=True)
 class DrawnRuns:
-    """Finite scores of one row on one column, sorted, and how often each is drawn."""
+    """Numbers of draws of `SortedRuns`."""
 
-    scores: Array
     counts: Array  # scores x resamples
     below: Array  # (scores + 1) x resamples: draws of the first 0, 1, ... scores
 
 
-def win_rates(rows: Mapping[str, RowScores], draws: Resamples, family: Pairs) -> dict[tuple[str, str], WinRates]:
-    """Return the rates of each pair, whose rows have the same columns."""
+def improvement_probabilities(rows: Mapping[str, RowScores], design: Design, draws: Resamples, family: Pairs) -> Array:
+    """Return the probability of improvement of each pair in each resample, and observed: pairs x (resamples + 1).
+
+    The rows have the same columns. The last resample has every run, column and block once.
+    """
     columns = next(iter(rows.values())).columns
-    resamples = len(draws.blocks)
-    rates = {pair: np.full((resamples + 1, len(columns)), 0.5) for pair in family}
+    shares: dict[str, float] = {}
+    for names in design.blocks.values():
+        shares |= dict.fromkeys(names, 1 / len(names))
+    weights = np.concatenate([draws.columns, [[shares[name] for name in columns]]]).T
     counts_by_row = {name: _with_all_runs(draws.runs[name]) for name in rows}
-    for position, column in enumerate(columns):
-        groups = {name: _group_of(row, column) for name, row in rows.items()}
-        scores_by_row = {name: row.part(row.together[groups[name]])[column].to_numpy() for name, row in rows.items()}
-        at_once = max(1, AT_ONCE // max(map(len, scores_by_row.values())))
-        for start in range(0, resamples + 1, at_once):
-            part = slice(start, start + at_once)
-            drawn = {}
-            for name, scores in scores_by_row.items():
-                drawn[name] = _draw_runs(scores, counts_by_row[name][groups[name]][part])
-            for a, b in family:
-                rates[a, b][part, position] = _win_rate(drawn[a], drawn[b])
-    return {pair: WinRates(values[:-1], values[-1]) for pair, values in rates.items()}
+    probabilities = np.zeros((len(family), weights.shape[1]))
+    for column, weight in zip(columns, weights, strict=True):
+        runs = {name: _sort_runs(row, column) for name, row in rows.items()}
+        counts = {name: counts_by_row[name][runs[name].group] for name in rows}
+        probabilities += weight * _win_rates(runs, counts, family)
+    result: Array = probabilities / np.append(draws.blocks.sum(axis=1), len(design.blocks))
+    return result
+
+
+def _win_rates(runs: Mapping[str, SortedRuns], counts: Mapping[str, CompactCounts], family: Pairs) -> Array:
+    """Return the rates at which a run of a beats a run of b on a column: pairs x resamples.
+
+    Ties count half, and the rate is 1/2 if no pair of runs was drawn. counts: runs x resamples.
+    """
+    places = [_count_worse(runs[a], runs[b]) for a, b in family]
+    rates = np.empty((len(family), next(iter(counts.values())).shape[1]))
+    at_once = max(1, AT_ONCE // max(map(len, counts.values())))
+    for start in range(0, rates.shape[1], at_once):
+        part = slice(start, start + at_once)
+        drawn = {name: _draw_runs(runs[name], counts[name][:, part]) for name in runs}
+        for position, (a, b) in enumerate(family):
+            rates[position, part] = _win_rate(drawn[a], drawn[b], *places[position])
+    return rates
 
 
 def _with_all_runs(counts: Sequence[Array]) -> list[CompactCounts]:
-    """Return counts of draws, resamples x runs for each training, with every run once as a further resample."""
-    return [np.concatenate([drawn, np.ones((1, drawn.shape[1]))]).astype("float32") for drawn in counts]
+    """Return counts of draws, runs x resamples for each training, with every run once as a further resample."""
+    return [np.concatenate([drawn.T, np.ones((drawn.shape[1], 1))], axis=1).astype("float32") for drawn in counts]
 
 
-def _group_of(row: RowScores, column: str) -> int:
-    """Return the position of the column's trainings in `RowScores.together`."""
-    return next(position for position, columns in enumerate(row.together) if column in columns)
-
-
-def _draw_runs(scores: Array, counts: CompactCounts) -> DrawnRuns:
-    """Sort the finite scores with their draws. counts: resamples x scores."""
+def _sort_runs(row: RowScores, column: str) -> SortedRuns:
+    group = next(position for position, columns in enumerate(row.together) if column in columns)
+    scores = row.part(row.together[group])[column].to_numpy()
     order = np.argsort(scores)[: np.isfinite(scores).sum()]  # NaN is last
+    return SortedRuns(scores[order], order, group)
+
+
+def _count_worse(a: SortedRuns, b: SortedRuns) -> tuple[IntArray, IntArray]:
+    """Count the runs of b that are worse than each run of a, and those that are not better."""
+    return np.searchsorted(b.scores, a.scores - TIE, "left"), np.searchsorted(b.scores, a.scores + TIE, "right")
+
+
+def _draw_runs(runs: SortedRuns, counts: CompactCounts) -> DrawnRuns:
+    """Sort the draws by score. counts: runs x resamples."""
     # Halves of whole numbers: float32 has them exactly up to 2^23, in half the time.
-    kind = "float32" if len(scores) ** 2 < 2**22 else "float64"
-    by_score = np.ascontiguousarray(counts.T[order], dtype=kind)
-    below = np.zeros((len(order) + 1, len(counts)), dtype=kind)
+    by_score = counts[runs.order].astype("float32" if len(counts) ** 2 < 2**22 else "float64", copy=False)
+    below = np.zeros((len(by_score) + 1, by_score.shape[1]), dtype=by_score.dtype)
     np.cumsum(by_score, axis=0, out=below[1:])
-    return DrawnRuns(scores[order], by_score, below)
+    return DrawnRuns(by_score, below)
 
 
-def _win_rate(a: DrawnRuns, b: DrawnRuns) -> Array:
+def _win_rate(a: DrawnRuns, b: DrawnRuns, num_worse: IntArray, num_not_better: IntArray) -> Array:
     """Return the rate for each resample. The draws below each run of a are counted without a table of all pairs."""
-    num_worse = np.searchsorted(b.scores, a.scores - TIE, side="left")
-    num_not_better = np.searchsorted(b.scores, a.scores + TIE, side="right")
     beaten = b.below.take(num_worse, axis=0)
     if (num_worse != num_not_better).any():
         beaten = (beaten + b.below.take(num_not_better, axis=0)) / 2

@@ -162,9 +162,19 @@ def orient(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.Data
     return scores.mul(np.where(scores.index.isin(list(lower_is_better)), -1.0, 1.0), axis=0)
 
 
-def difference(scores: pd.DataFrame, a: str, b: str) -> exact.Array:
-    """Return the lead of a over b on every set, rounded so that ties are exact."""
-    return (scores[a] - scores[b]).round(DIGITS).to_numpy(dtype="float64")
+def differences_of(scores: pd.DataFrame, family: Sequence[tuple[str, str]]) -> exact.Array:
+    """Return the lead of a over b on every set (pairs x sets), rounded so that ties are exact."""
+    values = scores.to_numpy(dtype="float64").T
+    first, second = pair_columns(family, list(map(str, scores)))
+    result: exact.Array = (values[first] - values[second]).round(DIGITS)
+    return result
+
+
+def pair_columns(family: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[exact.IntArray, exact.IntArray]:
+    """Return the columns of the first and of the second algorithm of each pair."""
+    columns = {name: column for column, name in enumerate(names)}
+    numbers = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
+    return numbers[:, 0], numbers[:, 1]
 
 
 def count_wins(differences: exact.Array) -> tuple[int, int, int]:
@@ -238,7 +248,7 @@ def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> Pa
     if scores.shape[1] != 2:
         raise Failure(f"this comparison is for two algorithms, not {scores.shape[1]}")
     a, b = scores.columns
-    differences = difference(orient(scores, lower_is_better), a, b)
+    differences = differences_of(orient(scores, lower_is_better), [(a, b)])[0]
     counts, test = count_wins(differences), exact.wilcoxon(differences)
     return PairTest(str(a), str(b), *counts, test.plus, test.minus, test.p, exact.sign_test(*counts[:2]))
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact
-from biasbed.analysis.statistics.friedman import check_scores, count_wins, difference
+from biasbed.analysis.statistics.friedman import check_scores, count_wins, differences_of
 from biasbed.errors import Failure, listed
 
 Pairs = tuple[tuple[str, str], ...]
@@ -53,10 +53,11 @@ def compare_pairs(scores: pd.DataFrame, control: str | None = None) -> pd.DataFr
     check_scores(scores)
     scores = scores.rename(columns=str)
     family = pairs(tuple(scores.columns), control)
+    differences = differences_of(scores, family)
+    tests = exact.wilcoxon_of_each(differences)
     rows = []
-    for a, b in family:
-        d = difference(scores, a, b)
-        counts, test = count_wins(d), exact.wilcoxon(d)
+    for (a, b), d, test in zip(family, differences, tests, strict=True):
+        counts = count_wins(d)
         p_values = (test.p, math.nan, exact.sign_test(*counts[:2]), math.nan)
         rows.append((a, b, len(d), *counts, test.plus, test.minus, *p_values))
     frame = pd.DataFrame(rows, columns=list(TEST_COLUMNS[:-2]))
@@ -71,12 +72,14 @@ def effects(scores: pd.DataFrame, alpha: float, control: str | None = None) -> p
     """Return `EFFECT_COLUMNS`: the lead of a over b in the unit of the scores; low, high: `Shift` at 1 - alpha."""
     check_scores(scores)
     scores = scores.rename(columns=str)
+    family = pairs(tuple(scores.columns), control)
+    differences = differences_of(scores, family)
+    shifts = hodges_lehmann_of_each(differences, alpha)
+    correlations = rank_biserial_of_each(differences)
     rows = []
-    for a, b in pairs(tuple(scores.columns), control):
-        d = difference(scores, a, b)
-        shift = hodges_lehmann(d, alpha)
+    for (a, b), d, shift, correlation in zip(family, differences, shifts, correlations, strict=True):
         size = (float(d.mean()), float(np.median(d)), *shift)
-        rows.append((a, b, len(d), *count_wins(d), *size, rank_biserial(d)))
+        rows.append((a, b, len(d), *count_wins(d), *size, correlation))
     return pd.DataFrame(rows, columns=list(EFFECT_COLUMNS))
 
 
@@ -94,20 +97,29 @@ def hodges_lehmann(differences: exact.Array, alpha: float) -> Shift:
     The interval is exact, with coverage of at least 1 - alpha, if the differences are symmetric around their centre;
     with ties it is wider than necessary. It is infinite if 2^(1-N) >= alpha (below six sets for alpha = 0.05).
     """
-    n = len(differences)
+    return hodges_lehmann_of_each(differences[None], alpha)[0]
+
+
+def hodges_lehmann_of_each(differences: exact.Array, alpha: float) -> list[Shift]:
+    """Return `hodges_lehmann` of every row of differences (pairs x sets)."""
+    n = differences.shape[1]
     first, second = np.triu_indices(n)
-    means = np.sort((differences[first] + differences[second]) / 2)
+    means = np.sort((differences[:, first] + differences[:, second]) / 2, axis=1)
     distribution = exact.signed_rank_distribution(tuple(range(2, 2 * n + 1, 2)))[::2]
     # The largest c with P(W < c) <= alpha/2: the c-th pairwise mean from either end bounds the interval.
     c = int(np.searchsorted(np.cumsum(distribution), alpha / 2, side="right"))
-    low, high = (means[c - 1], means[len(means) - c]) if c else (-math.inf, math.inf)
-    return Shift(float(np.median(means)), float(low), float(high))
+    low, high = np.full((2, len(means)), [[-math.inf], [math.inf]])
+    if c:
+        low, high = means[:, c - 1], means[:, -c]
+    estimates = np.median(means, axis=1)
+    return list(map(Shift, estimates.tolist(), low.tolist(), high.tolist()))
 
 
-def rank_biserial(differences: exact.Array) -> float:
-    """Return the matched-pairs rank-biserial correlation: (R+ - R-) over the sum of all ranks, from -1 to 1.
+def rank_biserial_of_each(differences: exact.Array) -> list[float]:
+    """Return the matched-pairs rank-biserial correlation of every row of differences (pairs x sets).
 
-    Sets on which both are equal count for neither, so they pull it towards 0.
+    It is (R+ - R-) over the sum of all ranks, from -1 to 1. Sets on which both are equal count for neither, so they
+    pull it towards 0.
     """
-    n = len(differences)
-    return exact.wilcoxon(differences).balance / (n * (n + 1) / 2)
+    n = differences.shape[1]
+    return [test.balance / (n * (n + 1) / 2) for test in exact.wilcoxon_of_each(differences)]

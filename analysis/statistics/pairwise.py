@@ -28,7 +28,7 @@ from biasbed.analysis.statistics import (
     stability,
 )
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
-from biasbed.analysis.statistics.friedman import STRICT, RankTests, difference, orient
+from biasbed.analysis.statistics.friedman import STRICT, RankTests, differences_of, orient
 from biasbed.system.forks import compute_forked
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 EFFECT_COLUMNS = (
     *pairs.EFFECT_COLUMNS,
     *bootstrap.IMPROVEMENT_COLUMNS[2:],
-    *("detectable", "detectable_alone"),  # `planner.detectable_pair` with Holm's first step, and without correction
+    *("detectable", "detectable_alone"),  # `planner.detectable_pairs` with Holm's first step, and without correction
 )
 
 
@@ -228,10 +228,10 @@ class _Setting:
         family = pairs.pairs(self.comparison.algorithms, self.control)
         improvements = bootstrap.improvements(self.rows, self.design, self.draws, self.options.alpha, family)
         frame = frame.merge(improvements, on=["a", "b"], validate="one_to_one")
-        differences = [difference(self.scores, a, b) for a, b in family]
+        differences = differences_of(self.scores, family)
         alpha, holm = self.options.alpha, self.options.alpha / len(family)
-        frame["detectable"] = [planner.detectable_pair(d, holm) for d in differences]
-        frame["detectable_alone"] = [planner.detectable_pair(d, alpha) for d in differences]
+        frame["detectable"] = planner.detectable_pairs(differences, holm)
+        frame["detectable_alone"] = planner.detectable_pairs(differences, alpha)
         return frame
 
     def bayesian(self) -> pd.DataFrame:

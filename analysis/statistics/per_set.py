@@ -132,7 +132,10 @@ def _pair_rows(
     rows: list[tuple[object, ...]] = []
     for (a, b), raw, corrected in zip(family, p.tolist(), exact.holm(p).tolist(), strict=True):
         x, y = samples[a], samples[b]
-        delta = float(np.sign(x[:, None] - y).mean())
+        ordered = np.sort(y)
+        wins = int(np.searchsorted(ordered, x, side="left").sum())
+        losses = int((len(y) - np.searchsorted(ordered, x, side="right")).sum())
+        delta = (wins - losses) / (len(x) * len(y))
         smallest = min(1.0, 2 / math.comb(len(x) + len(y), len(x)) * len(family))
         about = (dataset, a, b, len(x), len(y), float(x.mean() - y.mean()), delta)
         rows.append((*about, raw, corrected, len(family), smallest, allowed, allowed and corrected < alpha))

@@ -17,7 +17,7 @@ import pandas as pd
 from biasbed import measures
 from biasbed.analysis.statistics import power
 from biasbed.analysis.statistics.exact import Array
-from biasbed.analysis.statistics.pairs import hodges_lehmann
+from biasbed.analysis.statistics.pairs import hodges_lehmann_of_each
 from biasbed.analysis.statistics.simulation import (
     SEED,
     BoolArray,
@@ -25,6 +25,7 @@ from biasbed.analysis.statistics.simulation import (
     decide,
     draw,
     draw_each,
+    finds_any,
     omnibus,
     signed_rank_p,
 )
@@ -146,7 +147,7 @@ def false_positives(
     omnibus_name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
     rejections = {omnibus_name: significant}
     for name in ("nemenyi", "wilcoxon_holm") if model.num_algorithms > 2 else ():
-        rejections[name] = (decide(tables, alpha, name) != 0).any(axis=1) & significant
+        rejections[name] = finds_any(tables, alpha, name) & significant
     discordant = int((significant != without_it).sum())
     luck = Luck(omnibus_name, alpha, _rate(significant), _rate(without_it), discordant)
     return [FalsePositives(name, _rate(flags)) for name, flags in rejections.items()], luck
@@ -174,25 +175,34 @@ def detectable(model: VarianceModel, num_sets: int, num_runs: float, alpha: floa
     return limits
 
 
-def detectable_pair(differences: Array, level: float) -> float:
-    """Return the shift at which Wilcoxon's test of a pair rejects at `level` with probability TARGET, else infinity.
+def detectable_pairs(differences: Array, level: float) -> list[float]:
+    """Return each pair's shift at which Wilcoxon's test rejects at `level` with probability TARGET, else infinity.
 
-    The pair's differences over the sets, centred by their Hodges-Lehmann estimate, are drawn with replacement and with
-    random signs, as the test assumes symmetry.
+    differences: pairs x sets. A pair's differences over the sets, centred by their Hodges-Lehmann estimate,
+    are drawn with replacement and with random signs, as the test assumes symmetry. All pairs have the same draws.
     """
-    n = len(differences)
+    n = differences.shape[1]
     if 2.0 ** (1 - n) >= level:
-        return math.inf
+        return [math.inf] * len(differences)
     generator = np.random.default_rng(SEED)
-    centred = (differences - hodges_lehmann(differences, 0.05).estimate) * math.sqrt(n / (n - 1))
-    drawn = generator.choice(centred, (SIMULATIONS, n)) * generator.choice([-1.0, 1.0], (SIMULATIONS, n))
-    drawn = drawn + generator.normal(0, 1e-6, drawn.shape)  # breaks ties
+    size = (SIMULATIONS, n)
+    sets = generator.integers(n, size=size).T.copy()  # sets x simulations: numbers that are added lie side by side
+    signs = generator.choice([-1.0, 1.0], size).T.copy()
+    noise = generator.normal(0, 1e-6, size).T.copy()  # breaks ties
+    estimates = np.array([shift.estimate for shift in hodges_lehmann_of_each(differences, level)])
+    centred = (differences - estimates[:, None]) * math.sqrt(n / (n - 1))
+    return [_detectable_shift(d[sets] * signs + noise, level) for d in centred]
+
+
+def _detectable_shift(drawn: Array, level: float) -> float:
+    """Return `detectable_pairs` of one pair, from its drawn differences (sets x simulations)."""
+    n = len(drawn)
     # The test rejects in favour of the first when so many Walsh averages are positive (Tukey 1949), that is when the
     # shift is above the negated one that is the last of so many, largest first.
     first, second = np.triu_indices(n)
-    averages = (drawn[:, first] + drawn[:, second]) / 2
+    averages = (drawn[first] + drawn[second]) / 2
     number = int(np.flatnonzero(signed_rank_p(n)[len(first) // 2 + 1 :] < level)[0]) + len(first) // 2 + 1
-    needed = -np.partition(averages, len(first) - number, axis=1)[:, len(first) - number]
+    needed = -np.partition(averages, len(first) - number, axis=0)[len(first) - number]
 
     def power_at(shift: float) -> float:
         return float((needed < shift).mean())

@@ -19,16 +19,13 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from biasbed.analysis.statistics.exact import Array
+from biasbed.analysis.statistics.exact import Array, IntArray
 from biasbed.analysis.statistics.pairs import Pairs
 from biasbed.analysis.statistics.simulation import BoolArray
 from biasbed.errors import UsageError
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 LARGEST_ENUMERATED = 70_000  # arrangements of all groups together: two groups of 2 x 5 runs have 252^2
 SAMPLE = 20_000  # arrangements that are drawn if there are more

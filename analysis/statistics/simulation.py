@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -154,9 +154,24 @@ def decide(tables: Array, alpha: float, procedure: str) -> Verdicts:
 
     A procedure with a control compares the first algorithm with every other; the rest compare all pairs.
     """
+    return np.concatenate(list(_decide_parts(tables, alpha, procedure)))
+
+
+def finds_any(tables: Array, alpha: float, procedure: str) -> BoolArray:
+    """Return which simulations have a pair that a procedure tells apart."""
+    # Part by part: the verdicts on all pairs of many tables would take hundreds of megabytes.
+    return np.concatenate([(part != 0).any(axis=1) for part in _decide_parts(tables, alpha, procedure)])
+
+
+def _decide_parts(tables: Array, alpha: float, procedure: str) -> Iterator[Verdicts]:
+    """Yield the verdicts of `decide`, part by part."""
     pairs = _pairs(tables.shape[2], procedure == "wilcoxon_holm_control")
-    test = _nemenyi if procedure == "nemenyi" else _wilcoxon_holm
-    return np.concatenate([test(part, pairs, alpha) for part in _parts(tables, len(pairs))])
+    if procedure == "nemenyi":
+        test, across = _nemenyi, max(tables.shape[2], len(pairs) // tables.shape[1])
+    else:
+        test, across = _wilcoxon_holm, len(pairs)
+    for part in _parts(tables, across):
+        yield test(part, pairs, alpha)
 
 
 def _parts(tables: Array, across: int) -> list[Array]:
@@ -170,7 +185,7 @@ def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
     first, second = np.array(pairs).T
     lead = ranks[:, second] - ranks[:, first]
     critical = power.critical_difference(num_algorithms, num_sets, alpha)
-    verdicts: Verdicts = np.sign(lead).astype(np.int64) * (np.abs(lead) > critical)
+    verdicts: Verdicts = np.subtract(lead > critical, lead < -critical, dtype=np.int64)
     return verdicts
 
 

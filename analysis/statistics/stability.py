@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def _omnibus_p(ranks: exact.Array) -> exact.Array:
 
 def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
     """Return Nemenyi's verdicts by the critical difference, which decides as the p-values do and is fast."""
-    first, second = _pair_columns(family, names)
+    first, second = friedman.pair_columns(family, names)
     mean_ranks = ranks.mean(axis=1)
     lead = mean_ranks[:, second] - mean_ranks[:, first]
     critical = power.critical_difference(len(names), ranks.shape[1], alpha)
@@ -121,7 +122,7 @@ def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: flo
 
 def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = None) -> PairTests:
     """Test each pair of the family. Pairs without the algorithm that changed keep their tests."""
-    first, second = _pair_columns(family, variants.algorithms)
+    first, second = friedman.pair_columns(family, variants.algorithms)
     shape = (len(variants.tables), len(family))
     balance, p = np.empty(shape), np.empty(shape)
     tested = np.ones(len(family), dtype=np.bool_)
@@ -134,13 +135,6 @@ def _wilcoxon(variants: Variants, family: Pairs, unchanged: PairTests | None = N
     balance[:, tested] = np.array([test.balance for test in tests]).reshape(len(balance), -1)
     p[:, tested] = np.array([test.p for test in tests]).reshape(len(p), -1)
     return PairTests(balance, p)
-
-
-def _pair_columns(family: Pairs, names: Sequence[str]) -> tuple[simulation.Verdicts, simulation.Verdicts]:
-    """Return the columns of the first and of the second algorithm of each pair."""
-    columns = {name: column for column, name in enumerate(names)}
-    indices = np.array([(columns[a], columns[b]) for a, b in family], dtype=np.int64).reshape(-1, 2)
-    return indices[:, 0], indices[:, 1]
 
 
 def _in_words(claim: PairClaim, sign: int) -> str:
@@ -253,22 +247,24 @@ def pool_dependence(scores: pd.DataFrame, alpha: float) -> pd.DataFrame:
     undo it: they keep the difference and raise the critical one (empty: more than there are algorithms). The omnibus
     test is ignored. This measures the point of Benavoli, Corani, Mangili (2016).
     """
-    names, num_sets = [str(name) for name in scores], len(scores)
-    critical = {size: power.critical_difference(size, num_sets, alpha) for size in range(2, 2 * len(names) + 1)}
+    names, num_sets = np.array([str(name) for name in scores]), len(scores)
+    sizes = range(2, 2 * len(names) + 1)
+    # By the size of the pool; without a difference for the sizes 0 and 1.
+    critical = np.array([math.nan, math.nan, *(power.critical_difference(size, num_sets, alpha) for size in sizes)])
     beats = _beats(scores)
     rows = []
     for i, j in itertools.combinations(range(len(names)), 2):
-        others = [m for m in range(len(names)) if m not in (i, j)]
-        direct = beats[i, j] - beats[j, i]
-        parts = {names[m]: beats[m, j] - beats[m, i] for m in others}
-        total = direct + sum(parts.values())
-        apart = abs(total) > critical[len(names)]
-        left_out = _fewest_left_out(direct, parts, apart, critical)
-        sizes = range(len(names) + 1, 2 * len(names) + 1)
-        weak = next((size - len(names) for size in sizes if apart and abs(total) <= critical[size]), None)
+        is_other = ~np.isin(np.arange(len(names)), (i, j))
+        parts = (beats[:, j] - beats[:, i])[is_other]
+        total = float(beats[i, j] - beats[j, i] + parts.sum())
+        apart = bool(abs(total) > critical[len(names)])
+        left_out = _fewest_left_out(total, parts, apart, critical)
+        undone = np.flatnonzero(apart & (abs(total) <= critical[len(names) + 1 :]))
+        weak = int(undone[0]) + 1 if len(undone) else None
         count = None if left_out is None else len(left_out)
+        left_out_names = "" if left_out is None else " ".join(sorted(names[is_other][left_out].tolist()))
         depends = left_out is not None or weak is not None
-        rows.append((names[i], names[j], total, apart, count, " ".join(left_out or ()), weak, depends))
+        rows.append((str(names[i]), str(names[j]), total, apart, count, left_out_names, weak, depends))
     frame = pd.DataFrame(rows, columns=list(POOL_COLUMNS))
     return frame.astype({"leave_out": "Int64", "add_weak": "Int64"})
 
@@ -282,15 +278,18 @@ def _beats(scores: pd.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.floa
     return result
 
 
-def _fewest_left_out(
-    direct: float, parts: Mapping[str, float], apart: bool, critical: Mapping[int, float]
-) -> Sequence[str] | None:
-    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does."""
-    total = direct + sum(parts.values())
-    for number in range(1, len(parts) + 1):
-        size = len(parts) + 2 - number
-        for names in (sorted(parts, key=parts.__getitem__), sorted(parts, key=parts.__getitem__, reverse=True)):
-            rest = total - sum(parts[name] for name in names[:number])
-            if (abs(rest) > critical[size]) != apart or (apart and rest * total < 0):
-                return sorted(names[:number])
-    return None
+def _fewest_left_out(total: float, parts: exact.Array, apart: bool, critical: exact.Array) -> exact.IntArray | None:
+    """Return the fewest algorithms whose removal changes the verdict on the pair; None if no removal does.
+
+    parts: what each of the other algorithms adds to `total`, the difference of the pair's average ranks.
+    """
+    critical_of_rest = critical[len(parts) + 1 : 1 : -1]
+    fewest = None
+    for order in (np.argsort(parts, kind="stable"), np.argsort(-parts, kind="stable")):
+        rest = total - np.cumsum(parts[order])
+        changes = (np.abs(rest) > critical_of_rest) != apart
+        turns = apart & (rest * total < 0)
+        numbers = np.flatnonzero(changes | turns) + 1
+        if len(numbers) and (fewest is None or numbers[0] < len(fewest)):
+            fewest = order[: numbers[0]]
+    return fewest

@@ -139,7 +139,12 @@ def test_sorted_runs_count_the_wins_of_all_pairs() -> None:
     x, y = (np.round(generator.normal(50, 1, number), 1) for number in (40, 30))
     x[:3], y[:3] = (math.nan, y[5] + 1e-10, y[6] - 1e-10), (math.nan, 50.0, x[9])
     counts_x, counts_y = (generator.multinomial(n, np.full(n, 1 / n), 250).astype("float64") for n in (40, 30))
-    rates = bootstrap._win_rate(bootstrap._draw_runs(x, counts_x), bootstrap._draw_runs(y, counts_y))
+    # On a further column, which is never drawn, no score is missing: a run without any score is no run.
+    rows = {name: row_from_runs(pd.DataFrame({"set": z, "full": 0.0})) for name, z in (("x", x), ("y", y))}
+    columns = np.tile([1.0, 0.0], (250, 1))
+    draws = bootstrap.Resamples(columns, columns, {}, {"x": (counts_x,), "y": (counts_y,)})
+    design = single_column_blocks(["set", "full"])
+    rates = bootstrap.improvement_probabilities(rows, design, draws, (("x", "y"),))[0, :-1]
     by_hand = []
     for times_x, times_y in zip(counts_x.astype(int), counts_y.astype(int), strict=True):
         drawn_x, drawn_y = np.repeat(x, times_x), np.repeat(y, times_y)

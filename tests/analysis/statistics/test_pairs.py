@@ -238,7 +238,7 @@ def test_effects_by_hand() -> None:
 
 @pytest.mark.parametrize(("values", "expected"), [([1, 2, 3], 1), ([-1, -2], -1), ([1, -1], 0), ([0, 0, 0], 0)])
 def test_rank_biserial_at_its_ends(values: list[float], expected: float) -> None:
-    assert pairs.rank_biserial(np.array(values, dtype=float)) == expected
+    assert pairs.rank_biserial_of_each(np.array([values], dtype=float)) == [expected]
 
 
 @pytest.mark.parametrize("function", [pairs.compare_pairs, lambda s: pairs.effects(s, 0.05)])

@@ -257,13 +257,13 @@ def test_a_pairs_detectable_difference_is_its_own() -> None:
     """A pair that differs evenly shows less than one that differs here and there; for normal data theory agrees."""
     generator = np.random.default_rng(0)
     even, uneven = generator.normal(1, 0.5, 200), generator.normal(1, 5, 200)
-    small, large = (planner.detectable_pair(d[:20], 0.05) for d in (even, uneven))
+    small, large = planner.detectable_pairs(np.stack([even[:20], uneven[:20]]), 0.05)
     assert 5 * small < large
-    many = planner.detectable_pair(even, 0.05)
+    (many,) = planner.detectable_pairs(even[None], 0.05)
     # z test with Wilcoxon's efficiency 3/pi: (1.96 + 0.84) sd / sqrt(n) / sqrt(3/pi)
     assert many == pytest.approx(2.8 * even.std() / math.sqrt(200) * math.sqrt(math.pi / 3), rel=0.06)
-    assert planner.detectable_pair(even[:5], 0.05) == math.inf
-    assert planner.detectable_pair(even[:10], 0.05 / 28) == math.inf
+    assert planner.detectable_pairs(even[None, :5], 0.05) == [math.inf]
+    assert planner.detectable_pairs(even[None, :10], 0.05 / 28) == [math.inf]
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 3), (3, 4), (5, 5)])
