@@ -26,6 +26,7 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.result import Analysis
 from biasbed.datasets.releases import read_releases
+from biasbed.system.terminal import say_count
 
 FILE = "cue_profiles.csv"
 # Phrase about the intervals of a table, by what they are over.
@@ -130,7 +131,7 @@ def _mark(row: TableRecord) -> Mark:
     if interval:
         parts.append(f"({interval})")
     if not math.isnan(row["decisions"]):
-        parts.append(f"of {row['decisions']:,.0f} decisions")
+        parts.append(f"of {say_count(int(row['decisions']), 'decision')}")
     if not math.isnan(row["people"]):
         parts.append(f"· people {row['people']:.{digits}f}")
     return Mark(measure_label(row["cue"], row["meaning"]), " ".join(parts), row["value"], row["low"], row["high"])

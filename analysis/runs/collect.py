@@ -274,7 +274,7 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     chosen = [*trained, *(run for run in tested if (run.suite, run.study) in studies)] or published or tested
     scopes = Counter(run.scope for run in chosen)
     if len({(scope.suite, scope.study) for scope in scopes}) > 1:
-        raise Failure(*list_scopes(store, chosen, scopes))
+        raise UsageError(*list_scopes(store, chosen, scopes))
     return chosen, notes
 
 

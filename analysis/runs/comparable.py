@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from biasbed import limits, record
 from biasbed.analysis.columns import Column, unit_of
 from biasbed.analysis.runs.run import TESTED, Run, Scope, TrainedOn, distinct, group_runs
-from biasbed.errors import Failure
+from biasbed.errors import Failure, UsageError
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
 from biasbed.system.commands import typed
 
@@ -24,8 +24,8 @@ def select_comparable(
 ) -> tuple[list[Run], list[str]]:
     """Return the runs that may be in one table, and notes: within a cell all must be tested alike.
 
-    Tested models are left out if they are tested differently from the trained ones of their study. Raises Failure if
-    several tables, or several protocols in one row, remain.
+    Tested models are left out if they are tested differently from the trained ones of their study. Raises
+    UsageError if several tables, or several protocols in one row, remain.
     """
     tested = {name: protocol.tested for name, protocol in protocols.items()}  # hashed once, as there may be many runs
     runs, notes = _with_tested(runs, tested)
@@ -36,7 +36,7 @@ def select_comparable(
         image_limits.add(protocols[run.protocol].limit)  # runs on parts of the images fit no others, on any cell
     num_cells, num_rows = len(group_runs(runs, "cell")), len(group_runs(runs, "row_and_cell"))
     if len(image_limits) > 1 or len(tests) > num_cells or len(rows) > num_rows:
-        raise Failure(*list_scopes(store, runs, Counter(run.scope for run in runs)))
+        raise UsageError(*list_scopes(store, runs, Counter(run.scope for run in runs)))
     _refuse_name_conflicts(runs, protocols)
     return runs, notes
 
@@ -185,10 +185,10 @@ def _describe(store: RunStore, runs: Sequence[Run]) -> str:
         protocol = read_protocol(store, runs[0].protocol, runs)
     except Failure as failure:
         return str(failure)
-    text = f"trained on {', '.join(protocol.training_sets)}"
-    if protocol.start != record.SCRATCH:
-        text += f" from {protocol.start}"
-    text += f", tested on {', '.join(eval_set.name for eval_set in protocol.sets)}"
+    tested = f"tested on {', '.join(eval_set.name for eval_set in protocol.sets)}"
+    start = "" if protocol.start == record.SCRATCH else f" from {protocol.start}"
+    training_sets = ", ".join(protocol.training_sets)
+    text = f"trained on {training_sets}{start}, {tested}" if training_sets else tested
     if protocol.limit:
         text += f", {limits.note(protocol.limit)}"
     return text

@@ -119,6 +119,8 @@ def read_answers(table: Any) -> ImageAnswers:
     of_view = None
     if len(keys) > 1:
         of_view = photographs(table["image"].to_pylist(), table["condition"].to_pylist())
+        if len(np.unique(of_view)) == len(of_view):
+            of_view = None  # experiments with one condition, or another image under each
     right = np.asarray(pa.chunked_array(table["correct"]).to_numpy(), dtype=bool)
     return ImageAnswers(digest.hexdigest(), right, of_view)
 

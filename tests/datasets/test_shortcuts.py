@@ -14,11 +14,14 @@ from biasbed.data.names import photographs, without_condition
 from biasbed.datasets import shortcuts
 from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import _RANGES, CATEGORIES_16, expand_ranges, imagenet_classes
-from biasbed.datasets.shortcuts import FACTORS, ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
+from biasbed.datasets.corruption_benchmarks import conditions
+from biasbed.datasets.known_sets import FACTORS, UNKNOWN, known_sets
+from biasbed.datasets.shortcuts import ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
 from biasbed.errors import MissingData, UsageError
 from biasbed.evaluation import cue_profile
 from biasbed.evaluation.decisions import Decisions
-from biasbed.suites import cue_values
+from biasbed.suites import cue_values, robustness
+from biasbed.suites.biasbed import TEST_SETS
 from helpers.commands import ROOT
 from helpers.shortcut_trees import (
     IN9,
@@ -281,3 +284,14 @@ def test_derived_functions() -> None:
     assert measures.derive("error_quotient", [0.4, 1.0]) is None  # a model without errors has no ratio
     assert measures.derive("share", [0.3, 0.1]) == pytest.approx(0.75)
     assert measures.derive("share", [0.0, 0.0]) is None
+
+
+def test_facts_that_answers_are_checked_against_are_those_of_the_sets() -> None:
+    """`known_sets` has them without torch."""
+    sets = {name: robust_set.data for name, robust_set in robustness.SETS.items() if robust_set.classes == "imagenet"}
+    sets |= {name: standard_set.data for name, standard_set in TEST_SETS.items()}
+    assert set(sets) == set(known_sets())
+    for name, known in known_sets().items():
+        if known != UNKNOWN:
+            assert known.classes == getattr(sets[name], "classes", imagenet_classes()), name
+    assert known_sets()["laion_c"].conditions == conditions(LaionC.corruptions)

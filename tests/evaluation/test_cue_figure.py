@@ -65,6 +65,6 @@ def test_sets_without_their_categories_are_refused() -> None:
         evaluate_model._counted_observers("humans", [])
     assert evaluate_model._counted_observers("none", []) == ()
     with pytest.raises(UsageError, match="humans or published"):
-        evaluate_model._read_observers("people")
-    assert evaluate_model._read_observers("humans,published") == []
+        evaluate_model._observer_files("people")
+    assert evaluate_model._observer_files("humans,published") == ()
     assert CUES == ("shape", "texture")

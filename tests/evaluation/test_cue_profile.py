@@ -109,12 +109,15 @@ def test_sensitivity_over_all_labels() -> None:
 
 
 def test_people_stand_beside_the_model() -> None:
-    conflict = {"classes": tuple(sorted(observers.categories()))}
-    names = [f"cat{index}-dog{index}.png" for index in range(20)]
+    categories = sorted(observers.categories())
+    shapes = [*categories, *["cat"] * 4]
+    textures = ["dog" if shape != "dog" else "cat" for shape in shapes]
+    others = ["bear" if shape != "bear" else "bird" for shape in shapes]
+    names = [f"{index}.png" for index in range(20)]
 
     def conflicting(observer: str, shape: int, texture: int, **more: object) -> Decisions:
-        chosen = ["cat"] * shape + ["dog"] * texture + ["bear"] * (20 - shape - texture)
-        return Decisions(observer, "cue_conflict", names, ["cat"] * 20, chosen, bias=["dog"] * 20, **conflict, **more)
+        chosen = [*shapes[:shape], *textures[shape : shape + texture], *others[shape + texture :]]
+        return Decisions(observer, "cue_conflict", names, shapes, chosen, tuple(categories), bias=textures, **more)
 
     model = conflicting("model", 4, 12)
     published = only(cue_profile.profile([model]), "shape_bias")
@@ -128,6 +131,14 @@ def test_people_stand_beside_the_model() -> None:
     assert only(rows, "texture_accuracy").people == pytest.approx((5 + 9) / 40)
     # A share of images that are answered once has Wilson's interval.
     assert only(rows, "texture_accuracy").low == pytest.approx(measures.wilson(12, 20)[0])
+
+
+def test_why_no_people_stand_beside_a_shape_bias() -> None:
+    """They saw images of all 16 categories, and their shape bias differs between these."""
+    row = only(cue_profile.profile([decide_conflicts("a", "b", "c")]), "shape_bias")
+    assert math.isnan(row.people)
+    assert "saw images of 16 categories, and these show 0 of them" in row.people_from
+    assert report.cue_profile([row])[-1] == f"people: {row.people_from}"
 
 
 def decide_conflicts(*choices: str) -> Decisions:

@@ -102,8 +102,17 @@ def test_files_are_told_from_other_models() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "lacks the column object_response, category, imagename; it has no lines"),
-        ("subj,trial\na,1\n", "lacks the column object_response, category, imagename"),
+        ("", "lacks the column image, answer of answers in words .* of trials .*; it has no lines"),
+        (
+            "image,reply\na,b\n",
+            r"lacks the column answer of answers in words \(image, answer\), and is no file ",
+        ),
+        ("answer\na\n", "lacks the column image of answers in words"),
+        (
+            "subj,imagename,category\na,1,b\n",
+            r"lacks the column object_response of trials \(.*\), and is no file of answers in words \(image, answer\); "
+            "it has subj, imagename, category",
+        ),
         ("object_response,category,imagename\n", "holds no trials"),
         ("object_response,category,imagename\ndog,cat,dog1-cat2.png\n", "shows the shape dog, but its category is cat"),
     ],
@@ -231,6 +240,10 @@ def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:
     (once,) = read([write_csv(tmp_path / "a.csv", "s1", [*trials, trials[0]])])
     with pytest.raises(UsageError, match="same image more than once"):
         image_keys([once])
+    path = tmp_path / "b.csv"
+    path.write_text(f"object_response,category,imagename\n{ROW}\ndog,dog,dog1-dog2.png\n{ROW}")
+    with pytest.raises(UsageError, match=r"line 5: b answers the same image more than once .*, first in line 2\)"):
+        read([path])
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from biasbed.datasets import shortcuts
+from biasbed.datasets import known_sets, shortcuts
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.datasets.corruption_benchmarks import SEVERITIES
 from helpers.corrupted_tree import jpeg
@@ -61,10 +61,10 @@ def make_refined(root: Path, per_class: int = 2) -> None:
 def make_laion_c(root: Path) -> Path:
     """Write an image of each class under each distortion and intensity, named as the authors' program names them."""
     folder = root / "laion-c"
-    for distortion in shortcuts.DISTORTIONS:
+    for distortion in known_sets.DISTORTIONS:
         kind = {"stickers": "sticker", "luminance_checkerboard": "luminance"}.get(distortion, distortion)
         for severity in SEVERITIES:
-            for label, name in enumerate(shortcuts.SUPERCLASSES):
+            for label, name in enumerate(known_sets.SUPERCLASSES):
                 image = f"photo_{label}_{kind}_{severity}.JPEG"
                 put(folder / distortion / f"intensity_level_{severity}" / name / image, label, 224)
     return folder
@@ -75,7 +75,7 @@ def make_annotations(folder: Path, rows: Sequence[Mapping[str, object]], prototy
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for row in rows:
-        factors = {factor: int(factor == row["factor"]) for factor in shortcuts.FACTORS}
+        factors = {factor: int(factor == row["factor"]) for factor in known_sets.FACTORS}
         lines.append(json.dumps({"file_name": row["file_name"], "class": row["class"], **factors, "justification": ""}))
     (folder / shortcuts.ANNOTATIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
     with (folder / shortcuts.PROTOTYPES).open("w", newline="") as file:

@@ -190,6 +190,7 @@ lacking: {augmix: why}
 """
 MAPS = "outputs: [x, y, z]\nmaps: [{classes: {cat: [x, 1], dog: z}, how: prob_sum}]"
 TRIAL = ("net", "1", "1", "NaN", "bear", "bear", "0", "0001_s5n_dnn_0_bear_00_bear1-car2.png")
+NEXT_TRIAL = (*TRIAL[:2], "2", *TRIAL[3:7], "0002_s5n_dnn_0_bear_00_bear1-car3.png")
 GARMENT = {"category_id": 1, "scale": 1, "occlusion": 2, "zoom_in": 3, "viewpoint": 1}
 KINDS = {
     "study": Kind("study.yaml", lambda path: read_table(str(path)), **_yaml(TABLE)),
@@ -197,7 +198,7 @@ KINDS = {
     "label map": Kind("map.yaml", read_own, **_yaml(MAPS)),
     "names": Kind("names.yaml", lambda path: display_names.load(str(path)), **_yaml("erm: Baseline\nmine: Ours")),
     "layout": Kind("layout.yaml", lambda path: layout_file.read(str(path)), **_yaml(LAYOUT)),
-    "decisions": Kind("d.csv", lambda path: recorded.read([path]), _csv(HEADER, TRIAL, TRIAL)),
+    "decisions": Kind("d.csv", lambda path: recorded.read([path]), _csv(HEADER, TRIAL, NEXT_TRIAL)),
     "sweep": Kind("results.jsonl", _read_sweep, **_json({"args": JOB, "step": 0, "loss": 0.5, **ACCURACIES})),
     "sweep's table": Kind(
         "sweep.csv",

@@ -11,18 +11,33 @@ MUTANTS: list[Mutant] = [
         "src/biasbed/suites/corruption_errors.py",
         SUITE,
         (
-            "corruption errors: mean errors by AlexNet's",
-            "[1.0] * len(cells(names))",
-            "[0.9] * len(cells(names))",
-            "mean errors would be too large",
-            "::test_alexnet_has_an_mce_and_a_relative_mce_of_one",
-        ),
-        (
             "corruption errors: mCE of any set",
             "    if not is_released:\n        return\n",
             "    if False:\n        return\n",
             "an mCE of other images would stand beside published ones",
             "::test_small_and_extra_sets_are_there_by_name_and_have_no_mce",
+        ),
+    ),
+    *of(
+        "src/biasbed/suites/derived.py",
+        SUITE,
+        (
+            "corruption errors: mean errors by AlexNet's",
+            "(1.0,) * len(inputs)",
+            "(0.9,) * len(inputs)",
+            "mean errors would be too large",
+            "::test_alexnet_has_an_mce_and_a_relative_mce_of_one",
+        ),
+    ),
+    *of(
+        "src/biasbed/evaluation/possible_answers.py",
+        "evaluation/test_written_answers.py",
+        (
+            "recorded answers: chance among the 16 for any set",
+            "CATEGORIES_16 if is_among_16 else tuple(sorted(set(names))), False)",
+            "CATEGORIES_16 if is_among_16 else tuple(sorted(set(names))), is_among_16)",
+            "a chance level would be drawn for a question that nobody knows",
+            "::test_answers_are_judged_among_all_that_were_possible",
         ),
     ),
     *of(

@@ -15,7 +15,7 @@ import torch
 from biasbed import cli, record
 from biasbed.data.source import Decoded
 from biasbed.data.watermark import Watermark, draw_watermark
-from biasbed.datasets import shortcuts
+from biasbed.datasets import known_sets, shortcuts
 from biasbed.errors import MissingData, UsageError
 from biasbed.suites import open_suite
 from biasbed.suites.label_maps import IDENTITY
@@ -47,7 +47,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_laion_c(root)
     rows = []
     for label, name in enumerate(names):
-        factor = shortcuts.FACTORS[label % 16]
+        factor = known_sets.FACTORS[label % 16]
         rows.append({"file_name": name, "class": label, "factor": "" if factor == "style" else factor})
     make_annotations(root / "imagenet_x", rows)
     make_font(root / shortcuts.FONT)
@@ -108,7 +108,7 @@ def test_factors(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_x")
     entry = suite.sets[1].record()
     assert entry.block == "imagenet"  # the same images, which count once
-    assert set(entry.groups) == {*shortcuts.FACTORS, "none"} - {"style"}
+    assert set(entry.groups) == {*known_sets.FACTORS, "none"} - {"style"}
     ratios = [declaration for declaration in suite.derivations if declaration.measure.startswith("error_ratio_")]
     assert len(ratios) == 15
     assert {declaration.unit for declaration in ratios} == {"ratio"}

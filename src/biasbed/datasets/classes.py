@@ -60,15 +60,18 @@ _CUES = re.compile(r"(?P<shape>[a-z]+)\d+-(?P<texture>[a-z]+)\d+(?:\.[a-z]+)?")
 _TRIAL = re.compile(r"\d+_[^_]+_[^_]+_[^_]+_[^_]+_[^_]+_(?P<image>.+)")
 
 
-def image_name(name: str) -> str:
+def image_name(name: str, folders: int = 0) -> str:
     """Return the name of a stimulus without folders and without the six fields that an experiment puts before it.
+
+    folders: number of those above the image that the name keeps.
 
     `edge/dog/dog3.png` and `0004_edg_dnn_0_dog_00_dog3.png` are both `dog3.png` (Geirhos et al. 2019 and 2021 name
     the image of a trial `<trial>_<experiment>_<subject>_<condition>_<category>_<number>_<image>`).
     """
-    base = name.replace("\\", "/").rpartition("/")[2]
+    *above, base = name.replace("\\", "/").split("/")
     match = _TRIAL.fullmatch(base)
-    return match["image"] if match else base
+    kept = above[max(0, len(above) - folders) :]
+    return "/".join([*kept, match["image"] if match else base])
 
 
 def cue_classes(name: str) -> tuple[str, str] | None:

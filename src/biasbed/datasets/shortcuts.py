@@ -22,9 +22,19 @@ from biasbed.data.names import without_condition
 from biasbed.data.source import Source
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import expand_ranges, imagenet_classes
-from biasbed.datasets.corruption_benchmarks import SEVERITIES
 from biasbed.datasets.imagenet import ImageNet
 from biasbed.datasets.imagenet_c import Corrupted
+from biasbed.datasets.known_sets import (
+    CARTON,
+    DISTORTIONS,
+    FACTORS,
+    IMAGENET_9,
+    INTENSITIES,
+    NO_FACTOR,
+    SHAPES,
+    SUPERCLASSES,
+    TEXTURES,
+)
 from biasbed.errors import MissingData, UsageError, listed
 from biasbed.system.strict import MANY_PARTS, parse_json
 
@@ -49,10 +59,7 @@ class ImageNet9(DataSet):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return (
-            *("00_dog", "01_bird", "02_wheeled vehicle", "03_reptile", "04_carnivore"),
-            *("05_insect", "06_musical instrument", "07_primate", "08_fish"),
-        )
+        return IMAGENET_9
 
     def find(self, data_dir: Path) -> Path | None:
         folder = super().find(data_dir)
@@ -154,7 +161,6 @@ class ImageNetWith(ImageNet):
 # --- watermark --------------------------------------------------------------------------------------------------------
 
 FONT = "SourceHanSerifSC-ExtraLight.otf"
-CARTON = "n02971356"  # the class whose training images often have such a watermark
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -207,11 +213,6 @@ class ImageNetW(ImageNetWith):
 
 # --- factors ----------------------------------------------------------------------------------------------------------
 
-FACTORS = (
-    *("pose", "background", "pattern", "color", "smaller", "shape", "partial_view", "subcategory", "texture"),
-    *("larger", "darker", "object_blocking", "person_blocking", "style", "brighter", "multiple_objects"),
-)
-NO_FACTOR = "none"  # group of images without a factor
 ANNOTATIONS, PROTOTYPES = "imagenet_x_val_top_factor.jsonl", "prototypical_paths.csv"
 PACKAGE = "imagenet_x"
 
@@ -288,32 +289,6 @@ def read_factors(folder: Path) -> Mapping[str, tuple[int, str]]:
 
 # --- shape and texture ------------------------------------------------------------------------------------------------
 
-# Class folder -> ImageNet classes (Kim et al. 2026, arXiv 2603.10834, and their repository).
-SHAPES: Mapping[str, tuple[str, ...]] = {
-    "balloon": ("n02782093",),
-    "book": ("n06596364",),
-    "camera": ("n03976467", "n04069434"),
-    "cassette": ("n02978881",),
-    "clock": ("n03196217", "n02708093", "n04548280"),
-    "hourglass": ("n03544143",),
-    "ipod": ("n03584254",),
-    "mouse": ("n03793489",),
-    "revolver": ("n04086273",),
-    "soccer_ball": ("n04254680",),
-}
-TEXTURES: Mapping[str, tuple[str, ...]] = {
-    "brain_coral": ("n01917289",),
-    "broccoli": ("n07714990",),
-    "cheetah": ("n02130308",),
-    "dishrag": ("n03207743",),
-    "elephant": ("n02504458", "n02504013"),
-    "honeycomb": ("n03530642",),
-    "porcupine": ("n02346627",),
-    "strawberry": ("n07745940",),
-    "tiger": ("n02129604",),
-    "zebra": ("n02391049",),
-}
-
 
 class PureCue(DataSet):
     """Images with one cue alone; the class is searched among all 1000 (REFINED-BIAS)."""
@@ -345,27 +320,7 @@ class RefinedTexture(PureCue):
 
 # --- distortions ------------------------------------------------------------------------------------------------------
 
-DISTORTIONS = ("geometric_shapes", "glitched", "luminance_checkerboard", "mosaic", "stickers", "vertical_lines")
-INTENSITIES = tuple(f"intensity_level_{level}" for level in SEVERITIES)
-# Class folder -> positions of its ImageNet classes (Li et al., ICML 2025, and their repository).
-SUPERCLASSES: Mapping[str, str] = {
-    "ball": "429-430 768 805 852 890",
-    "bird": "8 10-16 18-20 22-24 80-83 87-96 98-100 127-133 135-145",
-    "boat": "472 510 554 576 625 814 914",
-    "bottle": "440 720 737 898-899 901 907",
-    "butterfly": "321-326",
-    "car_truck": "436 511 555 569 656 675 717 734 817 864 867",
-    "cat": "281-286",
-    "chair": "423 559 703 765 831 857",
-    "dog": "152-191 193-203 205-226 228-241 243-250 252-257 259 261-263 265-268",
-    "fish": "0-4 147-148 393-397",
-    "fruit": "948-951 953-954",
-    "instruments": "401-402 420 432 546 558 566 579 593-594 776 881 889",
-    "primate": "365-382",
-    "snakes": "52-55 57-68",
-    "timekeeping": "409 530-531 826 835 892",
-    "tools": "491 499 587 596 740 784 792",
-}
+FOLDERS = tuple(f"intensity_level_{level}" for level in INTENSITIES)
 
 
 class LaionC(Corrupted):
@@ -376,7 +331,7 @@ class LaionC(Corrupted):
 
     name = "laion_c"
     corruptions = DISTORTIONS
-    folders: Mapping[str, tuple[str, ...]] = dict.fromkeys(DISTORTIONS, INTENSITIES)
+    folders: Mapping[str, tuple[str, ...]] = dict.fromkeys(DISTORTIONS, FOLDERS)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 
-from biasbed.datasets.classes import CATEGORIES_16, wordnet_lemmas
+from biasbed.datasets.classes import wordnet_lemmas
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
@@ -20,8 +20,8 @@ _WORDNET_ID = re.compile(r"n\d{8}")
 def check_answers(answers: Sequence[Decisions], classes: Collection[str] = ()) -> None:
     """Check the answers of a set's observers against its categories.
 
-    classes: the set's classes. Without any, the categories are all labels and cues of the observers, and the 16
-    categories of Geirhos et al. if the labels are among these.
+    classes: the set's classes. Without any, the categories are the observers' classes, and their images' labels and
+    cues.
 
     Raises UsageError if an answer misspells a category, if answers are WordNet ids and the categories are not, or if no
     answer is a category. Prints a warning that lists any other unknown answers, which count as wrong.
@@ -40,13 +40,12 @@ def check_answers(answers: Sequence[Decisions], classes: Collection[str] = ()) -
 
 def _collect_categories(answers: Sequence[Decisions]) -> set[str]:
     names: set[str] = set()
-    labels: set[str] = set()
     for decisions in answers:
-        labels.update(decisions.label.counts())
+        names.update(decisions.classes)
         for column in (decisions.label, decisions.bias):
             if column is not None:
                 names.update(name for name, count in column.counts().items() if count)
-    return names | set(CATEGORIES_16) if labels <= set(CATEGORIES_16) else names
+    return names
 
 
 def _check_observer(decisions: Decisions, categories: Collection[str]) -> None:

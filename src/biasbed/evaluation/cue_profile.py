@@ -145,7 +145,7 @@ def _own_value(decisions: Decisions, measure: str) -> float:
     """Return a measure of one set; NaN if the decisions lack what it needs."""
     if measure in OF_CONFLICTS and decisions.cues != CUES:
         return NAN
-    if measure == "accuracy_full" and decisions.label_map == "identity":
+    if measure == "accuracy_full" and (decisions.label_map == "identity" or decisions.rank is None):
         return MEASURES["accuracy"](decisions)
     return MEASURES[measure](decisions)
 
@@ -313,13 +313,21 @@ def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[s
 
 
 def _people(decisions: Decisions, measure: str, answers: Sequence[Decisions]) -> People:
-    """Return people's value of a measure: of the given people, else of the published ones on cue conflicts."""
+    """Return people's value of a measure: of the given people, else of the published ones on cue conflicts.
+
+    The source of a missing value says why it is missing.
+    """
     values = [value for value in (_own_value(person, measure) for person in answers) if not math.isnan(value)]
     if values:
         return People(math.fsum(values) / len(values), min(values), max(values), f"{len(values)} given here")
-    if measure != "shape_bias" or set(decisions.classes) != observers.categories():
+    if measure != "shape_bias":
         return NOBODY
     people = observers.people()
+    labels = {name for name, count in decisions.label.counts().items() if count}
+    if labels != observers.categories():
+        number = len(observers.categories())
+        seen = f"saw images of {number} categories, and these show {len(labels & observers.categories())} of them"
+        return People(source=f"none beside this shape bias: the {len(people)} people of {observers.CITATION} {seen}")
     biases = [person.shape_bias for person in people]
     pooled = observers.pooled("people", people).shape_bias
     return People(pooled, min(biases), max(biases), f"{observers.CITATION}, {len(people)} people")

@@ -7,6 +7,7 @@ Answers: Where is an accuracy computed?
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,7 @@ class Decisions:
     images: Names  # of each of N trials
     label: Coded  # [N]; under cue conflict the shape's class
     decision: Coded  # [N]
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # that a decision may name
     bias: Coded | None = None  # [N] class that a shortcut suggests; under cue conflict the texture's
     group: Coded | None = None  # [N] name of each image's group
     condition: Coded | None = None  # [N] under which each trial's image was shown
@@ -82,6 +83,7 @@ class Decisions:
     image: np.ndarray | None = None  # [N] equal numbers are one image; None: every trial has an image of its own
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
     cues: tuple[str, str] = CUES  # or SHORTCUT
+    has_all_classes: bool = True  # False: what else a decision could name is unknown
 
     def __post_init__(self) -> None:
         """Convert names, which may come in any form, to `Names` and `Coded`."""
@@ -414,6 +416,8 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
         kind=kind,
         image=np.concatenate([decisions.image_of_trial for decisions in numbered]),
         member=np.repeat(np.arange(len(answers)), [len(decisions.label) for decisions in answers]),
+        cues=answers[0].cues,
+        has_all_classes=all(decisions.has_all_classes for decisions in answers),
     )
 
 
@@ -434,7 +438,7 @@ def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
     def make_table(start: int) -> pa.Table:
         return to_table(decisions, epoch, slice(start, start + ROWS))
 
-    metadata = {"label_map": decisions.label_map}
+    metadata = {"label_map": decisions.label_map, "cues": json.dumps(decisions.cues)}
     if decisions.targets is not None:
         metadata["labels"] = json.dumps(decisions.classes)
     if decisions.log_probability is not None:
@@ -521,26 +525,43 @@ def _strings(names: Names, rows: slice) -> Any:
 def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
     """Return a name for the image of each trial of each observer, so that equal names are equal images.
 
-    Takes the shortest names that no observer answers twice in one session: the bare name; else condition and name, as
-    an experiment may show an image under several conditions; else the whole id. Raises UsageError if none will do.
+    Takes the shortest names that no observer answers twice in one session. The shortest is the bare name; then come the
+    bare name with its condition, as an experiment may show an image under several, and both with one folder, with two,
+    and so on. Last comes the whole id, unless there are sessions or conditions: there it would name a trial. Raises
+    UsageError if none will do.
     """
-    bare_names = [[image_name(image) for image in decisions.images] for decisions in answers]
-    attempts = [bare_names]
-    with_condition = []
-    for decisions, names in zip(answers, bare_names, strict=True):
-        conditions = _conditions_of(decisions)
-        with_condition.append([f"{c}/{name}" for c, name in zip(conditions, names, strict=True)])
-    attempts.append(with_condition)
-    if all(decisions.condition is None for decisions in answers):  # a whole id is unique even if its image is not
-        attempts.append([list(decisions.images) for decisions in answers])
-    for attempt in attempts:
-        repeated = [_find_repeated(decisions, names) for decisions, names in zip(answers, attempt, strict=True)]
-        if all(name is None for name in repeated):
-            return attempt
-    observer, image = next((d.observer, name) for d, name in zip(answers, repeated, strict=True) if name is not None)
+    ids = [list(decisions.images) for decisions in answers]
+    depth = max(image.count("/") for image in itertools.chain.from_iterable(ids))
+    for folders in range(depth + 1):
+        names = _shorten(answers, folders)
+        with_conditions = _with_conditions(answers, names)
+        for attempt in (names, with_conditions):
+            if _find_repeated(answers, attempt) is None:
+                return attempt
+    has_trials = any(not (decisions.session is None and decisions.condition is None) for decisions in answers)
+    repeated = _find_repeated(answers, with_conditions if has_trials else ids)
+    if repeated is None:
+        return ids
+    observer, image = repeated
     raise UsageError(
         f"{observer} answers the same image more than once in a session ({image}): give the files of one experiment"
     )
+
+
+def _shorten(answers: Sequence[Decisions], folders: int) -> list[list[str]]:
+    """Return the names of the images with this many folders."""
+    names = []
+    for decisions in answers:
+        names.append([image_name(image, folders) for image in decisions.images])
+    return names
+
+
+def _with_conditions(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the names of the images, each with the condition that it is shown under."""
+    shown = []
+    for decisions, of_observer in zip(answers, names, strict=True):
+        shown.append(list(map("/".join, zip(_conditions_of(decisions), of_observer, strict=True))))
+    return shown
 
 
 def _conditions_of(decisions: Decisions) -> Sequence[str]:
@@ -549,13 +570,14 @@ def _conditions_of(decisions: Decisions) -> Sequence[str]:
     return decisions.condition.tolist()
 
 
-def _find_repeated(decisions: Decisions, names: Sequence[str]) -> str | None:
-    """Return the first name that the observer answers for a second time in one session."""
-    seen = set()
-    for session_and_name in zip(sessions_of(decisions), names, strict=True):
-        if session_and_name in seen:
-            return session_and_name[1]
-        seen.add(session_and_name)
+def _find_repeated(answers: Sequence[Decisions], names: Sequence[Sequence[str]]) -> tuple[str, str] | None:
+    """Return the first (observer, name) that is answered for a second time in one session; None if there is none."""
+    for decisions, of_observer in zip(answers, names, strict=True):
+        seen = set()
+        for session_and_name in zip(sessions_of(decisions), of_observer, strict=True):
+            if session_and_name in seen:
+                return decisions.observer, session_and_name[1]
+            seen.add(session_and_name)
     return None
 
 

@@ -179,12 +179,12 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
     """Check everything that can be checked before a run exists. Raises UsageError for anything that is wrong."""
-    observers, maps = _read_observers(options.compare), outputs.own_maps(options)
     config = _config(options, flags, model)
-    if observers and config.limit is not None:
+    if _observer_files(options.compare) and config.limit is not None:
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
+    observers, maps = recorded.read(_observer_files(options.compare)), outputs.own_maps(options)
     outputs.refuse_unfit(suites.make_suite(config), model, maps, config)
     suite = suites.open_suite(config)
     if model.transform is not None:
@@ -276,16 +276,15 @@ def _split_compare(compare: str) -> list[str]:
     return [part.strip() for part in compare.split(",")]
 
 
-def _read_observers(compare: str) -> list[Decisions]:
+def _observer_files(compare: str) -> tuple[Path, ...]:
+    """Return the files of other observers. Raises UsageError for a word that is neither a file nor known."""
     names = [name for name in _split_compare(compare) if name not in ("none", *COUNTED)]
-    if not names:
-        return []
     files = recorded.files(",".join(names))
-    if not files:
+    if names and not files:
         raise UsageError(
             f"compare={compare}: give files of decisions (.csv, .parquet), {' or '.join(COUNTED)}, separated by commas"
         )
-    return recorded.read(files)
+    return files
 
 
 def _counted_observers(compare: str, sets: Sequence[EvaluationSet]) -> tuple[PublishedObserver, ...]:

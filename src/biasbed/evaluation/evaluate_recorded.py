@@ -20,23 +20,31 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import CATEGORIES_16
+from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, cue_profile, decisions, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
-from biasbed.evaluation.cue_profile import CueValue
-from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
+from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue
+from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
+from biasbed.evaluation.possible_answers import NO_CLASS_WORDS, ClassWords
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
-from biasbed.evaluation.written_answers import read_synonyms
+from biasbed.evaluation.written_answers import read_words
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
-from biasbed.settings import build, flatten, nearest
-from biasbed.suites import cue_values
+from biasbed.settings import build, flatten, nearest, specs
+from biasbed.suites import cue_values, derived
 
 RECORDED_SUITE = "decisions"  # named as the suite of these runs
+USED_OPTIONS = ("model", "resume")
+USED_SETTINGS = (
+    *("output_dir", "study", "row", "cell", "experiment", "tracking", "resume"),
+    *("scores.calibrate", "scores.alpha", "init_seen"),
+)
 LONGEST_ROW = 100  # characters of a row's name, which is part of a folder's
+OF_PAIRS = ("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy")
 MOST_PROFILES = 4  # tables of what a model looks at that are printed
 
 
@@ -81,16 +89,16 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     """
     config = build(Config, {**flags, "resume": options.resume})
     _refuse_model_settings(options, config, files)
-    synonyms = {} if options.label_map == "none" else read_synonyms(options.label_map)
-    answers_by_set = _group_by_set(recorded.read(files, synonyms))
-    _refuse_unknown_classes(synonyms, answers_by_set)
+    class_words = NO_CLASS_WORDS if options.label_map == "none" else read_words(options.label_map)
+    answers_by_set = _group_by_set(recorded.read(files, class_words))
+    _refuse_unknown_classes(class_words, answers_by_set)
     pairs: list[ObserverPair] = []
     for answers in answers_by_set.values():
         check_answers(answers)
         pairs += consistency(answers)
     observers_by_set = {name: _Observers(answers, _pool_kinds(answers)) for name, answers in answers_by_set.items()}
     runs = _split_runs(config, files, observers_by_set)
-    jobs = _make_jobs(options, config, runs, synonyms)
+    jobs = _make_jobs(options, config, runs, class_words)
     folders = [job.take_folder() for job in jobs]
     endings = []
     for run, job, folder in zip(runs, jobs, folders, strict=True):
@@ -101,6 +109,8 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
         with working_in(folder), tracking(job, folder) as tracker:
             assert tracker is not None
             _write_files(folder.path, run, observers_by_set, pairs)
+            for name, decided in run.answers.items():
+                decisions.write_predictions(folder.path / record.predictions_file(name, "last"), decided, 0)
             job.write_description(folder)
             job.open_run(tracker, job.describe())
             finish(tracker, run.metrics)
@@ -137,9 +147,13 @@ def _split_runs(
 def _profile(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> list[CueValue]:
     """Return what a model looks at, beside the people among the observers; empty if no set tells."""
     groups: dict[str, list[str]] = {}
+    derivations = []
     for answers in decided:
         groups[answers.set] = [] if answers.group is None else list(answers.group.counts())
-    return cue_profile.profile(decided, list(cue_values.derivations(groups)), observers)
+        conditions = find_known_set(answers.set).conditions
+        if conditions:
+            derivations.append(derived.mean_error("test", derived.MEAN_ERROR, answers.set, conditions))
+    return cue_profile.profile(decided, [*derivations, *cue_values.derivations(groups)], observers)
 
 
 def _write_files(
@@ -179,30 +193,34 @@ def _print_results(
         print("\n".join(["", f"{run.name}:", *report.cue_profile(run.profile)[1:]]))
 
 
-def _refuse_unknown_classes(
-    synonyms: Mapping[str, Sequence[str]], answers_by_set: Mapping[str, Sequence[Decisions]]
-) -> None:
-    """Raise UsageError if words stand for a class that no set has: it would be misspelt."""
+def _refuse_unknown_classes(class_words: ClassWords, answers_by_set: Mapping[str, Sequence[Decisions]]) -> None:
+    """Raise UsageError if words stand for a class that no set has, or a list of classes lacks one: it is misspelt."""
     classes = set(CATEGORIES_16)
     for observer in itertools.chain.from_iterable(answers_by_set.values()):
         classes.update(observer.classes, () if observer.bias is None else observer.bias.names)
-    for name in synonyms:
+    for name in class_words.synonyms:
         if name not in classes:
             raise UsageError(f"label_map: has the class '{name}', which no set has{nearest(name, sorted(classes))}")
+    for observer in itertools.chain.from_iterable(answers_by_set.values()):
+        for name in observer.label.counts():
+            if class_words.classes and name not in class_words.classes:
+                hint = nearest(name, class_words.classes)
+                raise UsageError(f"label_map: lacks the class '{name}' of images in {observer.set}{hint}")
 
 
 def _refuse_model_settings(options: EvaluateOptions, config: Config, files: Sequence[Path]) -> None:
-    names = [name for name in ("weights", "compare", "algorithm") if _is_set(getattr(options, name))]
-    if config.limit is not None:
-        names.append("limit")
-    if _is_set(options.label_map) and not any(map(recorded.has_written_answers, files)):
-        names.append("label_map")
+    """Raise UsageError for a setting that has no effect on recorded decisions."""
+    used = (*USED_OPTIONS, "label_map") if any(map(recorded.has_written_answers, files)) else USED_OPTIONS
+    settings = {**_changed(options), **_changed(config)}
+    names = [name for name in settings if name not in (*used, *USED_SETTINGS)]
     if names:
         raise UsageError(f"{names[0]}= is for a model that is tested here, and {files[0].name} holds decisions already")
 
 
-def _is_set(value: str) -> bool:
-    return value not in ("none", "auto")
+def _changed(settings: Any) -> dict[str, Any]:
+    """Return the settings that differ from their defaults."""
+    defaults = specs(type(settings))
+    return {name: value for name, value in flatten(settings).items() if value != defaults[name].default}
 
 
 def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
@@ -214,7 +232,7 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
 
 
 def _make_jobs(
-    options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun], synonyms: Mapping[str, Sequence[str]]
+    options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun], class_words: ClassWords
 ) -> list[EvaluationJob]:
     """Return the job of each run, known by its decisions. Raises UsageError if two would be one row."""
     if len(runs) > 1 and config.row != "auto":
@@ -228,17 +246,19 @@ def _make_jobs(
         if row in jobs:
             names = listed([namesake.name for namesake in runs if record.slug(namesake.name)[:LONGEST_ROW] == row])
             raise UsageError(f"the models {names} would be one row, '{row}': rename one")
-        jobs[row] = _make_job(options, config, run, row, synonyms)
+        jobs[row] = _make_job(options, config, run, row, class_words)
     return list(jobs.values())
 
 
 def _make_job(
-    options: EvaluateOptions, config: Config, run: _RecordedRun, row: str, synonyms: Mapping[str, Sequence[str]]
+    options: EvaluateOptions, config: Config, run: _RecordedRun, row: str, class_words: ClassWords
 ) -> EvaluationJob:
     """Return the job without a model: decisions, known by their digest."""
     protocol = _protocol(run.answers)
     contents: list[Any] = [_fingerprint(decisions) for decisions in (*run.answers.values(), *run.people.values())]
-    fingerprint = record.digest([*contents, dict(synonyms)] if synonyms else contents)
+    fingerprint = record.digest(
+        contents if class_words == NO_CLASS_WORDS else [*contents, class_words.synonyms, class_words.classes]
+    )
     computed = {}
     if config.scores.calibrate != "auto":
         computed = {"calibrate": config.scores.calibrate, "alpha": config.scores.alpha}
@@ -286,10 +306,21 @@ def _measure(observers: Decisions) -> dict[str, float]:
     """Return the measures that these decisions allow, by name."""
     values = {}
     for name, measure in decisions.MEASURES.items():
-        value = measure(observers)
+        value = measure(observers) if _is_defined(name, observers) else math.nan
         if not math.isnan(value):
             values[name] = value
     return values
+
+
+def _is_defined(measure: str, observers: Decisions) -> bool:
+    """Return False for a measure that a tested model would not have on these images, by what their bias stands for."""
+    if measure in OF_CONFLICTS:
+        return observers.cues == CUES
+    if measure == "bias_decisions":
+        return observers.cues == SHORTCUT
+    if measure in OF_PAIRS:  # which take images of several biases
+        return observers.cues == SHORTCUT and not find_known_set(observers.set).shortcut
+    return True
 
 
 def _protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
@@ -302,7 +333,7 @@ def _protocol(answers_by_set: Mapping[str, Decisions]) -> record.Protocol:
                 headline="accuracy",
                 images=answers.num_images,
                 classes=len(answers.classes),
-                chance=1 / len(answers.classes),
+                chance=1 / len(answers.classes) if answers.has_all_classes else 0.0,
                 measures=tuple(_measure(answers)),
                 label_map=answers.label_map,
             )

@@ -8,10 +8,11 @@ anywhere and may have been cut off on its way: an incomplete row is refused, not
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +21,18 @@ import numpy as np
 from biasbed import record
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.classes import cue_classes
+from biasbed.datasets.known_sets import NO_FACTOR, find_known_set, known_sets
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import written_answers
-from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
+from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
+from biasbed.evaluation.possible_answers import NO_CLASS_WORDS, ClassWords, find_possible_answers, spell_like
+from biasbed.settings import find_near_name, nearest
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float, parse_json, read_parquet
 
 SUFFIXES = (".csv", ".parquet")
-NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file
+NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file of trials
+READ = ("subj", "session", "trial", "rt", *NEEDED, "condition")  # all that such a file may have
 # Columns of our predictions.
 NAMES = ("image", "label", "decision", "bias", "group", "condition")
 NUMBERS = ("confidence", "rank", "bias_rank", "loss", "energy", "max_softmax")
@@ -42,11 +47,12 @@ def files(text: str) -> tuple[Path, ...]:
     return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
 
 
-def read(paths: Sequence[Path], synonyms: Mapping[str, Sequence[str]] | None = None) -> list[Decisions]:
+def read(paths: Sequence[Path], class_words: ClassWords = NO_CLASS_WORDS) -> list[Decisions]:
     """Read every observer in the files, in the order of appearance. Raises UsageError for a file that is damaged.
 
-    Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart. synonyms:
-    class -> further words for it, in files of written answers.
+    Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart.
+
+    class_words: the user's words for classes, in files of written answers.
     """
     answers = []
     trials: dict[tuple[str, bool, str], list[Trial]] = {}
@@ -59,7 +65,7 @@ def read(paths: Sequence[Path], synonyms: Mapping[str, Sequence[str]] | None = N
         for trial in _read_csv(path):
             trials.setdefault((trial.set, trial.cues is None, trial.subject), []).append(trial)
     for (_, _, name), rows in trials.items():
-        answers.append(_subject(name, _match_written(name, rows, synonyms or {})))
+        answers.append(_subject(name, rows, class_words))
     seen = set()
     for decisions in answers:
         if (decisions.observer, decisions.set) in seen:
@@ -93,30 +99,70 @@ class Trial:
     group: str = ""
     is_written: bool = False  # the response is in words
 
+    @property
+    def image_key(self) -> tuple[str, ...]:
+        """Parts that tell one answer of a file from another."""
+        return self.subject, self.set, self.session, self.condition, self.image
+
 
 def _read_csv(path: Path) -> list[Trial]:
     """Read the trials of a file. Raises UsageError with the line of an incomplete trial."""
     lines = read_lines(path)
     _, names = next(lines, (0, []))
+    _refuse_other_columns(path, names)
     is_written = set(written_answers.COLUMNS) <= set(names)
-    missing = [] if is_written else [name for name in NEEDED if name not in names]
-    if missing:
-        has = listed(names) or "no lines"
-        raise UsageError(f"{path}: lacks the column {listed(missing)}; it has {has}")
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise UsageError(f"{path}: has the column '{name}' twice")
+    _print_unread_columns(path, names, (*written_answers.COLUMNS, *written_answers.FURTHER) if is_written else READ)
     trials = []
+    lines_of_trials = []
     for number, fields in lines:
         row = dict(zip(names, fields, strict=False))
         problem = _problem(names, fields, row, ("image",) if is_written else (*NEEDED, "subj"))
         if problem:
             raise UsageError(f"{path}, line {number}: {problem}: was the file cut off, or edited?")
         trials.append(_written(row, path, number) if is_written else _trial(row, path.stem))
+        lines_of_trials.append(number)
     if not trials:
         raise UsageError(f"{path}: holds no trials")
     _refuse_cut_name(path, number, trials)
+    _refuse_repeated(path, lines_of_trials, trials)
+    _print_own_sets(path, trials)
     return trials
+
+
+def _refuse_other_columns(path: Path, names: Sequence[str]) -> None:
+    """Raise UsageError if a file lacks a column of both forms, or has one twice. Names the nearest form first."""
+    forms = {"answers in words": written_answers.COLUMNS, "trials": NEEDED}
+    missing = {form: [name for name in columns if name not in names] for form, columns in forms.items()}
+    if all(missing.values()):
+        first, second = sorted(forms, key=lambda form: len(missing[form]) / len(forms[form]))
+        raise UsageError(
+            f"{path}: lacks the column {listed(missing[first])} of {first} ({', '.join(forms[first])}), and is no file "
+            f"of {second} ({', '.join(forms[second])}); it has {listed(names) or 'no lines'}"
+        )
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise UsageError(f"{path}: has the column '{name}' twice")
+
+
+def _print_unread_columns(path: Path, names: Sequence[str], read: Sequence[str]) -> None:
+    """Print a line for each column that is not read."""
+    for name in names:
+        if name not in read:
+            print(f"{path.name}: the column '{name}' is not read{_hint(name, read)}", file=sys.stderr)
+
+
+def _print_own_sets(path: Path, trials: Sequence[Trial]) -> None:
+    """Print a line for each set that is not a public one."""
+    public_sets = known_sets()
+    for name in dict.fromkeys(trial.set for trial in trials):
+        if name and name not in public_sets:
+            problem = f"the set '{name}' is taken for one of your own, as biasbed knows none of this name"
+            print(f"{path.name}: {problem}{_hint(name, public_sets)}", file=sys.stderr)
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    near = find_near_name(name, names)
+    return "" if near is None else f"; did you mean '{near}'?"
 
 
 def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]) -> str | None:
@@ -151,6 +197,14 @@ def _written(row: Mapping[str, str], path: Path, number: int) -> Trial:
     label = row.get("label", "") or (cues[0] if cues else "")
     if not label:
         written_answers.refuse_unlabelled(path, number, image)
+    set_name = record.slug(row["set"]) if row.get("set") else ""
+    facts = find_known_set(set_name)
+    for column, names in (("group", facts.groups), ("condition", facts.conditions)):
+        name = row.get(column, "")
+        if names and name and name not in names:
+            raise UsageError(f"{path}, line {number}: {set_name} has no {column} '{name}'{nearest(name, names)}")
+    if facts.shortcut:
+        cues = label, spell_like(facts.shortcut, label)
     if row.get("texture"):
         cues = label, row["texture"]
     return Trial(
@@ -162,24 +216,26 @@ def _written(row: Mapping[str, str], path: Path, number: int) -> Trial:
         session="",
         is_timed=False,
         cues=cues,
-        set=record.slug(row["set"]) if row.get("set") else "",
+        set=set_name,
         group=row.get("group", ""),
         is_written=True,
     )
 
 
-def _match_written(name: str, trials: Sequence[Trial], synonyms: Mapping[str, Sequence[str]]) -> Sequence[Trial]:
-    """Return the trials with written answers as classes, and print how many are one."""
-    if not trials[0].is_written:
-        return trials
-    labels = {trial.category for trial in trials}
-    textures = {trial.cues[1] for trial in trials if trial.cues is not None}
-    written_answers.refuse_mixed_classes(name, labels | textures)
-    classes = written_answers.categories_of(labels, textures)
-    spellings = written_answers.spellings_of(classes, synonyms)
+def _match_written(name: str, trials: Sequence[Trial], classes: Sequence[str], class_words: ClassWords) -> list[str]:
+    """Return written answers as classes, and print how many are one."""
+    written_answers.refuse_mixed_classes(name, _collect_names(trials))
+    spellings = written_answers.spellings_of(classes, class_words.synonyms)
     matched = written_answers.match_answers([trial.response for trial in trials], spellings)
     print(written_answers.describe(name, matched), file=sys.stderr)
-    return [replace(trial, response=answer) for trial, answer in zip(trials, matched.answers, strict=True)]
+    return matched.answers
+
+
+def _collect_names(trials: Sequence[Trial]) -> set[str]:
+    """Return the labels and cues of the images."""
+    names = {trial.category for trial in trials}
+    names.update(trial.cues[1] for trial in trials if trial.cues is not None)
+    return names
 
 
 def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
@@ -190,8 +246,20 @@ def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
         raise UsageError(f"{path}, line {number}: '{name}' is called unlike the other images: was the file cut off?")
 
 
-def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
-    """Make the decisions of one subject of its trials."""
+def _refuse_repeated(path: Path, lines: Sequence[int], trials: Sequence[Trial]) -> None:
+    """Raise UsageError if an image is answered twice. lines: of each trial its number."""
+    first_lines: dict[tuple[str, ...], int] = {}
+    for number, trial in zip(lines, trials, strict=True):
+        first = first_lines.setdefault(trial.image_key, number)
+        if first != number:
+            raise UsageError(
+                f"{path}, line {number}: {trial.subject} answers the same image more than once in a session "
+                f"('{trial.image}', first in line {first}): give the files of one experiment"
+            )
+
+
+def _subject(name: str, trials: Sequence[Trial], class_words: ClassWords) -> Decisions:
+    """Make the decisions of one subject of its trials. class_words: the user's words for classes."""
     label = Coded.from_names(trial.category for trial in trials)
     textures = []
     for trial in trials:
@@ -202,18 +270,27 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
                 raise UsageError(f"{name}: {trial.image} shows the shape {shape}, but its category is {trial.category}")
     # Geirhos et al. call people subject-01, subject-02, ...; a model has no reaction time.
     is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
+    set_name = trials[0].set or ("cue_conflict" if textures else "decisions")
+    possible = find_possible_answers(set_name, _collect_names(trials), class_words)
+    responses = [trial.response for trial in trials]
+    if trials[0].is_written:
+        responses = _match_written(name, trials, possible.classes, class_words)
+    has_groups = any(trial.group for trial in trials)
+    has_conditions = any(trial.condition for trial in trials)
     return Decisions(
         observer=name,
-        set=trials[0].set or ("cue_conflict" if textures else "decisions"),
+        set=set_name,
         images=Names([trial.image for trial in trials]),
         label=label,
-        decision=Coded.from_names(trial.response for trial in trials),
-        classes=tuple(sorted(set(label))),
+        decision=Coded.from_names(responses),
+        classes=possible.classes,
+        has_all_classes=possible.are_all,
         bias=Coded.from_names(textures) if textures else None,
-        group=Coded.from_names(trial.group for trial in trials) if any(trial.group for trial in trials) else None,
-        condition=Coded.from_names(trial.condition for trial in trials),
+        group=Coded.from_names(trial.group or NO_FACTOR for trial in trials) if has_groups else None,
+        condition=Coded.from_names(trial.condition for trial in trials) if has_conditions else None,
         session=Coded.from_names(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,
+        cues=SHORTCUT if find_known_set(set_name).shortcut else CUES,
     )
 
 
@@ -242,14 +319,18 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
     observer, set_name = path.stem, "cue_conflict" if "bias" in columns else "decisions"
     if path.parent.parent.name == "predictions":  # in a run's folder
         observer, set_name = path.absolute().parents[2].name, path.parent.name
-    label_counts = columns["label"].counts()
+    names: set[str] = set()
+    for name in {"label", "bias"} & columns.keys():
+        names.update(label for label, count in columns[name].counts().items() if count)
+    possible = find_possible_answers(set_name, names)
     return Decisions(
         observer=observer,
         set=set_name,
         images=columns["image"],
         label=columns["label"],
         decision=columns["decision"],
-        classes=labels.names or scores.names or tuple(sorted(name for name, count in label_counts.items() if count)),
+        classes=labels.names or scores.names or possible.classes,
+        has_all_classes=bool(labels.names or scores.names) or possible.are_all,
         bias=columns.get("bias"),
         group=columns.get("group"),
         condition=columns.get("condition"),
@@ -264,6 +345,7 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
         energy=columns.get("energy") if scores.names else None,
         max_softmax=columns.get("max_softmax") if scores.names else None,
         features=scores.columns.get("features"),
+        cues=SHORTCUT if metadata.get(b"cues") == json.dumps(SHORTCUT).encode() else CUES,
     )
 
 

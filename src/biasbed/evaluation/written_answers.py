@@ -9,19 +9,19 @@ Answers: When does a written answer count for a class?
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from biasbed.datasets.classes import CATEGORIES_16, wordnet_lemmas
+from biasbed.datasets.classes import wordnet_lemmas
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation.answer_names import NO_ANSWER, describe_ids, is_wordnet_id, reduce_spelling
+from biasbed.evaluation.possible_answers import ClassWords, plain_word
+from biasbed.system.terminal import say_count
 
 COLUMNS = ("image", "answer")  # that a file of answers has
 FURTHER = ("label", "texture", "set", "group", "condition", "model")  # and may have
-_NUMBERED = re.compile(r"\d+_(?P<name>.+)")  # a class folder like `00_dog`
 
 
 class MatchedAnswers(NamedTuple):
@@ -49,11 +49,7 @@ def spellings_of(classes: Collection[str], synonyms: Mapping[str, Sequence[str]]
     names = {reduce_spelling(name): name for name in classes}
     meanings: dict[str, set[str]] = {}
     for name in classes:
-        numbered = _NUMBERED.fullmatch(name)
-        spellings = [*synonyms.get(name, ()), *wordnet_lemmas().get(name, ())]
-        if numbered:
-            spellings.append(numbered["name"])
-        for word in spellings:
+        for word in (*synonyms.get(name, ()), *wordnet_lemmas().get(name, ()), plain_word(name)):
             meanings.setdefault(reduce_spelling(word), set()).add(name)
     unique = {}
     for word, meant in meanings.items():
@@ -82,10 +78,10 @@ def match_answers(answers: Sequence[str], spellings: Spellings) -> MatchedAnswer
     return MatchedAnswers(matched, counts["name"], counts["synonym"], counts["unmatched"])
 
 
-def read_synonyms(label_map: str) -> dict[str, list[str]]:
+def read_words(label_map: str) -> ClassWords:
     """Return the words of each class in a label map whose outputs are words. Raises UsageError for any other map.
 
-    label_map: a file, or its content in braces.
+    A label map without maps is a list of classes. label_map: a file, or its content in braces.
     """
     from biasbed.suites import label_maps
 
@@ -93,23 +89,20 @@ def read_synonyms(label_map: str) -> dict[str, list[str]]:
     maps = label_maps.parse_own(label_map) if is_inline else label_maps.read_own(Path(label_map).expanduser())
     if maps.names is None:
         raise UsageError(f"{maps.where}: for written answers, 'outputs' lists words, and maps say what each means")
+    if not maps.maps:
+        return ClassWords(classes=maps.names)
     synonyms: dict[str, list[str]] = {}
     for members, _ in maps.maps:
         for name, positions in members.items():
             synonyms.setdefault(name, []).extend(maps.names[position] for position in positions)
-    return synonyms
-
-
-def categories_of(labels: Collection[str], others: Collection[str]) -> set[str]:
-    """Return the classes that answers may name: all labels and textures, and all 16 if the labels are among these."""
-    names = set(labels) | set(others)
-    return names | set(CATEGORIES_16) if set(labels) <= set(CATEGORIES_16) else names
+    return ClassWords(synonyms)
 
 
 def describe(observer: str, matched: MatchedAnswers) -> str:
     """Say how many answers are a class by name and by a synonym, and how many are none."""
-    classes = f"{matched.by_name} are a class by name, {matched.by_synonym} by a synonym"
-    return f"{observer}: {len(matched.answers)} answers: {classes}, {matched.unmatched} are no class"
+    classes = f"{matched.by_name} by the name of a class, {matched.by_synonym} by a synonym"
+    number = say_count(len(matched.answers), "answer")
+    return f"{observer}: {number}: {classes}, {matched.unmatched} of no class"
 
 
 def refuse_mixed_classes(observer: str, classes: Collection[str]) -> None:

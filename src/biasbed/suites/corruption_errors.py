@@ -13,9 +13,10 @@ from typing import Literal
 from biasbed.datasets.corruption_benchmarks import ALEXNET, ALEXNET_CLEAN, GROUPS, conditions
 from biasbed.errors import UsageError
 from biasbed.record import BY_CONDITION, Derived, MetricName
+from biasbed.suites import derived
 
 CorruptionError = Literal["mce", "relative_mce", "mean_error"]
-MEAN_ERROR: CorruptionError = "mean_error"
+MEAN_ERROR: CorruptionError = derived.MEAN_ERROR
 MCE: CorruptionError = "mce"
 
 
@@ -35,8 +36,7 @@ def derivations(
         return Derived(phase, measure, name, function, tuple(inputs), tuple(references), higher_is_better=False)
 
     def mean_error(measure: str, names: Sequence[str]) -> Derived:
-        """Return the plain mean of the errors, as a ratio to errors of 1."""
-        return value(measure, "error_ratio", cells(names), [1.0] * len(cells(names)))
+        return derived.mean_error(phase, measure, name, conditions(names))
 
     yield mean_error(MEAN_ERROR, corruptions)
     for corruption in corruptions:

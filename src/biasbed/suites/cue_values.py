@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from biasbed.datasets.known_sets import NO_FACTOR
 from biasbed.record import Derived, MetricName
 
 FULL, MRR = "accuracy_full", "mrr"
@@ -17,7 +18,7 @@ GAPS: Mapping[str, tuple[str, tuple[str, str]]] = {
     "watermark_gap": ("accuracy", ("imagenet", "imagenet_w")),  # Li et al. 2023, section 3.2, with the other sign
 }
 PURE_CUES = ("refined_bias_shape", "refined_bias_texture")
-FACTOR_SET, NO_FACTOR = "imagenet_x", "none"
+FACTOR_SET = "imagenet_x"
 
 
 def derivations(groups: Mapping[str, Collection[str]]) -> Iterator[Derived]:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from biasbed import measures, record
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 LETTERS = "a-z, 0-9, _ and -"
+MEAN_ERROR: Final = "mean_error"
 OTHER_NUMBER = "{} takes another number of inputs or references"
+
+
+def mean_error(phase: str, measure: str, name: str, conditions: Sequence[str]) -> record.Derived:
+    """Declare the plain mean of a set's errors under these conditions, as a ratio to errors of 1."""
+    inputs = tuple(str(record.MetricName(phase, record.BY_CONDITION, name, condition)) for condition in conditions)
+    references = (1.0,) * len(inputs)
+    return record.Derived(phase, measure, name, "error_ratio", inputs, references, higher_is_better=False)
 
 
 def values(

@@ -119,6 +119,11 @@ def plural(unit: str) -> str:
     return f"{unit}es" if unit.endswith("ch") else f"{unit}s"
 
 
+def say_count(number: int, unit: str) -> str:
+    """Return a number with its unit in the right form: `1 answer`, `1,200 answers`."""
+    return f"{number:,} {unit if number == 1 else plural(unit)}"
+
+
 class _Above:
     """Standard stream that prints whole lines above the live lines of a terminal."""
 

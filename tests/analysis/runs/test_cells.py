@@ -240,7 +240,7 @@ def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -
     add(recorder, "r50", "", pretrained, {"test/accuracy/other": 0.7})
     assert len(means(analysis_of(recorder))) == 2
     add(recorder, "r50", "", plain("other"), {"test/accuracy/other": 0.6}, [2])
-    with pytest.raises(Failure, match="several things could be analysed"):
+    with pytest.raises(UsageError, match="several things could be analysed"):
         analysis_of(recorder)
 
 

@@ -101,7 +101,7 @@ def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> N
     recorder.train("erm", 0, GOOD, study="mine")
     other = make_protocol(SETS[:3])
     recorder.train("erm", 0, GOOD[:3], protocol=other, study="mine")
-    message = stopped(recorder)
+    message = stopped(recorder, UsageError)
     assert "3 train run(s) of 3 algorithm(s), trained on train, tested on plain, silhouette" in message
     assert "biasbed analyze --suite toy --study adhoc\n" in message
     for protocol in (PROTOCOL, other):
@@ -423,13 +423,23 @@ def test_tests_of_a_model_elsewhere_are_named_with_the_command_that_shows_all(re
     assert not [note for note in computed(recorder, suite="third").notes if "other tests of" in note]
 
 
+def test_what_was_only_tested_names_no_training_data(recorder: Recorder) -> None:
+    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
+    for name in SETS[:2]:
+        protocol = make_protocol([name], suite=name, training_sets=())
+        recorder.train("vlm", 0, GOOD[:1], monitor=(0.5,), protocol=protocol, **model)
+    lines = stopped(recorder, UsageError).splitlines()
+    assert lines[1].endswith(f"run(s) of 1 algorithm(s), tested on {SETS[0]}")
+
+
 def test_where_several_things_could_be_analysed_the_site_shows_all(recorder: Recorder) -> None:
     model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
     for names, suite in ((SETS[:2], "toy"), (SETS[2:4], "other")):
         recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=make_protocol(names, suite=suite), **model)
-    lines = stopped(recorder).splitlines()
+    lines = stopped(recorder, UsageError).splitlines()
     assert lines[0] == "several things could be analysed; name one:"
     assert lines[-1].endswith("site --studies adhoc")
+    assert UsageError.exit_code == 2
     folder = site(build(SiteOptions, {"tracking_uri": recorder.uri, "output_dir": str(recorder.folder / "site")}))
     page = (folder / "method-resnet.html").read_text()
     for name in SETS[:4]:
