@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biasbed import cli, record
+from biasbed import cli, measures, record
 from biasbed.analysis import load
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions
@@ -28,7 +28,8 @@ from helpers.runs import all_runs
 from helpers.toy_runs import THREE, Recorder, fill, make_protocol
 
 FOLDER = ModelFolder(TIMM, ("a", "b"), "resnet18", 32, 3, (0.5,) * 3, (0.5,) * 3, {})
-MEASURES = {"accuracy": "%", "shape_bias": "%", "loss": "nats", "ece": "%"}
+MEASURES = {name: measures.find_measure(name).unit for name in ("accuracy", "shape_bias", "loss", "ece", "brier")}
+MEASURES |= {"auroc_msp": "%", "texture_accuracy": "%"}
 
 
 def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
@@ -104,6 +105,17 @@ def test_a_loss_and_a_calibration_error_keep_their_unit_and_direction(tmp_path: 
     directions = {value.measure: value.higher_is_better for value in model.values}
     assert directions == {"loss": False, "ece": False, "shape_bias": True}
     assert metrics_of([model]) == expected(run)
+
+
+def test_a_measure_without_a_direction_is_marked(tmp_path: Path) -> None:
+    run = run_of({("auroc_msp", "edge", ""): 0.75, ("texture_accuracy", "edge", ""): 0.5, ("loss", "edge", ""): 1.0})
+    path = every_eval_ever.write_run(tmp_path, run, "org/model", "org", {}, False)
+    directions = {}
+    for result in json.loads(path.read_text())["evaluation_results"]:
+        config = result["metric_config"]
+        directions[config["metric_name"]] = config["lower_is_better"], config.get("additional_details")
+    none = False, {"direction": "none: neither higher nor lower is better"}
+    assert directions == {"auroc_msp": none, "texture_accuracy": none, "loss": (True, None)}
 
 
 def test_a_set_that_is_a_hub_s_benchmark_has_a_file_of_its_leaderboard(tmp_path: Path) -> None:

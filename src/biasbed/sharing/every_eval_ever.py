@@ -46,6 +46,7 @@ ROOT, SAMPLES = "data", "_samples.jsonl"
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
 PLACES = ("*.json", "*/*/*/*.json", f"{ROOT}/*/*/*/*.json")  # where a folder is searched for such files
 UNKNOWN = "unknown"
+NO_DIRECTION = "none: neither higher nor lower is better"
 RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
 # Provenance that is read back, if it is well formed.
@@ -138,21 +139,25 @@ def _result(result: Result, results: RunResults, benchmarks: Mapping[str, Benchm
         spread = result.seeds
         details["details"] |= {"seeds": str(spread.runs), "mean_over_seeds": repr(spread.mean)}
         details["details"]["standard_deviation_over_seeds"] = repr(spread.deviation)
+    measure = measures.find_measure(metric.measure)
+    # The schema demands a direction.
+    undirected = {} if measure.has_direction else {"additional_details": {"direction": NO_DIRECTION}}
     return {
         "evaluation_result_id": str(metric),
         "evaluation_name": metric.measured_on,
         "source_data": _source_data(result, results, benchmarks),
         "evaluation_timestamp": str(results.ended / 1000),
         "metric_config": {
-            "evaluation_description": measures.find_measure(metric.measure).meaning,
+            "evaluation_description": measure.meaning,
             "metric_id": metric.measure if metric.measure == "accuracy" else f"biasbed.{metric.measure}",
             "metric_name": metric.measure,
             "metric_kind": metric.measure,
             "metric_unit": "proportion" if result.unit == measures.FRACTION else result.unit,
-            "lower_is_better": not result.higher_is_better,
+            "lower_is_better": measure.has_direction and not result.higher_is_better,
             "score_type": "continuous",
             "min_score": lowest,
             "max_score": highest,
+            **undirected,
         },
         "score_details": details,
     }
