@@ -17,6 +17,7 @@ from typing import Protocol
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
+OF_TWO = "of 2"  # the unit of numbers from 0 to 2
 HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
 
@@ -68,14 +69,14 @@ MEASURES: Mapping[str, Measure] = {
         "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
     ),
     "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
-    "brier": Measure("squared distance from probabilities to label, summed over classes", "of 2", False),
+    "brier": Measure("squared distance from probabilities to label, summed over classes", OF_TWO, False),
     "temperature": Measure(
         "temperature that minimises the loss on calibration images: above 1 where too sure",
         "ratio",
         has_direction=False,
     ),
     "loss_scaled": Measure("mean loss per image after temperature scaling", "nats", False),
-    "brier_scaled": Measure("Brier score after temperature scaling", "of 2", False),
+    "brier_scaled": Measure("Brier score after temperature scaling", OF_TWO, False),
     "ece_scaled": Measure("expected calibration error after temperature scaling", higher_is_better=False),
     "lac_coverage": Measure("fraction of images whose label is in the conformal set by 1 - p", has_direction=False),
     "lac_size": Measure("mean number of classes in the conformal set by 1 - p", "classes", False),
@@ -147,6 +148,7 @@ OF_SCORES = (
     *("brier", "loss_scaled", "brier_scaled", "ece_scaled", "lac_coverage", "lac_size", "aps_coverage", "aps_size"),
     *("auroc_msp", "fpr95_msp", "auroc_energy", "fpr95_energy", "auroc_mahalanobis", "fpr95_mahalanobis"),
 )
+OF_CALIBRATION = OF_SCORES[1:]  # those that need images to calibrate with
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")

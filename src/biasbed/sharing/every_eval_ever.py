@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from biasbed import __version__, measures, record
+from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError, shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
@@ -46,6 +46,7 @@ ROOT, SAMPLES = "data", "_samples.jsonl"
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
 PLACES = ("*.json", "*/*/*/*.json", f"{ROOT}/*/*/*/*.json")  # where a folder is searched for such files
 UNKNOWN = "unknown"
+UNITS = {measures.FRACTION: "proportion", measures.OF_TWO: ""}  # by our unit; the bounds say the rest
 NO_DIRECTION = "none: neither higher nor lower is better"
 RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
@@ -130,7 +131,6 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _result(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
     metric = result.metric
-    lowest, highest = (0, 1) if result.is_proportion else (0 if result.value >= 0 else "-Infinity", "Infinity")
     details: dict[str, Any] = {"score": result.value, "details": {"step": str(results.step)}}
     uncertainty = _uncertainty(result)
     if uncertainty:
@@ -148,19 +148,27 @@ def _result(result: Result, results: RunResults, benchmarks: Mapping[str, Benchm
         "source_data": _source_data(result, results, benchmarks),
         "evaluation_timestamp": str(results.ended / 1000),
         "metric_config": {
-            "evaluation_description": measure.meaning,
+            "evaluation_description": f"{measure.meaning}{limits.clause(results.protocol.limit)}",
             "metric_id": metric.measure if metric.measure == "accuracy" else f"biasbed.{metric.measure}",
             "metric_name": metric.measure,
             "metric_kind": metric.measure,
-            "metric_unit": "proportion" if result.unit == measures.FRACTION else result.unit,
+            "metric_unit": UNITS.get(result.unit, result.unit),
             "lower_is_better": measure.has_direction and not result.higher_is_better,
             "score_type": "continuous",
-            "min_score": lowest,
-            "max_score": highest,
+            **_bounds(result),
             **undirected,
         },
         "score_details": details,
     }
+
+
+def _bounds(result: Result) -> dict[str, Any]:
+    """Return the least and the largest value that the measure can have."""
+    if result.unit == measures.OF_TWO:
+        return {"min_score": 0, "max_score": 2}
+    if result.is_proportion:
+        return {"min_score": 0, "max_score": 1}
+    return {"min_score": 0 if result.value >= 0 else "-Infinity", "max_score": "Infinity"}
 
 
 def _uncertainty(result: Result) -> dict[str, Any]:
