@@ -425,7 +425,11 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
         ("a.json", json.dumps(log_of())[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", "levels deep"),
         ("a.json", json.dumps(log_of(evaluation_results=[])), "has no evaluation_results"),
         ("a.json", json.dumps(log_of(schema_version="0.1.0")), "version 0.1.0 of the schema"),
-        ("a.json", json.dumps(log_of(evaluation_results=[result_of("24")])), "score=24"),
+        (
+            "a.json",
+            json.dumps(log_of(evaluation_results=[result_of("24")])),
+            'score="24": input should be a valid number',
+        ),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(math.nan)])), "finite number"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(240.0)])), "no percentage"),
         (
@@ -443,6 +447,8 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
         ("README.md", two_accuracies("Accuracy", "Accuracy"), "as 'Top 5 accuracy'"),
         ("README.md", CARD.format(value="20 +- 1"), "value=20 +- 1"),
         ("README.md", CARD.format(value=1e4), "no percentage"),
+        ("x.json", "", "can't be read as JSON (it is empty)"),
+        ("x.json", json.dumps(log_of())[:100], "can't be read as JSON (Unterminated string"),
         ("README.md", CARD.format(value=1).replace("dataset: ", "data: "), "'dataset' is missing"),
         ("README.md", CARD.format(value=1).replace("- name: Net", "- name: *net"), "can't be read as YAML"),
     ],

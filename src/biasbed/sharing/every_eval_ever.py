@@ -336,6 +336,17 @@ def find_logs(folder: Path) -> list[Path]:
     return [path for path in sorted(candidates) if is_log(path)]
 
 
+def read_json(path: Path, option: str) -> Any:
+    """Return the content of a JSON file. Raises UsageError of one line if it is empty, cut or damaged."""
+    try:
+        content = path.read_bytes()
+        if not content.strip():
+            raise ValueError("it is empty")
+        return parse_json(content)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option}={path}: can't be read as JSON ({error})") from None
+
+
 def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedModel]:
     """Read files of the schema, each the report on one model. Raises UsageError of one line for a wrong one.
 
@@ -345,11 +356,7 @@ def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedMod
     seen: dict[str, Path] = {}
     for path in paths:
         where = f"{option}={path}"
-        try:
-            content = parse_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{where}: can't be read as JSON ({error})") from None
-        log = formats.parse(_Log, content, where)
+        log = formats.parse(_Log, read_json(path, option), where)
         if log.schema_version.rpartition(".")[0] != SCHEMA_VERSION.rpartition(".")[0]:
             raise UsageError(
                 f"{where}: is of version {log.schema_version} of the schema; {SCHEMA_VERSION} is read: let its own "
