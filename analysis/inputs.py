@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from biasbed import record
+from biasbed import measures, record
 from biasbed.algorithms import REGISTRY as ALGORITHMS
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, collect, read_run
@@ -111,7 +111,10 @@ def _choose_columns(columns: Sequence[Column], sets: Sequence[str] | str) -> tup
 
 
 def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collection) -> tuple[Column, ...]:
-    """Return the columns with the measure of `measure=`. Raises UsageError if one of their sets lacks it."""
+    """Return the columns with the measure of `measure=`.
+
+    Raises UsageError if one of their sets lacks it, or if neither more nor less of it is better.
+    """
     if measure == "headline":
         return columns
     protocols = {cell.name: cell.protocol for cell in collection.cells}
@@ -124,6 +127,11 @@ def _with_measure(columns: tuple[Column, ...], measure: str, collection: Collect
             names = dict.fromkeys((*column.measures, *derived))
             raise UsageError(f"measure={measure}: {column.name} has no such measure{nearest(measure, names)}")
         measured.append(with_measure)
+    if not measures.find_measure(measure).has_direction:
+        raise UsageError(
+            f"measure={measure}: neither more nor less of it is better, so no row can be better by it; "
+            "biasbed.runs(study=...) has its values"
+        )
     return tuple(measured)
 
 

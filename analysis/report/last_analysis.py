@@ -37,7 +37,9 @@ class AnalysisState(Format):
 
     version: str  # of biasbed
     rule: str
+    rule_label: str  # with what the rule depends on, as the number of epochs
     alpha: float
+    measures: ByName[str, str]  # set -> measure that is compared
     runs: Listed[str]  # ids; a published run's name, if the paper has another run for each rule
     means: ByName[str, ByName[str, float]]  # algorithm -> set -> mean as the table of scores shows it
     better: Listed[ShownPair]  # pairs that a test over sets tells apart
@@ -63,7 +65,9 @@ def make_state(analysis: Analysis) -> AnalysisState:
     return AnalysisState(
         version=analysis.versions["biasbed"],
         rule=analysis.rule.name,
+        rule_label=wording.rule_label(analysis),
         alpha=analysis.alpha,
+        measures={column.name: column.headline for column in analysis.sets},
         runs=tuple(sorted(map(_run_name, analysis.collection.runs))),
         means=means,
         better=tuple(ShownPair(a=better, b=worse) for better, worse in told_apart),
@@ -97,16 +101,19 @@ def read_last(folder: Path) -> LastAnalysis | None:
 
 
 def describe_changes(analysis: Analysis, last_analysis: LastAnalysis) -> str:
-    """Say in a sentence what is different from the last analysis: first what was asked for, then what came of it."""
+    """Say in a sentence what is different from the last analysis: first what was asked for, then what came of it.
+
+    Means and conclusions are compared only if they are of the same measures.
+    """
     now, last, label = make_state(analysis), last_analysis.state, analysis.label
-    parts = [
-        *_changes_of_settings(now, last),
-        *_changes_of_runs(now, last),
-        *_changes_of_pairs("since.better", now.better, last.better, label),
-        *_changes_of_pairs("since.texture", now.less_texture, last.less_texture, label),
-        *_changes_of_names(now, last, label),
-        *_changes_of_means(now, last, label),
-    ]
+    changes_of_measures = _changes_of_measures(now, last, label)
+    parts = [*_changes_of_settings(now, last), *changes_of_measures, *_changes_of_runs(now, last)]
+    if not changes_of_measures:
+        parts += _changes_of_pairs("since.better", now.better, last.better, label)
+    parts += _changes_of_pairs("since.texture", now.less_texture, last.less_texture, label)
+    parts += _changes_of_names(now, last, label)
+    if not changes_of_measures:
+        parts += _changes_of_means(now, last, label)
     changes = "; ".join(parts) or say("since.nothing")
     return say("since.sentence", made=last_analysis.made, version=last.version, changes=changes)
 
@@ -148,8 +155,23 @@ def _changes_of_settings(now: AnalysisState, last: AnalysisState) -> list[str]:
     parts = []
     if now.rule != last.rule:
         parts.append(say("since.rule", before=last.rule, now=now.rule))
+    elif now.rule_label != last.rule_label:
+        parts.append(say("since.rule_label", rule=now.rule, before=last.rule_label, now=now.rule_label))
     if now.alpha != last.alpha:
         parts.append(say("since.alpha", before=last.alpha, now=now.alpha))
+    return parts
+
+
+def _changes_of_measures(now: AnalysisState, last: AnalysisState, label: Labels) -> list[str]:
+    """Name the measures that changed, each with its sets."""
+    sets_by_change: dict[tuple[str, str], list[str]] = {}
+    for name, measure in now.measures.items():
+        before = last.measures.get(name, measure)
+        if before != measure:
+            sets_by_change.setdefault((before, measure), []).append(label(name))
+    parts = []
+    for (before, measure), names in sets_by_change.items():
+        parts.append(say("since.measure", before=before, now=measure, sets=wording.listing(names)))
     return parts
 
 

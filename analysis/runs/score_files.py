@@ -463,8 +463,8 @@ def _with_axes(scores: UserScores) -> UserScores:
 
 
 def _name(cell: Any, where: str) -> str:
-    """Return a name. Raises UsageError for an empty one."""
-    if cell is None or cell != cell or not str(cell).strip():
+    """Return a name. Raises UsageError for an empty one, also for NaN as text."""
+    if cell is None or cell != cell or str(cell).strip().casefold() in ("", "nan"):
         raise UsageError(f"{where}: has no name of a method or data set")
     return " ".join(str(cell).split())
 

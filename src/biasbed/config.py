@@ -13,12 +13,13 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from biasbed import record
-from biasbed.settings import check, flatten, setting, specs, word
+from biasbed.errors import UsageError
+from biasbed.settings import check, flatten, nearest, setting, specs, word
 
 Auto = Literal["auto"]
 LARGEST_SIDE = 4096  # pixels of an image; what nobody means, and no memory holds, is refused
@@ -263,6 +264,12 @@ class ScoreSettings:
     @property
     def is_kept(self) -> bool:
         return self.keep != "no"
+
+    def refuse_unknown_calibration(self, names: Sequence[str]) -> None:
+        """Raise UsageError if `calibrate` names none of the evaluation sets."""
+        if self.calibrate != "auto" and self.calibrate not in names:
+            hint = nearest(self.calibrate, names)
+            raise UsageError(f"scores.calibrate={self.calibrate}: there is no evaluation set '{self.calibrate}'{hint}")
 
 
 NO_SCORES = ScoreSettings()

@@ -17,6 +17,7 @@ from typing import Protocol
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent
+OF_TWO = "of 2"  # the unit of numbers from 0 to 2
 HEADLINE = "as the headline"  # the unit of what is said about a set's headline
 
 
@@ -28,6 +29,7 @@ class Measure:
     unit: str = FRACTION  # of a shown value
     higher_is_better: bool = True
     of_biases: bool = False  # whether it takes the images' bias labels
+    has_direction: bool = True  # False: neither more nor less of it is better, whatever `higher_is_better` says
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -67,25 +69,33 @@ MEASURES: Mapping[str, Measure] = {
         "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
     ),
     "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
-    "brier": Measure("squared distance from probabilities to label, summed over classes", "of 2", False),
+    "brier": Measure("squared distance from probabilities to label, summed over classes", OF_TWO, False),
     "temperature": Measure(
-        "temperature that minimises the loss on calibration images: above 1 where too sure", "ratio"
+        "temperature that minimises the loss on calibration images: above 1 where too sure",
+        "ratio",
+        has_direction=False,
     ),
     "loss_scaled": Measure("mean loss per image after temperature scaling", "nats", False),
-    "brier_scaled": Measure("Brier score after temperature scaling", "of 2", False),
+    "brier_scaled": Measure("Brier score after temperature scaling", OF_TWO, False),
     "ece_scaled": Measure("expected calibration error after temperature scaling", higher_is_better=False),
-    "lac_coverage": Measure("fraction of images whose label is in the conformal set by 1 - p"),
+    "lac_coverage": Measure("fraction of images whose label is in the conformal set by 1 - p", has_direction=False),
     "lac_size": Measure("mean number of classes in the conformal set by 1 - p", "classes", False),
-    "aps_coverage": Measure("fraction of images whose label is in the conformal set by summed probabilities"),
-    "aps_size": Measure("mean number of classes in the conformal set by summed probabilities", "classes", False),
-    "auroc_msp": Measure("detection against the training distribution by maximum softmax: area under the curve"),
-    "fpr95_msp": Measure("the same: false positives where 95 % of the set are detected", higher_is_better=False),
-    "auroc_energy": Measure("detection against the training distribution by energy: area under the curve"),
-    "fpr95_energy": Measure("the same: false positives where 95 % of the set are detected", higher_is_better=False),
-    "auroc_mahalanobis": Measure("detection against the training distribution by Mahalanobis distance: area"),
-    "fpr95_mahalanobis": Measure(
-        "the same: false positives where 95 % of the set are detected", higher_is_better=False
+    "aps_coverage": Measure(
+        "fraction of images whose label is in the conformal set by summed probabilities", has_direction=False
     ),
+    "aps_size": Measure("mean number of classes in the conformal set by summed probabilities", "classes", False),
+    "auroc_msp": Measure(
+        "detection against the training distribution by maximum softmax: area under the curve", has_direction=False
+    ),
+    "fpr95_msp": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
+    "auroc_energy": Measure(
+        "detection against the training distribution by energy: area under the curve", has_direction=False
+    ),
+    "fpr95_energy": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
+    "auroc_mahalanobis": Measure(
+        "detection against the training distribution by Mahalanobis distance: area", has_direction=False
+    ),
+    "fpr95_mahalanobis": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
     "bias_decisions": Measure(
@@ -96,16 +106,22 @@ MEASURES: Mapping[str, Measure] = {
     "worst_group_accuracy": Measure("least accuracy among groups of images of one class and one bias", of_biases=True),
     "worst_class_accuracy": Measure("least accuracy among the images of one class"),
     "mean_group_accuracy": Measure("mean of the accuracies of these groups, whatever their images", of_biases=True),
-    "images": Measure("number of images, here of the group after the colon", "images"),
-    "aligned_images": Measure("number of images whose bias is that of their class", "images", of_biases=True),
-    "conflicting_images": Measure("number of images whose bias is that of another class", "images", of_biases=True),
+    "images": Measure("number of images, here of the group after the colon", "images", has_direction=False),
+    "aligned_images": Measure(
+        "number of images whose bias is that of their class", "images", of_biases=True, has_direction=False
+    ),
+    "conflicting_images": Measure(
+        "number of images whose bias is that of another class", "images", of_biases=True, has_direction=False
+    ),
     "error_consistency": Measure("Cohen's kappa of being right on the same images as the observer after the colon"),
     "shape_bias": Measure("shape decisions / (shape + texture decisions), images with shape = texture left out"),
     "shape_accuracy": Measure("fraction of conflicting images decided for the shape's class"),
-    "texture_accuracy": Measure("fraction of conflicting images decided for the texture's class"),
+    "texture_accuracy": Measure("fraction of conflicting images decided for the texture's class", has_direction=False),
     "cue_coverage": Measure("fraction of conflicting images decided for either cue's class"),
     "shape_mrr": Measure("mean reciprocal rank of the shape's class among all outputs, conflicting images"),
-    "texture_mrr": Measure("mean reciprocal rank of the texture's class among all outputs, conflicting images"),
+    "texture_mrr": Measure(
+        "mean reciprocal rank of the texture's class among all outputs, conflicting images", has_direction=False
+    ),
     "std_over_epochs": Measure(
         "published runs: standard deviation of the set's headline over the epochs that were averaged",
         higher_is_better=False,
@@ -113,9 +129,9 @@ MEASURES: Mapping[str, Measure] = {
     "std_over_runs": Measure(
         "published means: standard deviation (n - 1) of the set's headline over the runs", HEADLINE, False
     ),
-    "num_runs": Measure("published means: of how many runs", "runs"),
+    "num_runs": Measure("published means: of how many runs", "runs", has_direction=False),
     "rounding": Measure("published means: half a unit of the last printed digit", HEADLINE, False),
-    "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step"),
+    "lr": Measure("learning rate of the main optimizer after the epoch's last step", "per step", has_direction=False),
     "epoch_seconds": Measure("wall-clock seconds of the epoch's training", "s", False),
     "late_seconds": Measure("wall-clock seconds of testing the sets that are tested at the end alone", "s", False),
     "stages_seconds": Measure("wall-clock seconds of the stages before the one that is tested", "s", False),
@@ -132,6 +148,7 @@ OF_SCORES = (
     *("brier", "loss_scaled", "brier_scaled", "ece_scaled", "lac_coverage", "lac_size", "aps_coverage", "aps_size"),
     *("auroc_msp", "fpr95_msp", "auroc_energy", "fpr95_energy", "auroc_mahalanobis", "fpr95_mahalanobis"),
 )
+OF_CALIBRATION = OF_SCORES[1:]  # those that need images to calibrate with
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")

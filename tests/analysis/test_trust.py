@@ -327,6 +327,12 @@ def test_another_set_calibrates_and_more_may_be_missed(recorder: Recorder) -> No
     assert set(other.table["dataset"]) == {"plain", "sketch"}
 
 
+def test_a_measure_without_a_direction_is_not_compared(recorder: Recorder) -> None:
+    study(recorder)
+    with pytest.raises(UsageError, match="measure=lac_coverage: neither more nor less of it is better"):
+        recorder.analyze(selection="last", measure="lac_coverage")
+
+
 def test_a_set_that_is_not_there_can_t_calibrate(recorder: Recorder) -> None:
     study(recorder)
     with pytest.raises(UsageError, match="calibrate=plian: there is no such set; did you mean 'plain'"):

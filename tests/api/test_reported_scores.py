@@ -31,6 +31,15 @@ model-index:
 VALUES = {"Net A": (76.0, 93.0, 0.7), "Net B": (0.8, 0.95, 0.6), "Net C": (71.0, 90.0, 0.9)}
 
 
+def test_a_measure_without_a_direction_needs_the_user_s(tmp_path: Path) -> None:
+    table = "method,set,auroc_msp\na,s1,0.5\na,s2,0.6\nb,s1,0.7\nb,s2,0.8\n"
+    (tmp_path / "scores.csv").write_text(table)
+    with pytest.raises(UsageError, match="neither more nor less of auroc_msp is better: say what you want"):
+        biasbed.compare(tmp_path / "scores.csv", bootstrap=200)
+    comparison = biasbed.compare(tmp_path / "scores.csv", bootstrap=200, higher_is_better=False)
+    assert next(iter(comparison.analysis.comparisons[0].mean_ranks)) == "a"
+
+
 @pytest.fixture
 def cards(tmp_path: Path) -> list[Path]:
     """Cards of three models. The second has fractions where the others have percentages."""

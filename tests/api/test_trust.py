@@ -23,6 +23,7 @@ def made(images: int, seed: int, signal: float = 2.0) -> tuple[np.ndarray, np.nd
 
 
 TEST, CALIBRATION, OTHER = made(200, 0), made(150, 1), made(90, 2, 0.5)
+NAMED = {"logits": TEST[0], "labels": TEST[1]}
 
 
 def test_every_form_of_scores_gives_the_same_card(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_features_and_groups_are_used() -> None:
     features = [np.random.default_rng(seed).normal(size=(len(part[1]), 5)) for seed, part in enumerate((TEST, OTHER))]
     groups = np.array(["a", "b"])[np.arange(200) % 2]
     scores = {"logits": TEST[0], "labels": TEST[1], "features": features[0], "groups": groups}
-    calibration = {**scores, "images": [f"{number}.png" for number in range(200)]}
+    calibration = {**scores, "images": [f"{number}.png" for number in range(200)]}  # of `scores` no name is known
     ood = {"far": {"logits": OTHER[0], "features": features[1] + 9}}
     card = biasbed.trust(scores, calibration, ood, bootstrap=20)
     assert card.value("auroc_mahalanobis", "far") == 1
@@ -113,11 +114,32 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
         ({"ood": OTHER[0]}, "ood: should be a dict of scores"),
         ({"ood": [OTHER[0]]}, "ood: should be a dict of scores"),
         ({"bootstrap": 0}, "bootstrap=0: should be at least 1"),
+        ({"calibration": made(9, 1)}, "calibration: 9 images; alpha=0.1 needs 10 at least"),
+        ({"calibration": made(50, 1), "alpha": 0.01}, "calibration: 50 images; alpha=0.01 needs 99 at least"),
+        ({"scores": {**NAMED, "features": TEST[0]}}, "calibration: 0 features per image, and `scores` has 4"),
+        ({"ood": {"x": {"logits": OTHER[0], "features": OTHER[0]}}}, r"ood\['x'\]: 4 features per image"),
+        ({"scores": (TEST[0], TEST[1] + 0.5)}, "give numbers of classes from 0 to 3, not float64"),
+        ({"scores": (TEST[0], np.full(200, np.nan))}, "give numbers of classes from 0 to 3, not float64"),
+        ({"scores": (TEST[0], TEST[1] + 1.0)}, "there is no class 4 among 4 outputs"),
     ],
 )
 def test_what_can_t_be_measured_is_one_line(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         biasbed.trust(**{"scores": TEST, "calibration": CALIBRATION, **arguments})
+
+
+def test_images_that_are_measured_can_t_calibrate() -> None:
+    scores = {**NAMED, "images": [f"{number}.png" for number in range(200)]}
+    logits, labels = CALIBRATION
+    calibration = {"logits": logits, "labels": labels, "images": [f"{number}.png" for number in range(190, 340)]}
+    with pytest.raises(UsageError, match=r"10 of its 150 images are in `scores`, too, as '190\.png'"):
+        biasbed.trust(scores, calibration)
+    assert biasbed.trust(scores, CALIBRATION).temperature == biasbed.trust(TEST, CALIBRATION).temperature
+
+
+def test_labels_that_are_whole_numbers_may_be_floats() -> None:
+    card = biasbed.trust((TEST[0], TEST[1].astype(float)), CALIBRATION)
+    assert card.value("loss") == biasbed.trust(TEST, CALIBRATION).value("loss")
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive", b"PK\x03\x04broken"])
@@ -150,6 +172,8 @@ def test_an_evaluation_s_files_give_its_own_numbers(tmp_path: Path) -> None:
     edge = folder / record.predictions_file("edge", "last")
     again = biasbed.trust(edge, folder / record.predictions_file("in_domain", "last"), bootstrap=20)
     assert again.value("brier") == pytest.approx(card.values["test/brier/edge"], abs=1e-6)
+    with pytest.raises(UsageError, match="60 of its 60 images are in `scores`, too"):
+        biasbed.trust(edge, edge)
     plain = biasbed.evaluate(network(), sets=["edge"], **settings)
     assert not [name for name in plain.values if "brier" in name]
     with pytest.raises(UsageError, match="no scores of all classes are stored"):

@@ -265,12 +265,34 @@ def test_a_training_measures_every_evaluation_and_late_sets_too(
     files = ",".join(str(folder / record.predictions_file(name, "last")) for name in ("val", "clear"))
     assert cli.main(["evaluate", "--model", files, "--scores.calibrate", "val", "--tracking", "offline"]) == 0
     assert "detection" in capsys.readouterr().out
+    kept = set(run_folders(tmp_path))
+    assert cli.main(["evaluate", "--model", files, "--scores.calibrate", "vall", "--tracking", "offline"]) == 2
+    assert "there is no evaluation set 'vall'; did you mean 'val'" in capsys.readouterr().err
+    assert set(run_folders(tmp_path)) == kept
+
+
+ANSWERS = """subj,session,trial,rt,object_response,category,condition,imagename
+net,1,1,NaN,cat,cat,0,cat1.png
+net,1,2,NaN,dog,cat,0,cat2.png
+"""
+
+
+def test_decisions_without_scores_can_t_calibrate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    (tmp_path / "answers.csv").write_text(ANSWERS)
+    words = ["evaluate", "--model", str(tmp_path / "answers.csv"), "--tracking", "offline"]
+    assert cli.main([*words, "--scores.calibrate", "decisions"]) == 2
+    assert "no scores of all classes on two or more images of 'decisions'" in capsys.readouterr().err
+    assert not run_folders(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--scores.keep", "fp16", "--scores.calibrate", "claer"], "no evaluation set 'claer'; did you mean 'clear'"),
+        (["--scores.calibrate", "clear"], "scores.calibrate=clear: no scores are stored to calibrate with"),
         (["--scores.features", "true"], "scores.features needs scores.keep=fp16 or fp32"),
         (["--scores.keep", "bf16"], "scores.keep=bf16"),
         (["--scores.keep", "fp16", "--scores.alpha", "1"], "scores.alpha=1"),

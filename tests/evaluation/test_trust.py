@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from biasbed.errors import UsageError
 from biasbed.evaluation.trust import conformal, detection, proper_scores, temperature
@@ -274,7 +274,7 @@ LABELS = np.array([0, 1])
         ([["a", "b"]], LABELS, "give numbers"),
         ([[0.2, 3], [1, 2]], np.array([0, 2]), "there is no class 2 among 2 outputs"),
         ([[0.2, 3], [1, 2]], np.array([0, -1]), "there is no class -1 among 2 outputs"),
-        ([[0.2, 3], [1, 2]], np.array([0.0, 1.0]), "numbers of classes from 0 to 1, not float64"),
+        ([[0.2, 3], [1, 2]], np.array([0.0, 0.5]), "numbers of classes from 0 to 1, not float64"),
         ([[0.2, 3], [1, 2]], np.array([0]), r"\[1\] labels for 2 images"),
     ],
 )
@@ -297,6 +297,24 @@ def test_probabilities_are_told_from_logits() -> None:
     assert not are_probabilities(np.log(odds))
     assert not are_probabilities(generator.random((50, 7)))
     assert not are_probabilities(np.eye(7))  # decisions as logits
+
+
+@pytest.mark.parametrize("classes", [2, 5, 100])
+def test_probabilities_that_were_rounded_or_scaled_are_refused(classes: int) -> None:
+    generator = np.random.default_rng(classes)
+    logits = 2 * generator.normal(size=(40, classes))
+    odds = softmax(logits, axis=1)
+    rounded = [odds.round(digits) for digits in (1, 2, 3)]
+    for scores in (odds, *rounded, 0.9 * odds, 100 * odds, (100 * odds).round(1), expit(logits), np.eye(classes)):
+        with pytest.raises(UsageError, match="these are probabilities or percentages"):
+            from_logits(np.tile(scores, (10, 1)))
+
+
+@pytest.mark.parametrize("classes", [2, 5, 100])
+def test_logits_of_any_offset_are_taken(classes: int) -> None:
+    logits = 2 * np.random.default_rng(classes).normal(size=(40, classes))
+    for scores in (logits, logits + 1000, np.maximum(logits, 0), np.abs(logits), logits[:1], np.array([[0.2, 0.9]])):
+        assert len(from_logits(scores)) == len(scores)
 
 
 def test_halves_are_those_of_the_names() -> None:

@@ -117,6 +117,14 @@ def test_a_model_of_timm_in_a_folder(tmp_path: Path) -> None:
     assert networks.find_normalisation(name, "named:default").why == "of the model's own configuration"
 
 
+def test_damaged_weights_in_a_folder_are_said_to_be_damaged(tmp_path: Path) -> None:
+    save_timm(tmp_path, 3)
+    (weights,) = tmp_path.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:10_000])
+    with pytest.raises(UsageError, match="the weights in this folder can't be read"):
+        models.find(f"timm:local-dir:{tmp_path}")
+
+
 def test_a_model_in_a_folder_is_tested_as_it_is(tmp_path: Path) -> None:
     import timm
 

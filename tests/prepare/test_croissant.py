@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from biasbed.data.source import MemorySource
 from biasbed.datasets.releases import read_releases
 from biasbed.prepare import croissant
+from biasbed.prepare.corrupted_images import CorruptionsMaker, CorruptionsOptions
 from biasbed.prepare.croissant import DataDescription
 from biasbed.prepare.run import prepare
+from biasbed.training.resolve import resolve
 
 READER = """
 import hashlib, json, sys
@@ -120,14 +124,41 @@ def test_shards_have_the_checksums_of_the_index(flags: dict[str, Any]) -> None:
 
 def test_licences_and_addresses_are_those_of_the_releases(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
-    about = DataDescription("birds", "Birds.", ("cub", "places365", "my_own"), "Somebody 2020")
+    rows = read_releases()
+    sources = {"cub": rows["cub"], "places365": rows["places365"], "my_own": None}
+    about = DataDescription("birds", "Birds.", sources, "Somebody 2020")
     croissant.describe_images(tmp_path, about, ["a.png"], {"label": ["001"]})
     description = read(tmp_path)
-    rows = read_releases()
     assert description["license"] == [f"{name}: {rows[name].licence}" for name in ("cub", "places365")]
     assert description["url"] == rows["cub"].source
     assert description["isBasedOn"] == [rows["cub"].source, rows["places365"].source, "my_own"]
     assert description["citeAs"] == "Somebody 2020"
+
+
+@pytest.mark.parametrize("what", ["corruptions", "packed"])
+def test_own_images_in_a_folder_named_like_a_release_have_no_licence(
+    image_root: Path, tmp_path: Path, what: str
+) -> None:
+    shutil.copytree(image_root / "photo", tmp_path / "own/photo")
+    shutil.copytree(image_root / "ink", tmp_path / "own/sketch")
+    assert "sketch" in read_releases()
+    flags = {"suite": "folders", "data_dir": str(tmp_path / "own"), "train": "photo", "sets": "sketch", "what": what}
+    further = {} if what == "packed" else {"split": "sketch"}
+    if what == "corruptions":
+        further["corruptions"] = "fog"
+    folder = prepare({**flags, **further})
+    assert folder is not None
+    descriptions = [json.loads(path.read_text()) for path in folder.rglob(croissant.DESCRIPTION)]
+    of_sketch = [description for description in descriptions if description["isBasedOn"] == ["sketch"]]
+    assert len(of_sketch) == 1
+    assert not {"license", "url"} & of_sketch[0].keys()
+
+
+def test_images_of_a_suite_with_published_data_have_their_licence(tmp_path: Path) -> None:
+    maker = CorruptionsMaker(CorruptionsOptions(what="corruptions"), resolve({"suite": "biasbed"}))
+    release = maker.find_release(MemorySource(name="sketch", classes=(), y=np.empty(0), ids=[], images=np.empty(0)))
+    assert release == read_releases()["sketch"]
+    assert maker.find_release(MemorySource(name="ink", classes=(), y=np.empty(0), ids=[], images=np.empty(0))) is None
 
 
 # --- read by mlcroissant ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import math
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,20 @@ from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biasbed import cli, record
+from biasbed import cli, measures, record
 from biasbed.analysis import load
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions
 from biasbed.sharing import benchmarks, every_eval_ever, model_card, model_index, run_results
 from biasbed.sharing.model_folder import TIMM, ModelFolder
 from biasbed.sharing.reported import ReportedModel, make_report
-from biasbed.sharing.run_results import Result, RunResults
+from biasbed.sharing.run_results import Result, RunResults, SeedSpread
 from helpers.runs import all_runs
 from helpers.toy_runs import THREE, Recorder, fill, make_protocol
 
 FOLDER = ModelFolder(TIMM, ("a", "b"), "resnet18", 32, 3, (0.5,) * 3, (0.5,) * 3, {})
-MEASURES = {"accuracy": "%", "shape_bias": "%", "loss": "nats", "ece": "%"}
+MEASURES = {name: measures.find_measure(name).unit for name in ("accuracy", "shape_bias", "loss", "ece", "brier")}
+MEASURES |= {"auroc_msp": "%", "texture_accuracy": "%"}
 
 
 def run_of(values: Mapping[tuple[str, str, str], float]) -> RunResults:
@@ -104,6 +106,73 @@ def test_a_loss_and_a_calibration_error_keep_their_unit_and_direction(tmp_path: 
     directions = {value.measure: value.higher_is_better for value in model.values}
     assert directions == {"loss": False, "ece": False, "shape_bias": True}
     assert metrics_of([model]) == expected(run)
+
+
+def test_a_measure_without_a_direction_is_marked(tmp_path: Path) -> None:
+    run = run_of({("auroc_msp", "edge", ""): 0.75, ("texture_accuracy", "edge", ""): 0.5, ("loss", "edge", ""): 1.0})
+    path = every_eval_ever.write_run(tmp_path, run, "org/model", "org", {}, False)
+    directions = {}
+    for result in json.loads(path.read_text())["evaluation_results"]:
+        config = result["metric_config"]
+        directions[config["metric_name"]] = config["lower_is_better"], config.get("additional_details")
+    none = False, {"direction": "none: neither higher nor lower is better"}
+    assert directions == {"auroc_msp": none, "texture_accuracy": none, "loss": (True, None)}
+
+
+def test_a_run_on_a_part_of_the_images_says_so_first(tmp_path: Path) -> None:
+    run = run_of({("accuracy", "edge", ""): 0.5})
+    note = "on at most 60 images of each set: to see that it works, no number for a paper"
+    for limit in (None, 60):
+        limited = replace(run, protocol=replace(run.protocol, limit=limit))
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        model_card.write_card(folder, limited, FOLDER, "org/model", benchmarks.parse(("edge=org/edges",)))
+        text = (folder / model_index.CARD).read_text().rpartition("---\n")[2].split("\n")
+        assert (text[3] == f"**Trained and tested {note}.**") == (limit == 60)
+        (entry,) = yaml.safe_load((folder / ".eval_results/edge.yaml").read_text())
+        assert (note in entry["notes"]) == (limit == 60)
+        log = json.loads(every_eval_ever.write_run(folder, limited, "org/model", "org", {}, False).read_text())
+        assert (log["source_metadata"]["additional_details"].get("note") == note) == (limit == 60)
+        (result,) = log["evaluation_results"]
+        assert result["metric_config"]["evaluation_description"].endswith(note) == (limit == 60)
+
+
+def test_a_brier_score_has_its_bounds_and_its_unit_once(tmp_path: Path) -> None:
+    run = run_of({("brier", "edge", ""): 0.189})
+    (result,) = run.results
+    run = replace(run, results=(replace(result, seeds=SeedSpread(2, 0.2, 0.01)),))
+    path = every_eval_ever.write_run(tmp_path, run, "org/model", "org", {}, False)
+    config = json.loads(path.read_text())["evaluation_results"][0]["metric_config"]
+    assert (config["min_score"], config["max_score"], config["metric_unit"]) == (0, 2, "")
+    assert metrics_of(every_eval_ever.read_logs([path])) == expected(run)
+    model_card.write_card(tmp_path, run, FOLDER, "org/model", {})
+    text = (tmp_path / model_index.CARD).read_text()
+    assert "| edge | brier | 0.1890 of 2 |  | 200 | 0.2000 ± 0.0100 (2 seeds) |" in text
+
+
+def test_a_card_says_what_its_measures_are(tmp_path: Path) -> None:
+    run = run_of({("auroc_msp", "edge", ""): 0.7, ("loss", "edge", ""): 1.0})
+    run = replace(run, settings={"scores.calibrate": "sketch", "scores.alpha": "0.2"})
+    model_card.write_card(tmp_path, run, FOLDER, "org/model", {})
+    lines = (tmp_path / model_index.CARD).read_text().splitlines()
+    for name, end in (("loss", ""), ("auroc_msp", "; neither higher nor lower is better")):
+        assert f"- `{name}`: {measures.find_measure(name).meaning}{end}" in lines
+    (promise,) = (line for line in lines if line.startswith("Conformal sets"))
+    assert "promise 80 % of the labels" in promise
+    assert "one half of the images of sketch calibrates" in promise
+
+
+def test_a_study_of_several_trainings_names_them(
+    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainings = [recorder.train("erm", seed, study="mine") for seed in range(2)]
+    other = recorder.train("erm", 2, study="mine", **{record.KIND: "evaluate"})
+    words = ["export", "--format", "huggingface", "--file", str(tmp_path / "x"), "--study", "mine"]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "one of the 2: " in error
+    assert all(run in error for run in trainings)
+    assert other not in error
 
 
 def test_a_set_that_is_a_hub_s_benchmark_has_a_file_of_its_leaderboard(tmp_path: Path) -> None:
@@ -356,7 +425,11 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
         ("a.json", json.dumps(log_of())[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", "levels deep"),
         ("a.json", json.dumps(log_of(evaluation_results=[])), "has no evaluation_results"),
         ("a.json", json.dumps(log_of(schema_version="0.1.0")), "version 0.1.0 of the schema"),
-        ("a.json", json.dumps(log_of(evaluation_results=[result_of("24")])), "score=24"),
+        (
+            "a.json",
+            json.dumps(log_of(evaluation_results=[result_of("24")])),
+            'score="24": input should be a valid number',
+        ),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(math.nan)])), "finite number"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(240.0)])), "no percentage"),
         (
@@ -374,6 +447,8 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
         ("README.md", two_accuracies("Accuracy", "Accuracy"), "as 'Top 5 accuracy'"),
         ("README.md", CARD.format(value="20 +- 1"), "value=20 +- 1"),
         ("README.md", CARD.format(value=1e4), "no percentage"),
+        ("x.json", "", "can't be read as JSON (it is empty)"),
+        ("x.json", json.dumps(log_of())[:100], "can't be read as JSON (Unterminated string"),
         ("README.md", CARD.format(value=1).replace("dataset: ", "data: "), "'dataset' is missing"),
         ("README.md", CARD.format(value=1).replace("- name: Net", "- name: *net"), "can't be read as YAML"),
     ],
@@ -449,7 +524,7 @@ def test_a_run_that_has_no_weights_is_no_model(
     run = recorder.train("erm", **{record.KIND: "evaluate"})
     words = ["--format", "huggingface", "--file", str(tmp_path / "x"), "--run", run]
     assert cli.main(["export", *words]) == 2
-    assert "is no training" in capsys.readouterr().err
+    assert "no training is among" in capsys.readouterr().err
     running = recorder.train("erm", 1, status="RUNNING")
     assert cli.main(["export", *words[:-1], running]) == 2
     assert "has not finished" in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_right_content_is_an_object_of_its_type() -> None:
         (changed(room=""), "shelves.a: 'room' is empty"),
         (changed(room=True), "shelves.a.room: True without quotes is true in YAML: put it in quotes"),
         (changed(room=["x"]), "shelves.a: room=['x']: input should be a valid string"),
-        (changed(height="1"), "shelves.a: height=1: input should be a valid number"),
+        (changed(height="1"), 'shelves.a: height="1": input should be a valid number'),
         (changed(height=0), "shelves.a: height=0: input should be greater than 0"),
         (changed(height=float("inf")), "shelves.a: height=inf: input should be a finite number"),
         (changed(sort="titel"), "shelves.a: sort=titel: input should be 'title' or 'author'; did you mean 'title'?"),

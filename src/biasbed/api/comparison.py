@@ -17,6 +17,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from biasbed import analysis as frames_of_analysis
+from biasbed import measures
 from biasbed.analysis.options import CompareOptions
 from biasbed.analysis.report import findings, further_findings, report_tables, summary
 from biasbed.analysis.result import Analysis, compute_from
@@ -107,9 +108,16 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
 
 
 def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
-    """Return the data sets on which lower is better, as the user or the source says; None if names are to say it."""
+    """Return the data sets on which lower is better, as the user or the source says; None if names are to say it.
+
+    Raises UsageError if only the user can say it.
+    """
     if options.higher_is_better != "auto":
         return () if options.higher_is_better else scores.datasets
+    if options.lower == "auto" and not measures.find_measure(scores.measure).has_direction:
+        raise UsageError(
+            f"neither more nor less of {scores.measure} is better: say what you want with higher_is_better=yes or no"
+        )
     by_source = None if scores.lower is None else [name for name in scores.datasets if name in scores.lower]
     by_word = {"auto": by_source, "none": (), "all": scores.datasets}
     if isinstance(options.lower, str):

@@ -5,9 +5,10 @@ Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEST = "test"  # name of the images of the training distribution in tables
+FEWEST_CALIBRATING = 10  # images
 PARTS = ("logits", "labels", "features", "groups", "images")
 
 
@@ -44,7 +46,8 @@ def trust(
 
     Args:
         scores: Test images of the training distribution.
-        calibration: Further images of it, none of which is in `scores`. They fit the temperature and the thresholds.
+        calibration: Further images of it, at least 10 and at least 1 / alpha - 1. They fit the temperature and the
+            thresholds. If both have names of images, no name may be in both.
         ood: Name -> scores of images that are to be told from those of `scores`. Labels may be missing.
         alpha: Share of the labels that prediction sets may miss.
         bootstrap: Resamples of images for the intervals.
@@ -53,7 +56,8 @@ def trust(
         A card: `table`, `temperature`, `value(measure, set)`, `probabilities(logits)`, `prediction_sets(logits)`.
 
     Raises:
-        UsageError: If scores are NaN, infinite or probabilities, or labels are no classes.
+        UsageError: If scores are NaN, infinite or probabilities, labels are no classes, or images calibrate that are
+            also measured.
 
     Examples:
 
@@ -78,10 +82,10 @@ def trust(
     outside = {name: _read(value, f"ood['{name}']") for name, value in (ood or {}).items()}
     if TEST in outside:
         raise UsageError(f"ood['{TEST}']: the images of `scores` have this name in tables; take another one")
-    width = inside.log_probabilities.shape[1]
-    for images, where in ((calibrating, "calibration"), *((images, f"ood['{n}']") for n, images in outside.items())):
-        if images.log_probabilities.shape[1] != width:
-            raise UsageError(f"{where}: {images.log_probabilities.shape[1]} classes, and `scores` has {width}")
+    others = {"calibration": calibrating, **{f"ood['{name}']": images for name, images in outside.items()}}
+    for where, images in others.items():
+        _check_width(images, inside, where)
+    _check_calibration(calibrating, inside, alpha)
     calibrated = Calibrated.fit(calibrating, inside)
     assessments = {TEST: Assessment(inside, calibrated, alpha, detect=False)}
     for name, images in outside.items():
@@ -142,6 +146,40 @@ class TrustCard:
         return "\n".join(trust_text(self.assessments, self.temperature)).lstrip("\n")
 
 
+def _check_width(images: ScoredImages, inside: ScoredImages, where: str) -> None:
+    """Raise UsageError for other numbers of classes or features than `scores` has."""
+    classes, width = images.log_probabilities.shape[1], inside.log_probabilities.shape[1]
+    if classes != width:
+        raise UsageError(f"{where}: {classes} classes, and `scores` has {width}")
+    features, expected = _count_features(images), _count_features(inside)
+    if features != expected:
+        raise UsageError(
+            f"{where}: {features} features per image, and `scores` has {expected}: give those of all sets, or of none"
+        )
+
+
+def _count_features(images: ScoredImages) -> int:
+    return 0 if images.features is None else images.features.shape[1]
+
+
+def _check_calibration(calibrating: ScoredImages, inside: ScoredImages, alpha: float) -> None:
+    """Raise UsageError for too few images, and for images that are measured, too.
+
+    With fewer than 1 / alpha - 1 images every prediction set holds all classes.
+    """
+    fewest = max(FEWEST_CALIBRATING, math.ceil(1 / alpha - 1))
+    if len(calibrating) < fewest:
+        raise UsageError(f"calibration: {len(calibrating)} images; alpha={alpha:g} needs {fewest} at least")
+    if not (calibrating.is_named and inside.is_named):
+        return
+    shared = np.intersect1d(calibrating.images, inside.images)
+    if len(shared):
+        raise UsageError(
+            f"calibration: {len(shared)} of its {len(calibrating)} images are in `scores`, too, as '{shared[0]}': "
+            "calibrate with other images"
+        )
+
+
 def _read(scores: Any, where: str) -> ScoredImages:
     """Return scores of any form. Raises UsageError for anything else."""
     if isinstance(scores, str | Path):
@@ -173,7 +211,9 @@ def _read_file(path: Path) -> ScoredImages:
         images = scored_images(recorded.read_predictions(path))
         if images is None:
             raise UsageError(f"{path}: no scores of all classes are stored (scores.keep=fp16 stores them)")
-        return images
+        is_in_run = path.parent.parent.name == "predictions"
+        set_name = path.parent.name if is_in_run else path.stem  # sets have images of the same names
+        return replace(images, images=np.array([f"{set_name}/{name}" for name in images.images]))
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)

@@ -68,7 +68,8 @@ def text(
     if command == "train" and set(DECIDES) & set(flags):
         own_settings, resolved = _resolved(flags)
         settings, values = {**settings, **own_settings}, {**values, **resolved}
-    first = [name for name in FIRST.get(command, ()) if name in settings] or list(settings)
+    first = [name for name in FIRST.get(command, ()) if name in settings]
+    first = first or [name for name in settings if name not in brought]
     more = [name for name in settings if name not in first] if is_all else [*brought, *own_settings]
     shown = [*first, *more]
     lines = [f"biasbed {command}: {about}", ""]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class OnDisk:
     """Named collection of images in files, which can be found and checked."""
 
     name: str  # identifier
+    is_published: ClassVar[bool] = True
 
     @property
     def release(self) -> Release:
@@ -142,6 +143,7 @@ class OnDisk:
 class OwnFolder(OnDisk):
     """Data set in a user's own folder; there is no release to compare with."""
 
+    is_published = False
     own_layout = "class folders"
 
     def __init__(self, folder: Path) -> None:

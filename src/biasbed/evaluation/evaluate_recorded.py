@@ -92,12 +92,14 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     class_words = NO_CLASS_WORDS if options.label_map == "none" else read_words(options.label_map)
     answers_by_set = _group_by_set(recorded.read(files, class_words))
     _refuse_unknown_classes(class_words, answers_by_set)
+    config.scores.refuse_unknown_calibration(list(answers_by_set))
     pairs: list[ObserverPair] = []
     for answers in answers_by_set.values():
         check_answers(answers)
         pairs += consistency(answers)
     observers_by_set = {name: _Observers(answers, _pool_kinds(answers)) for name, answers in answers_by_set.items()}
     runs = _split_runs(config, files, observers_by_set)
+    _refuse_calibration_without_scores(config, runs)
     jobs = _make_jobs(options, config, runs, class_words)
     folders = [job.take_folder() for job in jobs]
     endings = []
@@ -206,6 +208,16 @@ def _refuse_unknown_classes(class_words: ClassWords, answers_by_set: Mapping[str
             if class_words.classes and name not in class_words.classes:
                 hint = nearest(name, class_words.classes)
                 raise UsageError(f"label_map: lacks the class '{name}' of images in {observer.set}{hint}")
+
+
+def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedRun]) -> None:
+    """Raise UsageError if a set is to calibrate and no model has scores of all classes on it."""
+    name = config.scores.calibrate
+    if name != "auto" and all(run.trust.calibrated is None for run in runs):
+        raise UsageError(
+            f"scores.calibrate={name}: the files have no scores of all classes on two or more images of '{name}'; "
+            "to store them, test the model with scores.keep=fp16"
+        )
 
 
 def _refuse_model_settings(options: EvaluateOptions, config: Config, files: Sequence[Path]) -> None:

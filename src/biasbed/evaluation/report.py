@@ -216,7 +216,7 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     for decisions, row, bias in zip(answers, rows, biases, strict=True):
         cells = [row[name], *(str(row[key]) for key in (*counts, "classes")), decisions.label_map]
         cells += [_percentage(row["accuracy"]), _percentages(row["accuracy_low"], row["accuracy_high"])]
-        cells.append(_number(row["ece"]))
+        cells.append("" if math.isnan(row["ece"]) else _percentage(row["ece"]))
         if has_bias:
             cells.append("" if bias is None else _number(bias.shape_bias))
         table.append(cells)

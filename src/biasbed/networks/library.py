@@ -69,8 +69,8 @@ def published_weights(name: str) -> tuple[str, ...]:
 def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published:
     """Return the model, built and loaded by its library, which downloads and caches the weights.
 
-    mean_std: mean and std that replace the weights' own. Raises UsageError if the model has no weights of that name,
-    Failure if they can't be downloaded.
+    mean_std: mean and std that replace the weights' own. Raises UsageError if the model has no weights of that name, or
+    if those of a local folder are damaged, Failure if they can't be downloaded.
     """
     names = published_weights(name)
     if weights not in names:
@@ -87,6 +87,8 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
         raise
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
+        if towers.is_folder(name.partition(":")[2]):
+            raise UsageError(f"{name}: the weights in this folder can't be read ({reason})") from None
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
     how = choose(architecture, tag_mean_std(architecture), from_file=False, mean_std=mean_std)
     return Published(Network(backbone, how.mean, how.std), outputs, classes, settings, how)

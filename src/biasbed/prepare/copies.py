@@ -93,7 +93,7 @@ class ImagesMaker(KeptMaker[M]):
             f"{self.source.name}_{self.name}",
             f"Copies of the images of '{self.source.name}' (fingerprint {self.source.fingerprint()}), made as "
             f"'{self.name}'; {MANIFEST} has all settings.",
-            (self.source.name,),
+            {self.source.name: self.find_release(self.source)},
             self.cited,
         )
         names = [f"images/{name}" for name in made.ids]

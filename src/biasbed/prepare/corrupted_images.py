@@ -159,7 +159,7 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
             f"{source.name}_{self.name}",
             f"Images of '{source.name}' (fingerprint {source.fingerprint()}) under corruptions of ImageNet-C in five "
             f"severities; {MANIFEST} has all settings.",
-            (source.name,),
+            {source.name: self.find_release(source)},
             self.cited,
         )
         croissant.describe_images(work.folder, about, names, columns, MANIFEST)

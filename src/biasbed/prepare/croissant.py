@@ -11,12 +11,12 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from biasbed import __version__
-from biasbed.datasets.releases import read_releases
+from biasbed.datasets.releases import Release
 from biasbed.settings import setting
 from biasbed.system import files
 from biasbed.system.code import git_state
@@ -64,20 +64,18 @@ class DataDescription:
 
     name: str
     text: str  # what it is and how it was made, in sentences
-    sources: tuple[str, ...] = ()  # data sets that it was made of, by their names in `releases.yaml`
+    sources: Mapping[str, Release | None] = field(default_factory=dict)  # data sets that it was made of, by name
     cited: str = ""  # paper of the method that made it
 
     @property
     def licences(self) -> list[str]:
-        """Licences of the sources that have a release."""
-        rows = read_releases()
-        return [f"{name}: {rows[name].licence}" for name in self.sources if name in rows]
+        """Licences of the sources that are published."""
+        return [f"{name}: {release.licence}" for name, release in self.sources.items() if release is not None]
 
     @property
     def origins(self) -> list[str]:
-        """Addresses or descriptions of the sources."""
-        rows = read_releases()
-        return [rows[name].source if name in rows else name for name in self.sources]
+        """Addresses of the published sources, names of the others."""
+        return [name if release is None else release.source for name, release in self.sources.items()]
 
 
 def describe_images(

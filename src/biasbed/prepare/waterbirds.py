@@ -21,6 +21,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.datasets.biased import DATA_SETS
 from biasbed.datasets.metadata_csv import refuse_missing
+from biasbed.datasets.releases import read_releases
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
 from biasbed.prepare import croissant
@@ -173,7 +174,7 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
             f"Birds of CUB-200-2011 before backgrounds of Places365, composed as Waterbirds with severity "
             f"{manifest.settings['severity']:g} and seed {manifest.settings['seed']}; {MANIFEST} has fingerprints of "
             "all originals.",
-            ("cub", "places365"),
+            {name: read_releases()[name] for name in ("cub", "places365")},
             self.cited,
         )
         croissant.describe_images(work.folder, about, names, columns, MANIFEST)

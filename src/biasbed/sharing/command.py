@@ -11,14 +11,14 @@ import secrets
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import published, record
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed
 from biasbed.sharing import benchmarks
 from biasbed.system import commands
 from biasbed.system.files import write_whole
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from biasbed.sharing.run_results import RunResults
     from biasbed.sharing.sources import ReportReader
 
+TRAININGS = ("train", "trial", "reproduction")  # kinds of runs with weights
+MOST_NAMED = 5  # runs in a message
 AUTO_ORGANISATION = "local"  # of models that have no name on a hub
 TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
 
@@ -102,16 +104,7 @@ def _export_model(options: ExportOptions) -> Path:
     folder = _absolute(options.file)
     _refuse_existing(folder)
     uri = resolve_uri()
-    selected = select_runs(uri, options)
-    if len(selected) != 1:
-        raise UsageError(
-            f"format=huggingface takes one run, as a folder of a hub holds one model: there are {len(selected)}; "
-            "give run=<id>"
-        )
-    (run,) = selected
-    kind = run.data.tags.get(record.KIND, "")
-    if kind not in ("train", "trial", "reproduction"):
-        raise UsageError(f"run={run.info.run_id} is no training ({kind}): it has no weights of its own to export")
+    run = _choose_training(select_runs(uri, options))
     results = read_run(uri, run)
     named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
     benchmarks.refuse_unknown(named, (result.metric.set for result in results.results))
@@ -122,12 +115,27 @@ def _export_model(options: ExportOptions) -> Path:
         model_card.write_card(temporary, results, model, name, named)
         _write_side_file(temporary, results, model)
     print(f"{name} in {folder}, in {model.layout}'s layout", flush=True)
-    for remark in model.remarks:
+    for remark in filter(None, (*model.remarks, results.limit_note)):
         print(f"note: {remark}")
     loaded = f"timm:local-dir:{folder}" if model.layout == model_folder.TIMM else str(folder)
     test = {"model": loaded, "suite": results.suite}
     print(f"to test it: {commands.typed('evaluate', test)}", flush=True)
     return folder
+
+
+def _choose_training(runs: Sequence[Any]) -> Any:
+    """Return the one training among the runs. Raises UsageError if there is none, or more than one."""
+    trainings = [run for run in runs if run.data.tags.get(record.KIND, "") in TRAININGS]
+    if len(trainings) == 1:
+        return trainings[0]
+    if not trainings:
+        named = listed([f"{run.info.run_id} ({run.data.tags.get(record.KIND, '')})" for run in runs], MOST_NAMED)
+        raise UsageError(f"no training is among {named}: other runs have no weights of their own to export")
+    named = listed([f"{run.info.run_id} ({run.info.run_name})" for run in trainings], MOST_NAMED)
+    raise UsageError(
+        f"format=huggingface takes one training, as a folder of a hub holds one model: give run=<id> of one of the "
+        f"{len(trainings)}: {named}"
+    )
 
 
 def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> None:

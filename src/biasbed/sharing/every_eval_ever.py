@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from biasbed import __version__, measures, record
+from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError, shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
@@ -46,6 +46,8 @@ ROOT, SAMPLES = "data", "_samples.jsonl"
 MARKS = ("schema_version", "evaluation_results")  # entries by which a file of the schema is recognised
 PLACES = ("*.json", "*/*/*/*.json", f"{ROOT}/*/*/*/*.json")  # where a folder is searched for such files
 UNKNOWN = "unknown"
+UNITS = {measures.FRACTION: "proportion", measures.OF_TWO: ""}  # by our unit; the bounds say the rest
+NO_DIRECTION = "none: neither higher nor lower is better"
 RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
 # Provenance that is read back, if it is well formed.
@@ -129,7 +131,6 @@ def _as_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _result(result: Result, results: RunResults, benchmarks: Mapping[str, Benchmark]) -> dict[str, Any]:
     metric = result.metric
-    lowest, highest = (0, 1) if result.is_proportion else (0 if result.value >= 0 else "-Infinity", "Infinity")
     details: dict[str, Any] = {"score": result.value, "details": {"step": str(results.step)}}
     uncertainty = _uncertainty(result)
     if uncertainty:
@@ -138,24 +139,36 @@ def _result(result: Result, results: RunResults, benchmarks: Mapping[str, Benchm
         spread = result.seeds
         details["details"] |= {"seeds": str(spread.runs), "mean_over_seeds": repr(spread.mean)}
         details["details"]["standard_deviation_over_seeds"] = repr(spread.deviation)
+    measure = measures.find_measure(metric.measure)
+    # The schema demands a direction.
+    undirected = {} if measure.has_direction else {"additional_details": {"direction": NO_DIRECTION}}
     return {
         "evaluation_result_id": str(metric),
         "evaluation_name": metric.measured_on,
         "source_data": _source_data(result, results, benchmarks),
         "evaluation_timestamp": str(results.ended / 1000),
         "metric_config": {
-            "evaluation_description": measures.find_measure(metric.measure).meaning,
+            "evaluation_description": f"{measure.meaning}{limits.clause(results.protocol.limit)}",
             "metric_id": metric.measure if metric.measure == "accuracy" else f"biasbed.{metric.measure}",
             "metric_name": metric.measure,
             "metric_kind": metric.measure,
-            "metric_unit": "proportion" if result.unit == measures.FRACTION else result.unit,
-            "lower_is_better": not result.higher_is_better,
+            "metric_unit": UNITS.get(result.unit, result.unit),
+            "lower_is_better": measure.has_direction and not result.higher_is_better,
             "score_type": "continuous",
-            "min_score": lowest,
-            "max_score": highest,
+            **_bounds(result),
+            **undirected,
         },
         "score_details": details,
     }
+
+
+def _bounds(result: Result) -> dict[str, Any]:
+    """Return the least and the largest value that the measure can have."""
+    if result.unit == measures.OF_TWO:
+        return {"min_score": 0, "max_score": 2}
+    if result.is_proportion:
+        return {"min_score": 0, "max_score": 1}
+    return {"min_score": 0 if result.value >= 0 else "-Infinity", "max_score": "Infinity"}
 
 
 def _uncertainty(result: Result) -> dict[str, Any]:
@@ -323,6 +336,17 @@ def find_logs(folder: Path) -> list[Path]:
     return [path for path in sorted(candidates) if is_log(path)]
 
 
+def read_json(path: Path, option: str) -> Any:
+    """Return the content of a JSON file. Raises UsageError of one line if it is empty, cut or damaged."""
+    try:
+        content = path.read_bytes()
+        if not content.strip():
+            raise ValueError("it is empty")
+        return parse_json(content)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option}={path}: can't be read as JSON ({error})") from None
+
+
 def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedModel]:
     """Read files of the schema, each the report on one model. Raises UsageError of one line for a wrong one.
 
@@ -332,11 +356,7 @@ def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedMod
     seen: dict[str, Path] = {}
     for path in paths:
         where = f"{option}={path}"
-        try:
-            content = parse_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{where}: can't be read as JSON ({error})") from None
-        log = formats.parse(_Log, content, where)
+        log = formats.parse(_Log, read_json(path, option), where)
         if log.schema_version.rpartition(".")[0] != SCHEMA_VERSION.rpartition(".")[0]:
             raise UsageError(
                 f"{where}: is of version {log.schema_version} of the schema; {SCHEMA_VERSION} is read: let its own "

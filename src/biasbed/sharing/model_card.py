@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from biasbed import __version__, measures
-from biasbed.errors import shown
+from biasbed.config import ScoreSettings
+from biasbed.errors import listed, shown
 from biasbed.sharing.benchmarks import Benchmark
 from biasbed.sharing.model_folder import TIMM, ModelFolder
 from biasbed.sharing.model_index import CARD, FENCE
@@ -85,6 +86,7 @@ def _leaderboard_entries(results: RunResults, set_name: str, benchmark: Benchmar
         if benchmark.revision:
             dataset["revision"] = benchmark.revision
         notes = [f"{result.metric.measure} of biasbed's set {set_name}", interval_text(result)]
+        notes.append(results.limit_note)
         notes.append(f"biasbed {__version__}, run {results.id}, protocol {results.protocol.hash}")
         ended = datetime.datetime.fromtimestamp(results.ended / 1000, datetime.UTC)
         row = {"dataset": dataset, "value": result.value, "date": ended.strftime("%Y-%m-%dT%H:%M:%SZ")}
@@ -98,6 +100,7 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
     lines = [
         f"# {name}",
         "",
+        *_limit_lines(results),
         f"Image classifier of {len(model.classes)} classes: method `{results.row}` of biasbed's suite "
         f"`{results.suite}`, seed {facts.get('seed', 'unknown')}{trained_on}.",
         "",
@@ -116,6 +119,8 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
         "Proportions lie between 0 and 1. Intervals are 95 % intervals over the images of a set, for these weights. "
         "The spread over seeds is that of this and other trainings with the same settings.",
         "",
+        *_measure_lines(results),
+        "",
         "## Provenance",
         "",
         f"- biasbed {__version__}, run `{results.id}`, {results.protocol.step_unit} {results.step}, chosen by "
@@ -125,6 +130,31 @@ def _body(results: RunResults, model: ModelFolder, name: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _limit_lines(results: RunResults) -> list[str]:
+    """Return the note on a run on a part of the images; empty for a run on all of them."""
+    return [f"**Trained and tested {results.limit_note}.**", ""] if results.limit_note else []
+
+
+def _measure_lines(results: RunResults) -> list[str]:
+    """Return what each measure of the table is, a line each, and how those of scores were calibrated."""
+    names = {result.metric.measure for result in results.results}
+    lines = []
+    for name, measure in measures.MEASURES.items():
+        if name in names:
+            remark = "" if measure.has_direction else "; neither higher nor lower is better"
+            lines.append(f"- `{name}`: {measure.meaning}{remark}")
+    if names.isdisjoint(measures.OF_CALIBRATION):
+        return lines
+    named = results.settings.get("scores.calibrate", "auto")
+    sets = results.protocol.validation_sets if named == "auto" else (named,)
+    level = 1 - float(results.settings.get("scores.alpha", ScoreSettings.alpha))
+    calibrating = (
+        f"one half of the images of {listed(sets)} calibrates, and the other half is the training distribution"
+    )
+    promise = f"Conformal sets promise {100 * level:g} % of the labels."
+    return [*lines, "", f"{promise} For them, for temperature and for detection, {calibrating}."]
 
 
 def _training_data(text: str) -> str:
@@ -170,9 +200,9 @@ def _results_table(results: RunResults) -> list[str]:
         "| --- | --- | ---: | --- | ---: | --- |",
     ]
     for result in results.results:
-        interval = f"{_shown(result.low, result)} to {_shown(result.high, result)}" if result.has_interval else ""
+        interval = f"{result.low:.4f} to {result.high:.4f}" if result.has_interval else ""
         images = "" if result.images is None else str(result.images)
-        cells = [result.metric.measured_on, result.metric.measure, _shown(result.value, result), interval, images]
+        cells = [result.metric.measured_on, result.metric.measure, _with_unit(result), interval, images]
         lines.append(f"| {' | '.join([*cells, _seeds(result)])} |")
     return lines
 
@@ -181,11 +211,11 @@ def _seeds(result: Result) -> str:
     spread = result.seeds
     if spread is None or math.isnan(spread.deviation):
         return ""
-    return f"{_shown(spread.mean, result)} ± {_shown(spread.deviation, result)} ({spread.runs} seeds)"
+    return f"{spread.mean:.4f} ± {spread.deviation:.4f} ({spread.runs} seeds)"
 
 
-def _shown(value: float, result: Result) -> str:
-    return f"{value:.4f}" if result.unit == measures.FRACTION else f"{value:.4f} {result.unit}"
+def _with_unit(result: Result) -> str:
+    return f"{result.value:.4f}" if result.unit == measures.FRACTION else f"{result.value:.4f} {result.unit}"
 
 
 def _numbers(values: Sequence[float]) -> str:

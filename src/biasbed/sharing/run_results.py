@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from biasbed import __version__, measures, record
+from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded, report
 from biasbed.evaluation.decisions import Decisions
@@ -118,6 +118,11 @@ class RunResults:
     def suite(self) -> str:
         return self.protocol.suite
 
+    @property
+    def limit_note(self) -> str:
+        """Note beside every number of a run on a part of the images; empty for a run on all of them."""
+        return limits.note(self.protocol.limit)
+
     def set_record(self, name: str | None) -> record.SetRecord | None:
         """Return what the protocol says of a set; None for a value that is derived of several."""
         return next((member for member in self.protocol.sets if member.name == name), None)
@@ -131,6 +136,7 @@ class RunResults:
             "step_unit": self.protocol.step_unit,
             "step_chosen_by": self.protocol.monitor,
             **self.provenance,
+            **({"note": self.limit_note} if self.limit_note else {}),
             "settings": dict(self.settings),
         }
 

@@ -33,12 +33,13 @@ def find_reader(path: Path, option: str) -> ReportReader | None:
 
 
 def refuse_unknown(path: Path, option: str) -> None:
-    """Raise UsageError for a file without results whose ending is that of a report: say what it lacks."""
+    """Raise UsageError for a file without results whose ending is that of a report: it lacks them, or is damaged."""
     if path.suffix.lower() == ".md":
         raise UsageError(
             f"{option}={path}: has no model-index in its metadata, in which a model card lists its results"
         )
     if path.suffix.lower() == ".json":
+        every_eval_ever.read_json(path, option)
         marks = " and ".join(every_eval_ever.MARKS)
         raise UsageError(f"{option}={path}: is no file of Every Eval Ever, which has {marks}")
 

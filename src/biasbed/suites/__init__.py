@@ -110,6 +110,5 @@ def open_suite(config: Config) -> OpenSuite:
         from biasbed.suites.limited import limited
 
         suite = limited(suite, config.limit)
-    if config.scores.calibrate != "auto":
-        suite.refuse_unknown_calibration(config.scores.calibrate)
+    suite.check_calibration(config.scores)
     return suite.with_cadences(config.test_every) if config.test_every else suite

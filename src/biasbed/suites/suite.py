@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from biasbed import measures, record
-from biasbed.config import Config, layered
+from biasbed.config import Config, ScoreSettings, layered
 from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
@@ -182,11 +182,13 @@ class OpenSuite:
         cadences = dict(_parse_cadence(setting, names) for setting in settings)
         return self.with_sets({s: replace(s, cadence=cadences[s.name]) for s in self.sets if s.name in cadences})
 
-    def refuse_unknown_calibration(self, name: str) -> None:
-        """Raise UsageError if `scores.calibrate` names no evaluation set, or one whose scores can't be kept."""
-        names = [evaluation_set.name for evaluation_set in (*self.sets, *self.validation)]
-        if name not in names:
-            raise UsageError(f"scores.calibrate={name}: there is no evaluation set '{name}'{nearest(name, names)}")
+    def check_calibration(self, scores: ScoreSettings) -> None:
+        """Raise UsageError if `scores.calibrate` names no evaluation set, or if no scores are stored."""
+        scores.refuse_unknown_calibration([evaluation_set.name for evaluation_set in (*self.sets, *self.validation)])
+        if scores.calibrate != "auto" and not scores.is_kept:
+            raise UsageError(
+                f"scores.calibrate={scores.calibrate}: no scores are stored to calibrate with: add scores.keep=fp16"
+            )
 
     def with_sets(self, replacements: Mapping[EvaluationSet, EvaluationSet]) -> OpenSuite:
         """Return the suite with some evaluation sets replaced, in `sets` and in `validation`."""

@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, Valida
 from biasbed.errors import UsageError, shown
 from biasbed.settings import find_near_name, nearest
 from biasbed.system import strict_yaml
+from biasbed.system.strict import parse_float
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -168,7 +169,19 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
     if problem["type"] == "literal_error":
         close = find_near_name(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
         message += f"; did you mean '{close}'?" if close else ""
-    return _join(parent, f"{name}={_text(value)}: {message}" if keys else f"'{_text(value)}': {message}")
+    text = f'"{_text(value)}"' if _is_quoted_number(value) else _text(value)
+    return _join(parent, f"{name}={text}: {message}" if keys else f"'{_text(value)}': {message}")
+
+
+def _is_quoted_number(value: object) -> bool:
+    """Return True for text that would be a number without its quotes."""
+    if not isinstance(value, str):
+        return False
+    try:
+        parse_float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _locate(location: Sequence[str | int], content: object) -> list[str | int]:

@@ -74,6 +74,28 @@ def test_the_terminal_shows_the_changes_in_two_lines_and_the_summary_all(recorde
     assert long.since in " ".join(summary.render(long).split())
 
 
+def test_means_of_another_measure_are_not_compared(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    analysis = recorder.analyze().analysis
+    state = last_analysis.make_state(analysis)
+    pair = last_analysis.ShownPair(a="erm", b="infodrop")
+    means = {name: dict.fromkeys(SETS, 1.0) for name in THREE}
+    before = {**state.measures, SETS[0]: "ece", SETS[1]: "ece"}
+    other = state.model_copy(update={"measures": before, "means": means, "better": (pair,)})
+    said = last_analysis.describe_changes(analysis, last_analysis.LastAnalysis(other, "today"))
+    names = " and ".join(analysis.label(name) for name in SETS[:2])
+    assert f"another measure, so that means can't be compared: accuracy in place of ece on {names}" in said
+    assert "changed, most" not in said
+    assert "shown" not in said
+
+
+def test_another_number_of_epochs_is_named(recorder: Recorder) -> None:
+    fill(recorder, THREE)
+    recorder.analyze(selection="last_n", n="2")
+    since = recorder.analyze(selection="last_n", n="3").analysis.since
+    assert "selection rule last_n changed from the mean over the last 2 epochs to the mean over the last 3" in since
+
+
 def test_new_and_gone_rows_sets_and_conclusions_are_named(recorder: Recorder) -> None:
     fill(recorder, THREE)
     analysis = recorder.analyze().analysis

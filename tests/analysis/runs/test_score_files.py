@@ -126,6 +126,8 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
         (WIDE.replace("50.0", "good"), "line 2: 'good' in the column 'u' is no number"),
         ("method;dataset;score\na;u;0,5\nb;u;0.6\n", r"with a comma \('0,5'\) and with a point \('0.6'\)"),
         ("method,dataset,score\n,u,1\n", "line 2: has no name of a method"),
+        ("method,dataset,score\nnan,u,1\n", "line 2: has no name of a method"),
+        ("a,b\n1,nan\n", "line 2: has no name of a method"),
         ("method,dataset\na,u\n", "no column holds numbers; its columns are method, dataset"),
         ("method,dataset,score\n", "should have a head and lines of method"),
         ("", "the file is empty"),

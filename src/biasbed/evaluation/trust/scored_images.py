@@ -14,6 +14,8 @@ from biasbed.errors import UsageError
 
 ROUNDING = 1e-3  # by which sums of rounded probabilities may differ from 1
 FEWEST = 2  # images, so that each half has one
+FEWEST_VALUES = 20  # so that logits are never all positive by chance
+CONSTANT = 0.1  # standard deviation of the sums of rows, by the one that independent values would have
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,7 @@ class ScoredImages:
     images: np.ndarray  # [N] names
     features: np.ndarray | None = None  # [N,D]
     groups: np.ndarray | None = None  # [N] names of groups
+    is_named: bool = True  # False: the names are numbers of rows, which tell nothing of other images
     is_labelled: bool = True  # False: the labels are unknown, and zero; such images can only be detected
 
     def __len__(self) -> int:
@@ -99,7 +102,7 @@ def from_logits(
     log_probabilities = matrix - energy[:, None]
     max_softmax = np.exp(log_probabilities.max(axis=1))
     columns = log_probabilities, numbers, energy, max_softmax, names, feature_matrix, group_names
-    return ScoredImages(*columns, is_labelled=labels is not None)
+    return ScoredImages(*columns, is_named=images is not None, is_labelled=labels is not None)
 
 
 def check_logits(logits: Any, where: str = "logits") -> np.ndarray:
@@ -117,12 +120,26 @@ def check_logits(logits: Any, where: str = "logits") -> np.ndarray:
         raise UsageError(
             f"{where}: NaN or infinite in {int(bad.sum())} of {len(matrix)} images, first in {bad.argmax()}"
         )
-    if are_probabilities(matrix):
+    if look_like_probabilities(matrix):
+        values = f"no value is negative, from {matrix.min():g} to {matrix.max():g}"
         raise UsageError(
-            f"{where}: these are probabilities (between 0 and 1, and each image's sum is 1): give logits, or the "
-            "logarithm of the probabilities"
+            f"{where}: these are probabilities or percentages ({values}): give logits, which come before the softmax, "
+            "or the logarithm of probabilities that are not rounded"
         )
     return matrix
+
+
+def look_like_probabilities(values: np.ndarray) -> bool:
+    """Return True for values [N,K] that are no logits: probabilities, also rounded or scaled, sigmoids or percentages.
+
+    They are never negative, and lie between 0 and 1 or have the same sum for each image. Logits do not: the gradient
+    of the softmax's loss has the sum 0 over classes, so training moves some logits below 0 as it moves others above.
+    Fewer than 20 values may be positive by chance, and are judged by `are_probabilities` alone.
+    """
+    if values.size < FEWEST_VALUES or values.min() < 0:
+        return are_probabilities(values)
+    independent = np.sqrt(values.shape[1]) * values.std()
+    return bool(values.max() <= 1 or values.sum(axis=1).std() <= CONSTANT * independent)
 
 
 def are_probabilities(values: np.ndarray) -> bool:
@@ -136,15 +153,16 @@ def are_probabilities(values: np.ndarray) -> bool:
 
 
 def check_labels(labels: Any, shape: Sequence[int], where: str) -> np.ndarray:
-    """Return labels [N] as whole numbers. Raises UsageError unless each is one of the K classes."""
+    """Return labels [N] as integers. Raises UsageError unless each is the number of one of the K classes."""
     numbers = np.asarray(labels)
     if numbers.shape != (shape[0],):
         raise UsageError(f"labels of {where}: {list(numbers.shape)} labels for {shape[0]} images")
-    if numbers.dtype.kind not in "iu":
+    is_whole = numbers.dtype.kind in "iu" or (numbers.dtype.kind == "f" and (numbers == np.floor(numbers)).all())
+    if not is_whole:
         raise UsageError(f"labels of {where}: give numbers of classes from 0 to {shape[1] - 1}, not {numbers.dtype}")
     if numbers.min() < 0 or numbers.max() >= shape[1]:
         wrong = numbers.max() if numbers.min() >= 0 else numbers.min()
-        raise UsageError(f"labels of {where}: there is no class {wrong} among {shape[1]} outputs")
+        raise UsageError(f"labels of {where}: there is no class {wrong:g} among {shape[1]} outputs")
     return numbers.astype(np.int64)
 
 
