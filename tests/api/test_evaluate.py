@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import torchvision
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
@@ -121,6 +123,47 @@ def test_a_transform_of_one_s_own_is_the_only_one() -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
+class Fails:
+    """Transform that works on the grey image by which a model is tried, and on few others."""
+
+    def __init__(self, fail: Callable[[Tensor, int], Any]) -> None:
+        self.fail, self.calls = fail, 0
+
+    def __call__(self, image: Image.Image) -> Any:
+        self.calls += 1
+        x = TO_FLOAT(image)
+        return x if self.calls < 4 else self.fail(x, self.calls)
+
+
+def look_up(x: Tensor, calls: int) -> Tensor:
+    return {}["crop"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("fail", "message"),
+    [
+        (look_up, r"transform= raises KeyError on an image \('crop'\)"),
+        (lambda x, calls: x[:, :8], r"the transform makes images of \[3, 8, 16\] and \[3, 16, 16\]; give all one size"),
+        (lambda x, calls: x.numpy(), "transform= returns a ndarray and should return a tensor"),
+    ],
+)
+def test_a_transform_that_fails_in_a_loader_ends_in_a_line(fail: Any, message: str, workers: int) -> None:
+    options = {**DEMO, "sets": ["edge"], "workers": workers, "classes": CLASSES}
+    with pytest.raises(biasbed.Failure, match=message) as failed:
+        biasbed.evaluate(small(), transform=Fails(fail), **options)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("number", [0.5, [0.5], "0.5"])
+def test_one_mean_and_std_are_for_all_channels(number: Any) -> None:
+    options = {**DEMO, "sets": ["edge"], "classes": CLASSES}
+    one = biasbed.evaluate(small(), mean=number, std=number, **options)
+    three = biasbed.evaluate(small(), mean=(0.5,) * 3, std=(0.5,) * 3, **options)
+    assert one.normalisation == three.normalisation
+    assert timeless(one.values) == timeless(three.values)
+
+
 def test_torchvision_s_transforms_are_read_as_settings(network: nn.Module) -> None:
     preset = torchvision.models.ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1.transforms(crop_size=16, resize_size=18)
     given = {"classes": NAMES, "suite": FOGS}
@@ -184,6 +227,7 @@ class Output(nn.Module):
             "transform= returns a Image and should return a tensor",
         ),
         (nn.Linear(3, 10), {}, r"the model fails on images \[2, 3, 16, 16\] on cpu"),
+        (Output(lambda z: z), {"transform": lambda image: {}["crop"]}, "transform= raises KeyError on an image"),
         ("resnet18", {}, "model=a str: give an nn.Module"),
     ],
 )

@@ -339,6 +339,9 @@ class _Images(Dataset[Any]):
             image = self._open(piece, row)
             if isinstance(image, CorruptImage):
                 errors.append(image)
+            elif images and image.shape != images[0].shape:  # of a user's own transform
+                sizes = f"{list(image.shape)} and {list(images[0].shape)}"
+                errors.append(UnfitImage(f"{source.ids[row]}: the transform makes images of {sizes}; give all one size"))
             else:
                 rows_read.append(row)
                 images.append(image)

@@ -157,8 +157,8 @@ def mover_ratio(numerator: Estimate, divisor: Estimate) -> Interval:
 
     The upper limit is infinite if the divisor's interval begins at 0.
 
-    Source: Donner and Zou 2012 (Statistical Methods in Medical Research 21). The lower limit is written
-    without a difference in the denominator, which may be 0.
+    Source: Donner and Zou 2012 (Statistical Methods in Medical Research 21). The lower limit is written without
+    a difference in the denominator, which may be 0.
     """
     product = numerator.value * divisor.value
     below = numerator.low * (2 * numerator.value - numerator.low)
