@@ -98,6 +98,8 @@ def test_shape_bias_has_the_interval_and_the_categories_of_the_report() -> None:
     assert bias.low <= bias.value <= bias.high
     assert bias.n == len(conflicting) == bias.categories.images.sum()
     assert bias.categories["shape"].sum() == shape
+    assert bias.decisions == shape + texture
+    assert f"from {shape + texture} decisions on {bias.n} images" in repr(bias)
     row = card.metrics.set_index(["set", "metric"]).loc[("cue_conflict", "shape_bias")]
     assert (row.value, row.low, row.high, row.n) == (bias.value, bias.low, bias.high, bias.n)
     with pytest.raises(biasbed.UsageError, match="no shape and texture that conflict"):
@@ -200,7 +202,7 @@ class Output(nn.Module):
             {},
             r"10 outputs \(unknown classes\) are not 'edge' .*: name the outputs, .*classes=",
         ),
-        (Output(lambda z: z), {"classes": [*CLASSES[1:], "ten"]}, r"10 outputs \(one, .*\) are not 'edge' \(zero, one"),
+        (Output(lambda z: z), {"classes": [*CLASSES[1:], "ten"]}, r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown"),
         (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
         (
             Output(lambda z: z),
@@ -247,7 +249,7 @@ def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
         assert card.values["test/accuracy/edge"] == usual.values["test/accuracy/edge"]
         assert (card.predictions("cue_conflict").decision == usual.predictions("cue_conflict").decision).all()
     pairs = {name: [5, 7] if name == "three" else number for number, name in enumerate(CLASSES) if name not in SKIPPED}
-    with pytest.raises(biasbed.UsageError, match="are not 'edge'"):  # a map for other classes than the set's
+    with pytest.raises(biasbed.UsageError, match=r"label_map: .* are not 'edge' \(five, seven are missing\): give the map"):
         biasbed.evaluate(model, label_map={"outputs": 10, "maps": [{"classes": pairs}]}, **DEMO)
 
 
