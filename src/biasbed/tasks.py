@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
+from biasbed.measures import OF_ALL_OUTPUTS
 
 
 class Task(Protocol):
@@ -89,8 +90,11 @@ class MultiClass:
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Return the chance level of accuracy, for any headline but a rank: classes are drawn alike."""
-        return 0.0 if measure == "mrr" else 1 / classes
+        """Return the chance level of accuracy, for any headline among a set's classes: classes are drawn alike.
+
+        Headlines of ranks depend on the number of all the model's outputs.
+        """
+        return 0.0 if measure in OF_ALL_OUTPUTS else 1 / classes
 
     def smoothed(self, part: float) -> MultiClass:
         return MultiClass(part)

@@ -249,6 +249,10 @@ def test_laion_c_refuses_what_is_not_whole(tmp_path: Path) -> None:
     )
     shutil.rmtree(folder / "mosaic/intensity_level_3")
     assert "29 of 30 conditions are there, mosaic/intensity_level_3 missing" in refusal(LaionC(), tmp_path)
+    for distortion in ("geometric_shapes", "glitched"):
+        shutil.rmtree(folder / distortion)
+    text = "19 of 30 conditions are there, geometric_shapes, glitched, mosaic/intensity_level_3 missing"
+    assert text in refusal(LaionC(), tmp_path)
     shutil.rmtree(folder)
     folder = make_laion_c(tmp_path)
     for place in folder.glob("*/*/cat"):

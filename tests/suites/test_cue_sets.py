@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -94,9 +95,12 @@ def test_watermark(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_w")
     plain, marked = suite.sets
     assert isinstance(marked.transform, Watermark)
-    assert marked.preprocessing == f"{plain.preprocessing}, watermark"
+    font = tree / shortcuts.FONT
+    assert marked.preprocessing == (
+        f"{plain.preprocessing}, watermark in {font.name}, SHA-256 {hashlib.sha256(font.read_bytes()).hexdigest()}"
+    )
     picture = Decoded(torch.full((3, 300, 400), 60, dtype=torch.uint8))
-    expected = draw_watermark(plain.transform(picture), tree / shortcuts.FONT)
+    expected = draw_watermark(plain.transform(picture), font)
     assert torch.equal(marked.transform(picture), expected)
     assert "bias_decisions" in marked.record().measures
     (gap,) = (declaration for declaration in suite.derivations if declaration.measure == "watermark_gap")
