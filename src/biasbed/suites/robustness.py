@@ -150,6 +150,7 @@ class Robustness(FileSuite[RobustnessSettings]):
     """Suite of the images under `data_dir`."""
 
     Settings = RobustnessSettings
+    set_names = tuple(SETS)
     held_out_words = ("auto", TRAIN_EXTRA)
     defaults: ClassVar[Mapping[str, Any]] = {
         "val_fraction": 0.02,
