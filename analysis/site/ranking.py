@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from biasbed import published
@@ -49,13 +50,13 @@ class Ranking:
 
     @cached_property
     def title(self) -> str:
-        """Paper, or study, and the selection rule in words."""
+        """Paper, or study and suite, and the selection rule in words."""
         rule = self.analysis.rule.name
         if rule.endswith("_n"):
             unit = self.analysis.collection.protocol.step_unit
             rule = f"{rule.removesuffix('n')}{wording.count(self.analysis.options.n, unit)}"
         paper = CITATION.fullmatch(self.source)
-        subject = self.study
+        subject = f"{self.study} ({Path(self.analysis.collection.scope.suite).name})"
         if paper is not None:
             venue = [part for part in NUMBER.sub("", paper["venue"]).split(", ") if part != "arXiv"]
             subject = ", ".join([paper["title"], *venue])
