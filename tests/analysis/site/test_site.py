@@ -266,7 +266,8 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
     last: Any = SimpleNamespace(name="last_n")
     title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
     scope = analyses[0].collection.scope
-    assert title == f"{scope.study} ({scope.suite}): last {analyses[0].options.n} epochs"
+    tested = f"{scope.suite}, {len(analyses[0].sets)} sets"
+    assert title == f"{scope.study} ({tested}): last {analyses[0].options.n} epochs"
     assert re.search(r"Built \d{4}-\d\d-\d\d by biasbed", text)
     assert references.url_of("BiasBed - Rigorous Texture Bias Evaluation") in Page(folder / "index.html").links
 
