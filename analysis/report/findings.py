@@ -73,10 +73,10 @@ def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
         (True, [] if comparison.skipped else _apart_over_images(analysis)),  # else the verdict says it
         (is_texture_shown, texture),
     ]
-    shown, not_shown = [], []
-    for is_shown, sentences in parts:
-        (shown if is_shown else not_shown).extend(sentences)
-    return [*shown, *not_shown]
+    answer: list[str] = []
+    for _, sentences in sorted(parts, key=lambda part: not part[0]):  # stable
+        answer += sentences
+    return answer
 
 
 def _apart_over_images(analysis: Analysis) -> list[str]:

@@ -132,7 +132,6 @@ OF_SCORES = (
     *("brier", "loss_scaled", "brier_scaled", "ece_scaled", "lac_coverage", "lac_size", "aps_coverage", "aps_size"),
     *("auroc_msp", "fpr95_msp", "auroc_energy", "fpr95_energy", "auroc_mahalanobis", "fpr95_mahalanobis"),
 )
-OF_ALL_OUTPUTS = ("accuracy_full", "mrr")  # of a label's rank among all the model's outputs
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")

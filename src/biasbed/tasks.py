@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
-from biasbed.measures import OF_ALL_OUTPUTS
+
+OF_ALL_OUTPUTS = ("accuracy_full", "mrr")  # measures of a label's rank among all the model's outputs
 
 
 class Task(Protocol):

@@ -76,7 +76,8 @@ def test_it_has_the_command_s_numbers_and_leaves_the_model_alone(
         predictions = pd.read_parquet(folder / record.predictions_file(name, "last"))
         pd.testing.assert_frame_equal(card.predictions(name), predictions)
     saved = card.save(tmp_path / "saved")
-    tables = [pd.read_csv(path / "evaluation.csv").drop(columns="observer") for path in (saved, folder)]
+    tables = [pd.read_csv(path / "evaluation.csv") for path in (saved, folder)]
+    assert set(tables[0]["observer"]) == {"net"}  # the row: two files of one network have different ones
     pd.testing.assert_frame_equal(*tables)
     frame = card.metrics.set_index(["set", "metric"])
     table = pd.read_csv(folder / "evaluation.csv").set_index("set")
@@ -202,7 +203,11 @@ class Output(nn.Module):
             {},
             r"10 outputs \(unknown classes\) are not 'edge' .*: name the outputs, .*classes=",
         ),
-        (Output(lambda z: z), {"classes": [*CLASSES[1:], "ten"]}, r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown"),
+        (
+            Output(lambda z: z),
+            {"classes": [*CLASSES[1:], "ten"]},
+            r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown",
+        ),
         (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
         (
             Output(lambda z: z),
@@ -249,7 +254,9 @@ def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
         assert card.values["test/accuracy/edge"] == usual.values["test/accuracy/edge"]
         assert (card.predictions("cue_conflict").decision == usual.predictions("cue_conflict").decision).all()
     pairs = {name: [5, 7] if name == "three" else number for number, name in enumerate(CLASSES) if name not in SKIPPED}
-    with pytest.raises(biasbed.UsageError, match=r"label_map: .* are not 'edge' \(five, seven are missing\): give the map"):
+    with pytest.raises(
+        biasbed.UsageError, match=r"label_map: .* are not 'edge' \(five, seven are missing\): give the map"
+    ):
         biasbed.evaluate(model, label_map={"outputs": 10, "maps": [{"classes": pairs}]}, **DEMO)
 
 

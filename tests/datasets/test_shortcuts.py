@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -238,6 +239,20 @@ def test_laion_c(tmp_path: Path) -> None:
     assert set(outputs) - set(CATEGORIES_16) >= {"primate", "tools"}
     everything = [position for group in outputs.values() for position in group]
     assert len(everything) == len(set(everything)) == 285
+
+
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ("`refined_bias_shape`", shortcuts.SHAPES),
+        ("`refined_bias_texture`", shortcuts.TEXTURES),
+        ("`laion_c`, distortions", shortcuts.DISTORTIONS),
+        ("`laion_c`, classes", shortcuts.SUPERCLASSES),
+    ],
+)
+def test_the_docs_list_the_folders(row: str, names: Iterable[str]) -> None:
+    text = (ROOT / "docs/data.md").read_text()
+    assert f"| {row} | {', '.join(f'`{name}`' for name in names)} |" in text
 
 
 def test_laion_c_refuses_what_is_not_whole(tmp_path: Path) -> None:

@@ -141,12 +141,16 @@ def test_the_interval_of_an_error_ratio_covers_it(images: int) -> None:
 
 def test_a_ratio_s_interval_is_fieller_s_if_both_intervals_are_symmetric() -> None:
     # Donner and Zou 2012: MOVER's limits solve (a - q b)^2 = half_a^2 + q^2 half_b^2.
-    numerator, divisor = intervals.Estimate(0.4, 0.3, 0.5), intervals.Estimate(0.7, 0.65, 0.75)
+    numerator, divisor = intervals.IntervalEstimate(0.4, 0.3, 0.5), intervals.IntervalEstimate(0.7, 0.65, 0.75)
     for ratio in intervals.mover_ratio(numerator, divisor):
         assert (0.4 - ratio * 0.7) ** 2 == pytest.approx(0.1**2 + ratio**2 * 0.05**2)
-    assert intervals.mover_ratio(intervals.Estimate(0.0, 0.0, 0.2), intervals.Estimate(0.0, 0.0, 0.1)) == (0, math.inf)
+    assert intervals.mover_ratio(
+        intervals.IntervalEstimate(0.0, 0.0, 0.2), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    ) == (0, math.inf)
     # With a divisor of 0 the lower limit solves a^2 - (a - low_a)^2 = q^2 high_b^2.
-    low, high = intervals.mover_ratio(intervals.Estimate(0.5, 0.3, 0.7), intervals.Estimate(0.0, 0.0, 0.1))
+    low, high = intervals.mover_ratio(
+        intervals.IntervalEstimate(0.5, 0.3, 0.7), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    )
     assert (low, high) == (pytest.approx(math.sqrt(0.5**2 - 0.2**2) / 0.1), math.inf)
 
 

@@ -108,6 +108,19 @@ def test_watermark(tree: Path) -> None:
     assert not any(declaration.measure == "watermark_gap" for declaration in opened(tree, "imagenet_w").derivations)
 
 
+def test_a_gap_without_its_reference_is_told(tree: Path) -> None:
+    alone = opened(tree, "imagenet_9_mixed_rand")
+    assert "no background_gap of imagenet_9_mixed_rand: it needs imagenet_9_mixed_same, too" in alone.remarks
+    both = opened(tree, "imagenet_9_mixed_same,imagenet_9_mixed_rand")
+    assert not any("background_gap" in remark for remark in both.remarks)
+
+
+def test_imagenet_9_has_no_chance_level(tree: Path) -> None:
+    entry = opened(tree, "imagenet_9").sets[0].record()
+    assert (entry.headline, entry.chance) == ("accuracy_full", 0.0)  # it depends on the number of all outputs
+    assert opened(tree, "imagenet").sets[0].record().chance == 1 / 1000
+
+
 def test_factors(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_x")
     entry = suite.sets[1].record()

@@ -207,7 +207,9 @@ def test_one_output_may_have_a_name(tmp_path: Path) -> None:
 
 def test_a_misfit_is_described_by_the_nearest_map() -> None:
     own = parse_own("{outputs: 9, maps: [{classes: {a: 0}}, {classes: {dog: 1, bearr: 2, cat: 3, car: 4}}]}")
-    assert own.describe_misfit(("dog", "bear", "cat")) == "bear is missing, bearr, car are unknown (did you mean 'bear'?)"
+    assert (
+        own.describe_misfit(("dog", "bear", "cat")) == "bear is missing, bearr, car are unknown (did you mean 'bear'?)"
+    )
     assert own.describe_misfit(("dog", "cat")) == "bearr, car are unknown"
     assert own.describe_misfit(("ship", "plane", "dog")) == ""
 

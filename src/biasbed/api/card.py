@@ -43,7 +43,8 @@ class ShapeBiasScore:
         return self.value
 
     def __repr__(self) -> str:
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] from {self.decisions} decisions on {self.n} images of {self.set}"
+        interval = f"[{self.low:.4f}, {self.high:.4f}]"
+        return f"{self.value:.4f} {interval} from {self.decisions} decisions on {self.n} images of {self.set}"
 
 
 class Card:

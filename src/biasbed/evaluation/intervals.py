@@ -138,7 +138,7 @@ def error_ratio_interval(decisions: Decisions, part: np.ndarray) -> Interval:
     return low, high
 
 
-class Estimate(NamedTuple):
+class IntervalEstimate(NamedTuple):
     """Value with its interval."""
 
     value: float
@@ -146,13 +146,13 @@ class Estimate(NamedTuple):
     high: float
 
 
-def _error(decisions: Decisions, accuracies: CountedValues) -> Estimate:
+def _error(decisions: Decisions, accuracies: CountedValues) -> IntervalEstimate:
     """Return the fraction of wrong decisions among the trials that count."""
     low, high = share_interval(decisions, accuracies)
-    return Estimate(1 - accuracies.mean, 1 - high, 1 - low)
+    return IntervalEstimate(1 - accuracies.mean, 1 - high, 1 - low)
 
 
-def mover_ratio(numerator: Estimate, divisor: Estimate) -> Interval:
+def mover_ratio(numerator: IntervalEstimate, divisor: IntervalEstimate) -> Interval:
     """Return MOVER's interval of the ratio of two independent estimates, none of which is negative.
 
     The upper limit is infinite if the divisor's interval begins at 0.

@@ -100,9 +100,7 @@ def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.
         raise UsageError(f"{misfit}: {_advice(config, model, maps, classes_of_sets[name])}")
 
 
-def _advice(
-    config: Config, model: models.TestedModel, maps: label_maps.OwnMaps | None, classes: Sequence[str]
-) -> str:
+def _advice(config: Config, model: models.TestedModel, maps: label_maps.OwnMaps | None, classes: Sequence[str]) -> str:
     """Return advice on making a model and a set of these classes fit.
 
     Folders can be renamed for ImageNet's outputs, unless they have such names already.
@@ -168,9 +166,7 @@ def _map_by_names(
     return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
-def _misfit(
-    name: str, classes: Sequence[str], model: models.TestedModel, maps: label_maps.OwnMaps | None
-) -> str:
+def _misfit(name: str, classes: Sequence[str], model: models.TestedModel, maps: label_maps.OwnMaps | None) -> str:
     """Say that no label map leads from the model's outputs to a set's classes, and how near the nearest comes."""
     difference = "" if maps is None else maps.describe_misfit(classes)
     if maps is not None and difference:

@@ -193,7 +193,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             training={**suite.training, **copies},
             left_out=left_out,
             derivations=tuple(_derived(list(tests.values()))),
-            remarks=(*_remarks(tests), *self._clean_remark(tests)),
+            remarks=(*_remarks(tests), *self._clean_remark(tests), *cue_values.underivable(tests)),
         )
 
     # --- sets ---

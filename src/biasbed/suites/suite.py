@@ -12,11 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from biasbed import measures, record, suites
+from biasbed import measures, record
 from biasbed.config import Config, layered
 from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
+from biasbed.suites.registered import REGISTRY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -397,7 +398,7 @@ def _parse_cadence(setting: str, names: Sequence[str]) -> tuple[str, int | Liter
 
 def _hint_suite(name: str) -> str:
     """Say in which suites a set of this name is; empty if in none."""
-    having = [f"suite={suite}" for suite in suites.REGISTRY if name in suites.load(suite).set_names]
+    having = [f"suite={suite}" for suite in REGISTRY if name in REGISTRY.load(suite).set_names]
     return f"; it is a set of {' and '.join(having)}" if having else ""
 
 
