@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import NamedTuple
 
 import pandas as pd
@@ -67,7 +66,7 @@ def cue_profiles(analysis: Analysis) -> list[CueProfile]:
                 table=_table(analysis, rows),
                 figure=f"looks_at_{len(profiles) + 1}",
                 charts=_charts(rows),
-                samples=_samples(analysis, set(rows["dataset"])),
+                samples=_samples(analysis, rows),
                 page=f"looks_at_{identifiers[name]}.html" if len(present) <= MOST_PAGES else "",
             )
         )
@@ -97,13 +96,15 @@ def _table(analysis: Analysis, rows: pd.DataFrame) -> ReportTable:
     return make_table(caption, columns, rows.to_dict("records"), FILE, oracle=analysis.rule.oracle)
 
 
-def _samples(analysis: Analysis, names: Collection[str]) -> str:
+def _samples(analysis: Analysis, rows: pd.DataFrame) -> str:
     """Return a sentence about the sets of which fewer images were tested than their release has; else nothing.
 
-    A set of the same name with other classes is not the release's.
+    A set of the same name with other classes is not the release's. rows: of the profile, whose values may be derived of
+    several sets.
     """
     parts: dict[str, str] = {}
     for protocol in analysis.collection.protocols.values():
+        names = _measured_sets(protocol, rows)
         for member in protocol.sets:
             release = read_releases().get(member.name)
             if member.name not in names or release is None or release.classes != member.classes:
@@ -113,6 +114,19 @@ def _samples(analysis: Analysis, names: Collection[str]) -> str:
                 name = analysis.label(member.name)
                 parts[member.name] = say("cue_profile_sample", images=images, released=release.images, set=name)
     return say("cue_profile_samples", sets="; ".join(parts.values())) if parts else ""
+
+
+def _measured_sets(protocol: record.Protocol, rows: pd.DataFrame) -> set[str]:
+    """Return the sets that the values of a profile are measured on."""
+    names = set()
+    for measure, dataset in rows[["measure", "dataset"]].itertuples(index=False, name=None):
+        metric = str(record.MetricName("test", measure, dataset))
+        derivation = protocol.derivation(metric)
+        for name in [metric] if derivation is None else derivation.inputs:
+            parsed = record.parse_metric(name)
+            if parsed is not None and parsed.set is not None:
+                names.add(parsed.set)
+    return names
 
 
 def _charts(rows: pd.DataFrame) -> list[Chart]:

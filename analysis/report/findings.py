@@ -61,16 +61,30 @@ class RankedPair(NamedTuple):
 
 
 def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
-    """Return the answer: which algorithm is better, and which relies less on texture. What is shown comes first.
+    """Return the answer: which algorithm is better, over sets and over images, and which relies less on texture.
 
-    most: sets of cue conflicts that are told of, all by default.
+    What is shown comes first. most: sets of cue conflicts that are told of, all by default.
     """
     texture = texture_sentences(analysis.texture, analysis.alpha, analysis.label)[:most]
     comparison = main(analysis)
-    is_shown = comparison.significant and not comparison.skipped
-    if not is_shown and analysis.texture["significant"].astype(bool).any():
-        return [*texture, verdict(analysis)]
-    return [verdict(analysis), *texture]
+    is_texture_shown = analysis.texture["significant"].astype(bool).any()
+    parts = [
+        (comparison.significant and not comparison.skipped, [verdict(analysis)]),
+        (True, [] if comparison.skipped else _apart_over_images(analysis)),  # else the verdict says it
+        (is_texture_shown, texture),
+    ]
+    answer: list[str] = []
+    for _, sentences in sorted(parts, key=lambda part: not part[0]):  # stable
+        answer += sentences
+    return answer
+
+
+def _apart_over_images(analysis: Analysis) -> list[str]:
+    """Return what tests over images tell apart, and how far that holds; empty if they tell nothing apart."""
+    compared = analysis.over_images
+    if not compared.table["significant"].astype(bool).any():
+        return []
+    return [item_sentence(compared, analysis.alpha, analysis.label), say("single_runs_scope")]
 
 
 def verdict(analysis: Analysis) -> str:
@@ -82,7 +96,7 @@ def verdict(analysis: Analysis) -> str:
     if not comparison.significant:
         if pool:
             return say("not_shown_in_pool", pool=pool)
-        return say("not_shown")
+        return say("not_shown_over_sets" if _apart_over_images(analysis) else "not_shown")
     claimed, control = claims(analysis, comparison), control_of(analysis, comparison)
     if claimed:
         return say("differ_pairs", differ=_differ(comparison), pairs=_list_pairs(analysis, comparison, claimed))

@@ -95,6 +95,8 @@ def content(
     texture = further_findings.texture_sentences(analysis.texture, analysis.alpha, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
+    tables = report_tables.on_page(analysis, links)
+    cues_first = bool(tables["cues"]) and len(analysis.algorithms) == 1  # nothing is compared
     return {
         **_frame(),
         "analysis": analysis,
@@ -109,7 +111,8 @@ def content(
         "score_charts": charts.score_charts(analysis),
         "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
-        "contents": [(anchor, say(f"headings.{anchor}")) for anchor in CONTENTS],
+        "contents": [(anchor, say(f"headings.{anchor}")) for anchor in (*(["cues"] if cues_first else []), *CONTENTS)],
+        "cues_first": cues_first,
         "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha, analysis.label),
         "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha, analysis.label),
         "on_single_sets": findings.on_single_sets(analysis),
@@ -118,7 +121,7 @@ def content(
         "figures": pictures,
         "files": _Files(folder, is_alone),
         "looks": sample_images.shown(folder),
-        "tables": report_tables.on_page(analysis, links),
+        "tables": tables,
         "runs": provenance.run_tables(analysis, links, by_run),
         "facts": provenance.facts(analysis),
         "terms": wording.terms(analysis),

@@ -423,6 +423,8 @@ def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNam
         says=_axis_of_lines(roles, is_named),
         option=names.rows,
     )
+    if len(roles.scores) == 1:
+        _refuse_repeats(grid, roles, list(zip(map(str, keys), map(str, seeds), strict=True)))
     lines = []
     for number, ((where, _), key, seed) in enumerate(zip(grid.rows, keys, seeds, strict=True)):
         for head in roles.scores:
@@ -434,6 +436,21 @@ def _read_wide(grid: Grid, roles: Roles, numbers: ScoreColumns, names: ColumnNam
         said.append(f"left out, as it holds no scores: {listed(ignored)}")
     lines, left_out = _without_means(lines)
     return make_scores(lines, grid.source, [*said, *left_out, *notes], "score")
+
+
+def _refuse_repeats(grid: Grid, roles: Roles, keys: Sequence[tuple[str, str]]) -> None:
+    """Raise UsageError if lines with one score each have the same name and seed: a column that tells them apart lacks.
+
+    keys: name and seed of each line.
+    """
+    if len(set(keys)) == len(keys) or (roles.method and roles.dataset):
+        return
+    role = "data set" if roles.method else "method"
+    option = "dataset" if roles.method else "method"
+    raise UsageError(
+        f"{grid.source}: several lines have the same name and seed, and no column says the {role}: add a column "
+        f"'{option}', or name it with {option}=; the columns are {listed(grid.heads)}"
+    )
 
 
 def _without_means(rows: Sequence[ScoreRow]) -> tuple[list[ScoreRow], list[str]]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from biasbed import published
@@ -49,13 +50,14 @@ class Ranking:
 
     @cached_property
     def title(self) -> str:
-        """Paper, or study, and the selection rule in words."""
+        """Paper, or study with suite and number of sets, and the selection rule in words."""
         rule = self.analysis.rule.name
         if rule.endswith("_n"):
             unit = self.analysis.collection.protocol.step_unit
             rule = f"{rule.removesuffix('n')}{wording.count(self.analysis.options.n, unit)}"
         paper = CITATION.fullmatch(self.source)
-        subject = self.study
+        suite, sets = Path(self.analysis.collection.scope.suite).name, wording.count(len(self.analysis.sets), "set")
+        subject = f"{self.study} ({suite}, {sets})"
         if paper is not None:
             venue = [part for part in NUMBER.sub("", paper["venue"]).split(", ") if part != "arXiv"]
             subject = ", ".join([paper["title"], *venue])

@@ -25,6 +25,8 @@ __version__ = "0.1.0"
 # here, it holds in every process that imports this package and in all that it starts.
 for _name in ("MLFLOW_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK"):
     os.environ[_name] = "true"
+# A hub that can't be reached is told once, by our own message, and not at every retry.
+os.environ.setdefault("HF_HUB_VERBOSITY", "error")
 
 __all__ = [
     "Card",

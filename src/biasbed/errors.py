@@ -130,7 +130,7 @@ class CorruptImage(Failure):
 
 
 class UnfitImage(CorruptImage):
-    """An image of another size than its data set's, or in a damaged pack, which `corrupt=skip` doesn't pass over."""
+    """An image that `corrupt=skip` doesn't pass over: its size, its pack or a user's transform of it is wrong."""
 
 
 class NotFinite(Failure):

@@ -12,6 +12,8 @@ from torch.nn import functional
 
 from biasbed.batch import at_least_fp32
 
+OF_ALL_OUTPUTS = ("accuracy_full", "mrr")  # measures of a label's rank among all the model's outputs
+
 
 class Task(Protocol):
     """The kind of label, as algorithms and evaluation see it."""
@@ -89,8 +91,11 @@ class MultiClass:
         return logits.softmax(dim=1)
 
     def chance(self, measure: str, y: np.ndarray, classes: int) -> float:
-        """Return the chance level of accuracy, for any headline but a rank: classes are drawn alike."""
-        return 0.0 if measure == "mrr" else 1 / classes
+        """Return the chance level of accuracy, for any headline among a set's classes: classes are drawn alike.
+
+        Headlines of ranks depend on the number of all the model's outputs.
+        """
+        return 0.0 if measure in OF_ALL_OUTPUTS else 1 / classes
 
     def smoothed(self, part: float) -> MultiClass:
         return MultiClass(part)

@@ -147,6 +147,31 @@ def test_a_part_of_a_release_is_told(images: int, classes: int, told: str, recor
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
+def test_both_sets_of_a_gap_may_be_parts_of_their_release(recorder: Recorder) -> None:
+    clean, marked, conflicts = make_protocol(SETS, derived=DERIVED[:1]).sets
+    clean = replace(clean, images=100, classes=1000)
+    marked = replace(marked, images=99, classes=1000)
+    protocol = replace(CUES, sets=(clean, marked, conflicts), derived=DERIVED[:1])
+    recorder.train("erm", 0, ACCURACIES["erm"], protocol=protocol)
+    recorder.analyze(selection="last")
+    page = (recorder.folder / "out" / "looks_at_erm.html").read_text()
+    assert "99 of 50,000 images of ImageNet-W" in page
+    assert "100 of 50,000 images of ImageNet;" in page or "100 of 50,000 images of ImageNet." in page
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
+@pytest.mark.parametrize("names", [("erm",), ("erm", "robust")])
+def test_cues_of_a_single_row_come_first_and_open(names: tuple[str, ...], recorder: Recorder) -> None:
+    for name in names:
+        recorder.train(name, 0, ACCURACIES[name], protocol=CUES)
+    recorder.analyze(selection="last")
+    page = (recorder.folder / "out" / "report.html").read_text()
+    is_first = page.index('id="cues"') < page.index('<h2 id="scores">')
+    assert is_first == ('<h2 id="cues">' in page) == ('<a href="#cues">' in page) == (len(names) == 1)
+    assert page.count('<a href="looks_at_erm.html">') == 1
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
 def test_cue_conflicts_alone_have_their_own_section(recorder: Recorder) -> None:
     for name in ("erm", "infodrop"):
         recorder.train(name, 0, protocol=PROTOCOL)

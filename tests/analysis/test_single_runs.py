@@ -107,6 +107,18 @@ def test_the_report_on_one_set_leads_with_the_tests_over_images(recorder: Record
     assert "Nothing was tested" not in (outcome.output_dir / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
+def test_what_images_show_is_said_first_and_nothing_contradicts_it(recorder: Recorder) -> None:
+    fill(recorder)
+    analysis = computed(recorder)
+    assert not analysis.comparisons[0].skipped
+    first, scope, over_sets, *_ = findings.answer_sentences(analysis)
+    assert first.startswith("Item by item, Mixup beats ERM on plain (p = ")
+    assert "say nothing about other seeds" in scope
+    assert over_sets.startswith("Over the sets together it is not shown that the algorithms differ.")
+    assert "These runs do not show" not in " ".join(findings.answer_sentences(analysis))
+
+
 def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(
     recorder: Recorder, few_draws: None, without_evidence: None
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import torchvision
+from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
@@ -74,7 +76,8 @@ def test_it_has_the_command_s_numbers_and_leaves_the_model_alone(
         predictions = pd.read_parquet(folder / record.predictions_file(name, "last"))
         pd.testing.assert_frame_equal(card.predictions(name), predictions)
     saved = card.save(tmp_path / "saved")
-    tables = [pd.read_csv(path / "evaluation.csv").drop(columns="observer") for path in (saved, folder)]
+    tables = [pd.read_csv(path / "evaluation.csv") for path in (saved, folder)]
+    assert set(tables[0]["observer"]) == {"net"}  # the row: two files of one network have different ones
     pd.testing.assert_frame_equal(*tables)
     frame = card.metrics.set_index(["set", "metric"])
     table = pd.read_csv(folder / "evaluation.csv").set_index("set")
@@ -96,6 +99,8 @@ def test_shape_bias_has_the_interval_and_the_categories_of_the_report() -> None:
     assert bias.low <= bias.value <= bias.high
     assert bias.n == len(conflicting) == bias.categories.images.sum()
     assert bias.categories["shape"].sum() == shape
+    assert bias.decisions == shape + texture
+    assert f"from {shape + texture} decisions on {bias.n} images" in repr(bias)
     row = card.metrics.set_index(["set", "metric"]).loc[("cue_conflict", "shape_bias")]
     assert (row.value, row.low, row.high, row.n) == (bias.value, bias.low, bias.high, bias.n)
     with pytest.raises(biasbed.UsageError, match="no shape and texture that conflict"):
@@ -119,6 +124,47 @@ def test_a_transform_of_one_s_own_is_the_only_one() -> None:
     dark = biasbed.evaluate(model, classes=CLASSES, transform=lambda image: TO_FLOAT(image) / 2, **sized)
     losses = [card.values["test/loss/edge"] for card in (usual, same, dark)]
     assert losses[0] == losses[1] != losses[2]
+
+
+class Fails:
+    """Transform that works on the grey image by which a model is tried, and on few others."""
+
+    def __init__(self, fail: Callable[[Tensor, int], Any]) -> None:
+        self.fail, self.calls = fail, 0
+
+    def __call__(self, image: Image.Image) -> Any:
+        self.calls += 1
+        x = TO_FLOAT(image)
+        return x if self.calls < 4 else self.fail(x, self.calls)
+
+
+def look_up(x: Tensor, calls: int) -> Tensor:
+    return {}["crop"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("fail", "message"),
+    [
+        (look_up, r"transform= raises KeyError on an image \('crop'\)"),
+        (lambda x, calls: x[:, :8], r"the transform makes images of \[3, 8, 16\] and \[3, 16, 16\]; give all one size"),
+        (lambda x, calls: x.numpy(), "transform= returns a ndarray and should return a tensor"),
+    ],
+)
+def test_a_transform_that_fails_in_a_loader_ends_in_a_line(fail: Any, message: str, workers: int) -> None:
+    options = {**DEMO, "sets": ["edge"], "workers": workers, "classes": CLASSES}
+    with pytest.raises(biasbed.Failure, match=message) as failed:
+        biasbed.evaluate(small(), transform=Fails(fail), **options)
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("number", [0.5, [0.5], "0.5"])
+def test_one_mean_and_std_are_for_all_channels(number: Any) -> None:
+    options = {**DEMO, "sets": ["edge"], "classes": CLASSES}
+    one = biasbed.evaluate(small(), mean=number, std=number, **options)
+    three = biasbed.evaluate(small(), mean=(0.5,) * 3, std=(0.5,) * 3, **options)
+    assert one.normalisation == three.normalisation
+    assert timeless(one.values) == timeless(three.values)
 
 
 def test_torchvision_s_transforms_are_read_as_settings(network: nn.Module) -> None:
@@ -157,7 +203,11 @@ class Output(nn.Module):
             {},
             r"10 outputs \(unknown classes\) are not 'edge' .*: name the outputs, .*classes=",
         ),
-        (Output(lambda z: z), {"classes": [*CLASSES[1:], "ten"]}, r"10 outputs \(one, .*\) are not 'edge' \(zero, one"),
+        (
+            Output(lambda z: z),
+            {"classes": [*CLASSES[1:], "ten"]},
+            r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown",
+        ),
         (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
         (
             Output(lambda z: z),
@@ -184,6 +234,7 @@ class Output(nn.Module):
             "transform= returns a Image and should return a tensor",
         ),
         (nn.Linear(3, 10), {}, r"the model fails on images \[2, 3, 16, 16\] on cpu"),
+        (Output(lambda z: z), {"transform": lambda image: {}["crop"]}, "transform= raises KeyError on an image"),
         ("resnet18", {}, "model=a str: give an nn.Module"),
     ],
 )
@@ -203,7 +254,9 @@ def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
         assert card.values["test/accuracy/edge"] == usual.values["test/accuracy/edge"]
         assert (card.predictions("cue_conflict").decision == usual.predictions("cue_conflict").decision).all()
     pairs = {name: [5, 7] if name == "three" else number for number, name in enumerate(CLASSES) if name not in SKIPPED}
-    with pytest.raises(biasbed.UsageError, match="are not 'edge'"):  # a map for other classes than the set's
+    with pytest.raises(
+        biasbed.UsageError, match=r"label_map: .* are not 'edge' \(five, seven are missing\): give the map"
+    ):
         biasbed.evaluate(model, label_map={"outputs": 10, "maps": [{"classes": pairs}]}, **DEMO)
 
 

@@ -166,6 +166,7 @@ def test_threads_that_wait_leave_their_core_to_others(chosen: dict[str, str], ex
         (["train", "--optim.restarts", "0.9,0.2"], "optim.restarts=(0.9, 0.2): parts of the training, rising"),
         (["train", "--preset", "papr"], "erm has no preset 'papr'; did you mean 'paper'?"),
         (["train", "--batch_size", "9", "--nproc", "2"], "not divisible by processes x accumulate = 2: take 8"),
+        (["train", "--sets", "imagenet_x"], "there is no evaluation set 'imagenet_x'; it is a set of suite=robustness"),
         (["train", "--sets", "silhoutte"], "there is no evaluation set 'silhoutte'; did you mean 'silhouette'?"),
         (["train", "--train", "textur"], "did you mean 'texture'?"),
         (["train", "epochs=3"], "unexpected word 'epochs=3'"),

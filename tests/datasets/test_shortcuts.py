@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -243,6 +244,20 @@ def test_laion_c(tmp_path: Path) -> None:
     assert len(everything) == len(set(everything)) == 285
 
 
+@pytest.mark.parametrize(
+    ("row", "names"),
+    [
+        ("`refined_bias_shape`", shortcuts.SHAPES),
+        ("`refined_bias_texture`", shortcuts.TEXTURES),
+        ("`laion_c`, distortions", shortcuts.DISTORTIONS),
+        ("`laion_c`, classes", shortcuts.SUPERCLASSES),
+    ],
+)
+def test_the_docs_list_the_folders(row: str, names: Iterable[str]) -> None:
+    text = (ROOT / "docs/data.md").read_text()
+    assert f"| {row} | {', '.join(f'`{name}`' for name in names)} |" in text
+
+
 def test_laion_c_refuses_what_is_not_whole(tmp_path: Path) -> None:
     folder = make_laion_c(tmp_path)
     image = next((folder / "mosaic/intensity_level_3/cat").iterdir())
@@ -252,6 +267,10 @@ def test_laion_c_refuses_what_is_not_whole(tmp_path: Path) -> None:
     )
     shutil.rmtree(folder / "mosaic/intensity_level_3")
     assert "29 of 30 conditions are there, mosaic/intensity_level_3 missing" in refusal(LaionC(), tmp_path)
+    for distortion in ("geometric_shapes", "glitched"):
+        shutil.rmtree(folder / distortion)
+    text = "19 of 30 conditions are there, geometric_shapes, glitched, mosaic/intensity_level_3 missing"
+    assert text in refusal(LaionC(), tmp_path)
     shutil.rmtree(folder)
     folder = make_laion_c(tmp_path)
     for place in folder.glob("*/*/cat"):

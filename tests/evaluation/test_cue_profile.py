@@ -91,6 +91,69 @@ def test_error_ratios_by_factor() -> None:
     assert all(row.low < row.value < row.high for row in rows)
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_one_image_of_a_factor_leaves_its_error_ratio_open(wrong: int) -> None:
+    right = np.arange(1000) < 250
+    right[0] = not wrong
+    decisions = decide("imagenet_x", right, group=["brighter"] + ["none"] * 999)
+    derived = list(cue_values.derivations({"imagenet_x": ("brighter", "none")}))
+    row = only(cue_profile.profile([decisions], derived), "error_ratio_brighter")
+    low, high = measures.wilson(wrong, 1)  # of the numerator; the divisor is about 0.75
+    assert row.value == pytest.approx(wrong / (1 - right.mean()))
+    assert (row.low, row.high) == pytest.approx((low / 0.75, high / 0.75), abs=0.05)
+    assert (row.low == 0) == (wrong == 0)
+
+
+def test_error_ratio_of_a_whole_set_has_no_interval() -> None:
+    decisions = decide("imagenet_x", np.arange(9) < 4, group=["pose"] * 9)
+    derived = list(cue_values.derivations({"imagenet_x": ("pose",)}))
+    row = only(cue_profile.profile([decisions], derived), "error_ratio_pose")
+    assert row.value == 1
+    assert math.isnan(row.low)
+
+
+def binomial(hits: int, number: int, share: float) -> float:
+    return math.comb(number, hits) * share**hits * (1 - share) ** (number - hits)
+
+
+@pytest.mark.parametrize("images", [1, 3, 12])
+def test_the_interval_of_an_error_ratio_covers_it(images: int) -> None:
+    # Exact coverage: every number of errors in the part and in the rest, with its probability.
+    rest = 60
+    part = np.arange(images + rest) < images
+    bounds = {}
+    for wrong in range(images + 1):
+        for wrong_rest in range(rest + 1):
+            right = np.concatenate([np.arange(images) >= wrong, np.arange(rest) >= wrong_rest])
+            bounds[wrong, wrong_rest] = intervals.error_ratio_interval(decide("imagenet_x", right), part)
+    coverages = []
+    for error in np.linspace(0.05, 0.95, 19):
+        for error_rest in (0.15, 0.3, 0.5, 0.8):
+            ratio = error / np.average([error, error_rest], weights=[images, rest])
+            coverage = 0.0
+            for (wrong, wrong_rest), (low, high) in bounds.items():
+                if low <= ratio <= high:
+                    coverage += binomial(wrong, images, error) * binomial(wrong_rest, rest, error_rest)
+            coverages.append(coverage)
+    assert np.mean(coverages) > 0.94
+    assert min(coverages) > 0.8  # Wilson's own least coverage of one image
+
+
+def test_a_ratio_s_interval_is_fieller_s_if_both_intervals_are_symmetric() -> None:
+    # Donner and Zou 2012: MOVER's limits solve (a - q b)^2 = half_a^2 + q^2 half_b^2.
+    numerator, divisor = intervals.IntervalEstimate(0.4, 0.3, 0.5), intervals.IntervalEstimate(0.7, 0.65, 0.75)
+    for ratio in intervals.mover_ratio(numerator, divisor):
+        assert (0.4 - ratio * 0.7) ** 2 == pytest.approx(0.1**2 + ratio**2 * 0.05**2)
+    assert intervals.mover_ratio(
+        intervals.IntervalEstimate(0.0, 0.0, 0.2), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    ) == (0, math.inf)
+    # With a divisor of 0 the lower limit solves a^2 - (a - low_a)^2 = q^2 high_b^2.
+    low, high = intervals.mover_ratio(
+        intervals.IntervalEstimate(0.5, 0.3, 0.7), intervals.IntervalEstimate(0.0, 0.0, 0.1)
+    )
+    assert (low, high) == (pytest.approx(math.sqrt(0.5**2 - 0.2**2) / 0.1), math.inf)
+
+
 def test_sensitivity_over_all_labels() -> None:
     shape = decide("refined_bias_shape", np.ones(4, bool), rank=np.array([1, 2, 4, 1000]))
     texture = decide("refined_bias_texture", np.ones(2, bool), rank=np.array([1, 10]))
@@ -222,6 +285,13 @@ def test_no_interval_claims_certainty() -> None:
     assert row.value == 0
     assert math.isnan(row.low)
     assert math.isnan(row.high)
+    # Resamples of the first set alone do not differ.
+    pair = {"imagenet_9_mixed_same": np.ones(30, bool), "imagenet_9_mixed_rand": np.arange(30) < 12}
+    decided = [decide(name, right, rank=np.where(right, 1, 2)) for name, right in pair.items()]
+    decided[1] = Decisions(**{**vars(decided[1]), "images": [f"other{index}.png" for index in range(30)]})
+    row = only(cue_profile.profile(decided, list(cue_values.derivations(dict.fromkeys(pair, ())))), "background_gap")
+    assert row.value == pytest.approx(18 / 30)
+    assert math.isnan(row.low)
 
 
 def test_conditions_of_a_photograph_are_drawn_together(random: np.random.Generator) -> None:

@@ -153,7 +153,7 @@ def test_a_network_of_one_size_gets_images_of_that_size() -> None:
         ("torchvision:resnet18:IMAGENET1K_V1", "IMAGENET1K_V1", "both name weights"),
         ("torchvision:resnet1", "none", "unknown backbone"),
         ("timm:resnet50.a1_in1", "none", "unknown backbone"),
-        ("timm:resnet50.a1_in1k", "a2_in1k", "no such published weights"),
+        ("timm:resnet50.a1_in1k", "a2_in1k", "no such file, and .* no such published weights"),
         ("nonsense", "none", "neither a checkpoint file"),
     ],
 )
@@ -169,8 +169,8 @@ def test_a_file_for_another_network(tmp_path: Path) -> None:
     torch.save({"fc.weight": torch.zeros(7, 512), "fc.bias": torch.zeros(7)}, tmp_path / "w.pth")
     with pytest.raises(UsageError, match="not the weights of torchvision:resnet18"):
         models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
-    (tmp_path / "w.pth").write_bytes(b"junk")
-    with pytest.raises(UsageError, match="not a weights file"):
+    (tmp_path / "w.pth").write_bytes(b"hello\n")
+    with pytest.raises(UsageError, match=r"not a weights file \(it is no file of torch.save\)"):
         models.find("torchvision:resnet18", str(tmp_path / "w.pth"))
 
 

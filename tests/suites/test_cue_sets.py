@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -94,14 +95,30 @@ def test_watermark(tree: Path) -> None:
     suite = opened(tree, "imagenet,imagenet_w")
     plain, marked = suite.sets
     assert isinstance(marked.transform, Watermark)
-    assert marked.preprocessing == f"{plain.preprocessing}, watermark"
+    font = tree / shortcuts.FONT
+    assert marked.preprocessing == (
+        f"{plain.preprocessing}, watermark in {font.name}, SHA-256 {hashlib.sha256(font.read_bytes()).hexdigest()}"
+    )
     picture = Decoded(torch.full((3, 300, 400), 60, dtype=torch.uint8))
-    expected = draw_watermark(plain.transform(picture), tree / shortcuts.FONT)
+    expected = draw_watermark(plain.transform(picture), font)
     assert torch.equal(marked.transform(picture), expected)
     assert "bias_decisions" in marked.record().measures
     (gap,) = (declaration for declaration in suite.derivations if declaration.measure == "watermark_gap")
     assert gap.inputs == ("test/accuracy/imagenet", "test/accuracy/imagenet_w")
     assert not any(declaration.measure == "watermark_gap" for declaration in opened(tree, "imagenet_w").derivations)
+
+
+def test_a_gap_without_its_reference_is_told(tree: Path) -> None:
+    alone = opened(tree, "imagenet_9_mixed_rand")
+    assert "no background_gap of imagenet_9_mixed_rand: it needs imagenet_9_mixed_same, too" in alone.remarks
+    both = opened(tree, "imagenet_9_mixed_same,imagenet_9_mixed_rand")
+    assert not any("background_gap" in remark for remark in both.remarks)
+
+
+def test_imagenet_9_has_no_chance_level(tree: Path) -> None:
+    entry = opened(tree, "imagenet_9").sets[0].record()
+    assert (entry.headline, entry.chance) == ("accuracy_full", 0.0)  # it depends on the number of all outputs
+    assert opened(tree, "imagenet").sets[0].record().chance == 1 / 1000
 
 
 def test_factors(tree: Path) -> None:

@@ -20,6 +20,7 @@ from biasbed.suites.label_maps import (
     LabelMap,
     Subset,
     imagenet_subset,
+    parse_own,
     read_own,
     sixteen,
     wordnet_subset,
@@ -197,6 +198,20 @@ def test_own_maps_that_are_wrong_are_refused_in_one_line(text: str, message: str
         read_own(written(tmp_path, text))
     assert str(caught.value).startswith("label_map=")
     assert "\n" not in str(caught.value)
+
+
+def test_one_output_may_have_a_name(tmp_path: Path) -> None:
+    own = read_own(written(tmp_path, "outputs: [airliner]\nmaps: [{classes: {airplane: airliner}}]\n"))
+    assert (own.outputs, own.names) == (1, ("airliner",))
+
+
+def test_a_misfit_is_described_by_the_nearest_map() -> None:
+    own = parse_own("{outputs: 9, maps: [{classes: {a: 0}}, {classes: {dog: 1, bearr: 2, cat: 3, car: 4}}]}")
+    assert (
+        own.describe_misfit(("dog", "bear", "cat")) == "bear is missing, bearr, car are unknown (did you mean 'bear'?)"
+    )
+    assert own.describe_misfit(("dog", "cat")) == "bearr, car are unknown"
+    assert own.describe_misfit(("ship", "plane", "dog")) == ""
 
 
 def test_an_own_map_that_is_not_there(tmp_path: Path) -> None:

@@ -36,13 +36,15 @@ class ShapeBiasScore:
     low: float  # 95 % interval over images (Wilson's)
     high: float
     n: int  # images whose cues conflict
+    decisions: int  # for shape or texture, on which value and interval rest
     categories: pd.DataFrame  # the same by class of the shape: columns of shape_bias.csv
 
     def __float__(self) -> float:
         return self.value
 
     def __repr__(self) -> str:
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}] on {self.n} images of {self.set}"
+        interval = f"[{self.low:.4f}, {self.high:.4f}]"
+        return f"{self.value:.4f} {interval} from {self.decisions} decisions on {self.n} images of {self.set}"
 
 
 class Card:
@@ -123,6 +125,7 @@ class Card:
             low=total["shape_bias_low"],
             high=total["shape_bias_high"],
             n=total["images"],
+            decisions=total["shape"] + total["texture"],
             categories=pd.DataFrame(rows[1:]).drop(columns=["observer", "kind", "set"]),
         )
 

@@ -19,11 +19,12 @@ from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
 from biasbed.data.watermark import Watermark
 from biasbed.datasets.loading import to_image
-from biasbed.errors import UsageError, first_line, listed
+from biasbed.errors import UnfitImage, UsageError, first_line, listed
 from biasbed.evaluation.models import TestedModel
 from biasbed.evaluation.trust.scored_images import are_probabilities
 from biasbed.networks import MeanStd, Normalisation, Normalise, as_input
 from biasbed.networks.library import timm_settings, torchvision_settings
+from biasbed.networks.normalisation import by_channel
 from biasbed.suites.sets import EvaluationSet
 
 Model = nn.Module | Callable[[Tensor], Tensor]
@@ -42,14 +43,20 @@ class GivenTransform:
     function: TransformImage
 
     def __call__(self, picture: Picture) -> Tensor:
-        x = self.function(to_image(as_pillow_decodes(picture)))
+        """Return the image as input. Raises UnfitImage if the function fails or returns something else."""
+        image = to_image(as_pillow_decodes(picture))
+        try:
+            x = self.function(image)
+        except Exception as error:  # a user's function may raise anything
+            name = getattr(picture, "path", "an image")
+            raise UnfitImage(f"transform= raises {type(error).__name__} on {name} ({first_line(error)})") from None
         if not isinstance(x, Tensor):
-            raise UsageError(
+            raise UnfitImage(
                 f"transform= returns {describe_output(x)} and should return a tensor [C,H,W]: let it end with "
                 "torchvision's v2.ToImage() and v2.ToDtype(torch.float32, scale=True)"
             )
         if x.ndim != 3:
-            raise UsageError(f"transform= returns {describe_output(x)} and should return one image [C,H,W]")
+            raise UnfitImage(f"transform= returns {describe_output(x)} and should return one image [C,H,W]")
         return x
 
     def use_for(self, evaluation_set: EvaluationSet) -> EvaluationSet:
@@ -133,11 +140,13 @@ class GivenNetwork(nn.Module):
     function without weights has the logits of two grey images in their place.
     """
 
-    def __init__(self, model: Model, mean_std: MeanStd | None, device: torch.device) -> None:
+    def __init__(self, model: Model, mean_std: MeanStd | None, device: torch.device, channels: int) -> None:
+        """Raises UsageError if mean and std don't have one number, or one per channel."""
         super().__init__()
         self.device = device
         self.backbone = model if isinstance(model, nn.Module) else _Function(model)
-        self.normalise = None if mean_std is None else Normalise(*mean_std).to(device)
+        self.mean_std = None if mean_std is None else by_channel(mean_std, channels)
+        self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.device)
@@ -188,8 +197,7 @@ def wrap_model(
     """
     if not callable(model):
         raise UsageError(f"model={describe_output(model)}: give an nn.Module, or a function from images to logits")
-    network = GivenNetwork(model, preparation.mean_std, device)
-    logits = _try_model(network, preparation, image_size)
+    network, logits = _try_model(model, preparation, device, image_size)
     if are_probabilities(logits.detach().double().cpu().numpy()):
         raise UsageError(
             "the model returns probabilities (between 0 and 1, and each image's sum is 1), and should return logits, "
@@ -201,8 +209,8 @@ def wrap_model(
     if not any(True for _ in network.parameters()):
         network.register_buffer("logits", logits.float().cpu())
     how = None
-    if preparation.mean_std is not None:
-        how = Normalisation(*preparation.mean_std, "given", preparation.why)
+    if network.mean_std is not None:
+        how = Normalisation(*network.mean_std, "given", preparation.why)
     return TestedModel(
         module=network,
         predict=network,
@@ -223,24 +231,40 @@ def name_model(model: Model) -> str:
     return record.slug(name)
 
 
-def _try_model(network: GivenNetwork, preparation: Preparation, image_size: int) -> Tensor:
-    """Return the logits of two grey images. Raises UsageError, in a line, if the model doesn't take them."""
+class _TriedModel(NamedTuple):
+    """Model as a network for the images that it takes, and its logits for two grey ones."""
+
+    network: GivenNetwork
+    logits: Tensor
+
+
+def _try_model(model: Model, preparation: Preparation, device: torch.device, image_size: int) -> _TriedModel:
+    """Find out how many channels the model's images have. Raises UsageError, in a line, if it doesn't take any."""
     if preparation.transform is not None:
         grey = Decoded(torch.full((3, image_size, image_size), 128, dtype=torch.uint8))
-        inputs = [as_input(torch.stack([preparation.transform(grey)] * TWO))]
+        try:
+            image = preparation.transform(grey)
+        except UnfitImage as error:  # nothing was started
+            raise UsageError(str(error)) from None
+        inputs = [as_input(torch.stack([image] * TWO))]
     else:
         inputs = [torch.full((TWO, channels, image_size, image_size), 0.5) for channels in CHANNELS]
     problems = []
     for x in inputs:
         try:
+            network = GivenNetwork(model, preparation.mean_std, device, x.shape[1])
+        except UsageError as error:  # mean and std are for other channels
+            problems.append(str(error))
+            continue
+        try:
             with torch.inference_mode():
-                return network(x)
+                return _TriedModel(network, network(x))
         except UsageError:
             raise
         except Exception as error:  # a user's model may raise anything
             problems.append(first_line(error))
     raise UsageError(
-        f"the model fails on images {list(inputs[0].shape)} on {network.device} ({problems[0]}): give image_size=, "
+        f"the model fails on images {list(inputs[0].shape)} on {device} ({problems[0]}): give image_size=, "
         "transform= or device= as it needs them"
     )
 

@@ -92,9 +92,6 @@ class Corrupted(OnDisk):
         a condition is missing.
         """
         existing = set(scan(folder)[0])
-        missing = [name for name in self.corruptions if name not in existing]
-        if missing:
-            self.refuse(folder, self._describe_missing(folder, missing, existing))
         present: list[str] = []
         for name in (*self.corruptions, *self.others):
             if name in existing:
@@ -103,8 +100,7 @@ class Corrupted(OnDisk):
         expected = list(itertools.chain.from_iterable(map(self.severities, self.corruptions)))
         missing = [path for path in expected if path not in present]
         if missing:
-            count = len(expected) - len(missing)
-            self.refuse(folder, f"{count} of {len(expected)} conditions are there, {listed(missing, 5)} missing")
+            self.refuse(folder, self._describe_missing(folder, missing, existing))
         images = dict(zip(present, images_below(folder, present), strict=True))
         return {path: images[path] for path in expected}
 
@@ -113,10 +109,23 @@ class Corrupted(OnDisk):
         return [f"{corruption}/{severity}" for severity in self.folders.get(corruption, SEVERITIES)]
 
     def _describe_missing(self, folder: Path, missing: Sequence[str], existing: set[str]) -> str:
-        """Describe which corruptions are missing and the likely cause."""
-        here = (len(self.corruptions) - len(missing)) * len(SEVERITIES)
-        text = f"{here} of {len(self.corruptions) * len(SEVERITIES)} conditions are there, {listed(missing, 5)} missing"
-        waiting = [name for name in self.release.archives if not set(missing).isdisjoint(self._packed_in(name))]
+        """Describe which conditions are missing and the likely cause. existing: folders of corruptions that are there.
+
+        A corruption without any condition is named once.
+        """
+        names: list[str] = []
+        lacking = []
+        number = 0
+        for corruption in self.corruptions:
+            severities = self.severities(corruption)
+            number += len(severities)
+            if set(severities) <= set(missing):
+                lacking.append(corruption)
+                names.append(corruption)
+            else:
+                names += [path for path in severities if path in missing]
+        text = f"{number - len(missing)} of {number} conditions are there, {listed(names, 5)} missing"
+        waiting = [name for name in self.release.archives if not set(lacking).isdisjoint(self._packed_in(name))]
         packed = [name for name in waiting if (folder / name).is_file() or (folder.parent / name).is_file()]
         if packed:
             return f"{text}; {listed(packed, 5)} {'is' if len(packed) == 1 else 'are'} there but not unpacked"

@@ -18,7 +18,7 @@ import numpy as np
 
 from biasbed import measures, record
 from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, NAN, PEOPLE, CountedValues, Decisions
-from biasbed.evaluation.intervals import Interval, share_interval, sums_interval
+from biasbed.evaluation.intervals import Interval, error_ratio_interval, share_interval, sums_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"
@@ -232,8 +232,8 @@ def _interval(
 ) -> Interval:
     """Return the bootstrap interval of a function of means, over photographs.
 
-    Sets of the same images are drawn together; other sets independently. NaN if every resample has one value, as if no
-    image is right: such an interval would claim that nothing is left open.
+    Sets of the same images are drawn together; other sets independently. NaN if every resample has one value, or every
+    resample of one of these samples, as if no image is right: such an interval would claim that nothing is left open.
     """
     samples: list[np.ndarray] = []  # of each drawn sample, sums of its photographs
     positions: dict[int, int] = {}  # of each mean, the column of its sum among all samples' columns
@@ -251,6 +251,8 @@ def _interval(
                 tables.append(np.bincount(photograph, np.where(counted, values, 0.0)))
                 tables.append(np.bincount(photograph, counted))
         samples.append(np.stack(tables, axis=1))
+    if any((sample == sample[0]).all() for sample in samples):
+        return NAN, NAN
 
     def statistic(sums: np.ndarray) -> np.ndarray:
         drawn = []
@@ -305,7 +307,11 @@ def _derived_row(cue: CueMeasure, declaration: record.Derived, by_set: Mapping[s
         people = NOBODY
         if declaration.name == "laion_c":
             people = People(1 - LAION_C_PEOPLE, source="Li et al. 2025, the best of 19")
-        interval, counted = _interval(decided, means, combine), _count(decided, means)
+        counted = _count(decided, means)
+        if declaration.function == "error_quotient":  # of a group by that of its set
+            interval = error_ratio_interval(decided[0], _values_of_mean(decided[0], means[0]).counted)
+        else:
+            interval = _interval(decided, means, combine)
         yield _make_row(cue, by_set[declaration.name], declaration.unit, counted, value, interval, people)
 
 

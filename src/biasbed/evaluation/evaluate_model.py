@@ -118,7 +118,7 @@ def _open_run(job: EvaluationJob, folder: RunFolder, tracker: Tracker) -> None:
 def evaluate_in_memory(evaluation: Evaluation, evaluator: Evaluator, silent: bool = False) -> Results:
     """Test the model in this process; no folder and no run is made. evaluator: of the sets that are tested."""
     evaluator.skipped.clear()
-    stored = decide_in_memory(evaluator, evaluation.model.predict, evaluation.model.algorithm, silent)
+    stored = decide_in_memory(evaluator, evaluation.model.predict, evaluation.job.row, silent)
     return measure_decisions(evaluation, stored)
 
 
@@ -396,7 +396,7 @@ def _decide(evaluation: Evaluation, group: Group, folder: RunFolder) -> StoredDe
     evaluator = Evaluator.from_config((), evaluation.job.config, group)  # `decide` makes that of the sets that are left
     group.send_module(model.module).eval()
     evaluator.capture.attach(model.module)
-    store = PredictionStore(folder.path, sets, model.algorithm, evaluator.skip_corrupt, scores=evaluator.scores)
+    store = PredictionStore(folder.path, sets, evaluation.job.row, evaluator.skip_corrupt, scores=evaluator.scores)
     return decide(store, model.predict, evaluator)
 
 

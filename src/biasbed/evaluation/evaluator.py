@@ -334,11 +334,18 @@ class _Images(Dataset[Any]):
         if source.shape is not None and is_identity(self.sets[piece].transform, *source.shape[-2:]):
             rows = torch.tensor([row for _, row in keys])
             return piece, rows, source.load_all(rows.numpy()), []
-        rows_read, images, errors = [], [], []
+        rows_read: list[int] = []
+        images: list[Tensor] = []
+        errors: list[CorruptImage] = []
         for _, row in keys:
             image = self._open(piece, row)
             if isinstance(image, CorruptImage):
                 errors.append(image)
+            elif images and image.shape != images[0].shape:  # of a user's own transform
+                sizes = f"{list(image.shape)} and {list(images[0].shape)}"
+                errors.append(
+                    UnfitImage(f"{source.ids[row]}: the transform makes images of {sizes}; give all one size")
+                )
             else:
                 rows_read.append(row)
                 images.append(image)

@@ -15,6 +15,7 @@ from biasbed.config import Aggregation, Config
 from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
+from biasbed.evaluation.answer_names import is_wordnet_id
 from biasbed.options import EvaluateOptions
 from biasbed.suites import label_maps
 from biasbed.suites.sets import EvaluationSet
@@ -69,7 +70,7 @@ def fit_sets(
     for evaluation_set in suite.sets:
         label_map = _label_map(evaluation_set, suite, model, maps, how)
         if label_map is None:
-            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model)
+            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model, maps)
         elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
                 f"label map {label_map.name}: one output of several can't stand for a label of "
@@ -80,7 +81,8 @@ def fit_sets(
     chosen = () if isinstance(config.sets, str) else [record.slug(name) for name in config.sets]
     wrong = [name for name in misfits if name in chosen or not fitting]
     if wrong:
-        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model)}")
+        classes = next(member.source.classes for member in suite.sets if member.name == wrong[0])
+        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model, maps, classes)}")
     return FittedSets(tuple(fitting), misfits)
 
 
@@ -92,26 +94,33 @@ def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.
     misfits = {}
     for name, classes in classes_of_sets.items():
         if _map_by_names(classes, model, maps, label_maps.USUAL) is None:
-            misfits[name] = _misfit(name, classes, model)
+            misfits[name] = _misfit(name, classes, model, maps)
     if misfits and len(misfits) == len(classes_of_sets):
-        raise UsageError(f"{next(iter(misfits.values()))}: {_advice(config, model)}")
+        name, misfit = next(iter(misfits.items()))
+        raise UsageError(f"{misfit}: {_advice(config, model, maps, classes_of_sets[name])}")
 
 
-def _advice(config: Config, model: models.TestedModel) -> str:
-    """Return advice on making a model and a suite fit: folders can be renamed, classes of computed images can not."""
+def _advice(config: Config, model: models.TestedModel, maps: label_maps.OwnMaps | None, classes: Sequence[str]) -> str:
+    """Return advice on making a model and a set of these classes fit.
+
+    Folders can be renamed for ImageNet's outputs, unless they have such names already.
+    """
+    if maps is not None and maps.describe_misfit(classes):
+        return "give the map exactly the set's classes"
     if _outputs(model) is None:
         return (
             "name the outputs, in Python with classes=[...], in the command with label_map=<file>.yaml, or say there "
             "which of them stand for the set's classes"
         )
-    if config.data_dir is None:
+    has_imagenet_names = classes == CATEGORIES_16 or all(map(is_wordnet_id, classes))
+    if config.data_dir is not None and _outputs(model) == imagenet_classes() and not has_imagenet_names:
         return (
-            "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
-            "them; your own images are tested with suite=folders data_dir=<folder>"
+            "name the class folders by WordNet id or by the 16 categories of Geirhos et al., or say with "
+            "label_map=<file>.yaml what the outputs are"
         )
     return (
-        "name the class folders by WordNet id or by the 16 categories of Geirhos et al., or say with "
-        "label_map=<file>.yaml what the outputs are"
+        "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
+        "them; your own images are tested with suite=folders data_dir=<folder>"
     )
 
 
@@ -157,9 +166,15 @@ def _map_by_names(
     return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
-def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
+def _misfit(name: str, classes: Sequence[str], model: models.TestedModel, maps: label_maps.OwnMaps | None) -> str:
+    """Say that no label map leads from the model's outputs to a set's classes, and how near the nearest comes."""
+    difference = "" if maps is None else maps.describe_misfit(classes)
+    if maps is not None and difference:
+        return f"{maps.where}: the classes of the map are not '{name}' ({difference})"
+
     def shorten(names: Sequence[str]) -> str:
         return ", ".join(names[:8]) + ", ..." * (len(names) > 8)
 
     outputs = "unknown classes" if model.classes is None else shorten(model.classes)
-    return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({shorten(classes)})"
+    difference = label_maps.describe_difference(model.classes or (), classes) or shorten(classes)
+    return f"the model's {model.outputs} outputs ({outputs}) are not '{name}' ({difference})"

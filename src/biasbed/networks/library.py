@@ -74,7 +74,10 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
     """
     names = published_weights(name)
     if weights not in names:
-        raise UsageError(f"weights={weights}: '{name}' has no such published weights{nearest(weights, names)}")
+        raise UsageError(
+            f"weights={weights}: there is no such file, and '{name}' has no such published weights"
+            f"{nearest(weights, names)}"
+        )
     architecture = resolve(name)
     _refuse_without_classifier(architecture, name, weights)
     if not architecture.has_own_config:

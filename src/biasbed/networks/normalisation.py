@@ -57,7 +57,7 @@ def choose(
     """
     channels = len(usual[0])
     if mean_std is not None:
-        return Normalisation(*_by_channel(mean_std, channels), "given", f"given{_left_out(inside)}")
+        return Normalisation(*by_channel(mean_std, channels), "given", f"given{_left_out(inside)}")
     if scale != "auto":
         return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}{_left_out(inside)}")
     if inside is not None:
@@ -68,7 +68,7 @@ def choose(
                 "give mean= and std= of images in [0,1]"
             )
         why = f"inside the checkpoint ({', '.join(inside.keys)}), in place of the architecture's"
-        return Normalisation(*_by_channel(inside.values, channels), "checkpoint", why)
+        return Normalisation(*by_channel(inside.values, channels), "checkpoint", why)
     mean, std = tuple(usual[0]), tuple(usual[1])
     if architecture.is_optional:
         preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
@@ -81,7 +81,7 @@ def choose(
     return Normalisation(mean, std, "architecture", f"default of the architecture{_doubt(architecture, from_file)}")
 
 
-def _by_channel(values: MeanStd, channels: int) -> MeanStd:
+def by_channel(values: MeanStd, channels: int) -> MeanStd:
     """Return one value per channel from one value for all, or from one each. Raises UsageError for other counts."""
     mean, std = (numbers * channels if len(numbers) == 1 else numbers for numbers in values)
     if len(mean) != channels or len(std) != channels:

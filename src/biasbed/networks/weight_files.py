@@ -95,7 +95,8 @@ def read(path: Path, option: str) -> WeightsFile:
         content = _load(path, foreign)
     except Exception as error:  # the unpickler raises nearly anything on bytes that are no weights
         advises_to_run = any(word in str(error) for word in ("weights_only", "safe_globals", "magic number"))
-        reason = _format_problem(path) if advises_to_run else first_line(error)
+        is_obscure = isinstance(error, LookupError)  # of the unpickler: the opcode or key that it met
+        reason = _format_problem(path) if advises_to_run or is_obscure else first_line(error)
         file = WeightsFile((), foreign, (), is_ours=False)
         raise UsageError(f"{option}={path}: not a weights file ({reason}){file.contents()}") from None
     is_ours = isinstance(content, Mapping) and isinstance(content.get("algorithm"), Mapping)

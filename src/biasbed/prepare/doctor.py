@@ -269,10 +269,10 @@ def _raise_problems(findings: Sequence[Finding], data_dir: Path, are_named: bool
             missing.append(finding.data_set.name)
         elif finding.problems():
             wrong.append(finding.data_set.name)
-    if len(missing) == len(findings):
+    if len(missing) == len(findings) and not are_named:
         raise Failure(f"none of these data sets is in {data_dir}")
     problems = [f"{listed(wrong, 20)} not as released"] if wrong else []
     if missing and are_named:
-        problems.append(f"{listed(missing, 20)} not found")
+        problems.append(f"{listed(missing, 20)} not found, or a part of it is missing")
     if problems:
         raise Failure("; ".join(problems))

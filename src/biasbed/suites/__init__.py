@@ -9,27 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from biasbed.registry import Registry, with_whole_path
+from biasbed.registry import with_whole_path
+from biasbed.suites.registered import REGISTRY as REGISTRY
 
 if TYPE_CHECKING:
     from biasbed.config import Config
     from biasbed.data.packed import Packs
     from biasbed.suites.suite import OpenSuite, Suite
-
-REGISTRY = Registry(
-    "suite",
-    {
-        "demo": "biasbed.suites.demo:Demo",
-        "folders": "biasbed.suites.folders:Folders",
-        "domains": "biasbed.suites.domains:Domains",
-        "domainbed": "biasbed.suites.domainbed:DomainBed",
-        "debiasing": "biasbed.suites.debiasing:Debiasing",
-        "biasbed": "biasbed.suites.biasbed:BiasBed",
-        "robustness": "biasbed.suites.robustness:Robustness",
-        "deepfashion": "biasbed.suites.deepfashion:DeepFashion",
-    },
-    base="biasbed.suites.suite:Suite",
-)
 
 
 class SuiteChoice(NamedTuple):

@@ -89,6 +89,7 @@ class BiasBed(FileSuite[BiasBedSettings]):
     """Suite of the images under `data_dir`."""
 
     Settings = BiasBedSettings
+    set_names = tuple(TEST_SETS)
     defaults: ClassVar[Mapping[str, Any]] = {
         "val_fraction": 0.02,  # 25,000 images
         "optim.warmup": 5.0,

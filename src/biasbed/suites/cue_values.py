@@ -21,6 +21,13 @@ PURE_CUES = ("refined_bias_shape", "refined_bias_texture")
 FACTOR_SET = "imagenet_x"
 
 
+def underivable(sets: Collection[str]) -> Iterator[str]:
+    """Yield a line for each gap to one of these sets that lacks the set that it is measured from."""
+    for gap, (_, (reference, shifted)) in GAPS.items():
+        if shifted in sets and reference not in sets:
+            yield f"no {gap} of {shifted}: it needs {reference}, too"
+
+
 def derivations(groups: Mapping[str, Collection[str]]) -> Iterator[Derived]:
     """Yield the values that follow from these sets. groups: set -> names of its groups of images."""
     for gap, (measure, pair) in GAPS.items():

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from biasbed.config import Aggregation
 from biasbed.datasets.classes import _RANGES, expand_ranges, imagenet_classes
-from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.errors import UsageError, listed
+from biasbed.settings import find_near_name, nearest
 from biasbed.system import formats, strict_yaml
 from biasbed.system.formats import ByName, Format, Listed, parsed_by
 from biasbed.tasks import MULTI_CLASS, Task
 
 USUAL: Aggregation = "prob_mean"
+SHOWN = 5  # names of each kind in a message
 
 
 class LabelMap(Protocol):
@@ -210,16 +211,40 @@ class OwnMaps:
             return IDENTITY
         return reordered(classes, self.names, f"{self.name}-order")
 
+    def describe_misfit(self, classes: Sequence[str]) -> str:
+        """Say how the classes of the map that comes nearest to these differ from them; empty if none comes near."""
+        described = ""
+        fewest = len(classes)
+        for members, _ in self.maps:
+            lacking = set(classes) - members.keys()
+            if len(lacking) < fewest:
+                fewest, described = len(lacking), describe_difference(list(members), classes)
+        return described
+
+
+def describe_difference(names: Sequence[str], classes: Sequence[str]) -> str:
+    """Say how names differ from a set's classes; empty if less than half of the classes are among them."""
+    lacking = [label for label in classes if label not in names]
+    unknown = [name for name in names if name not in classes]
+    if 2 * len(lacking) > len(classes):
+        return ""
+    parts = [f"{listed(lacking, SHOWN)} {'is' if len(lacking) == 1 else 'are'} missing"] if lacking else []
+    if unknown:
+        near = find_near_name(unknown[0], lacking)
+        hint = "" if near is None else f" (did you mean '{near}'?)"
+        parts.append(f"{listed(unknown, SHOWN)} {'is' if len(unknown) == 1 else 'are'} unknown{hint}")
+    return ", ".join(parts)
+
 
 def _parse_outputs(value: Any) -> Any:
     """Return the number of the outputs, or a tuple of their names. Raises ValueError for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 2:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value
     names = value if isinstance(value, list) else []
     for name in names:
         if not isinstance(name, str | list | dict):
             raise ValueError(f"{name!r} {strict_yaml.as_read(name)}")
-    if len(names) < 2 or not all(isinstance(name, str) for name in names):
+    if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("should be the number of the model's outputs or a list of their names")
     for name in names:
         if names.count(name) > 1:
@@ -229,9 +254,9 @@ def _parse_outputs(value: Any) -> Any:
 
 _OUTPUT = {"type": ["integer", "string"]}
 _SEVERAL = {"type": "array", "items": _OUTPUT, "minItems": 1}
-_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True}
+_NAMES = {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True}
 FileOutputs = Annotated[
-    Any, parsed_by(_parse_outputs), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 2}, _NAMES]})
+    Any, parsed_by(_parse_outputs), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, _NAMES]})
 ]
 
 

@@ -32,6 +32,7 @@ from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.label_maps import IDENTITY, Grouped, LabelMap, imagenet_subset, sixteen
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
 from biasbed.suites.suite import OpenSuite, choose
+from biasbed.system.files import sha256
 from biasbed.tasks import MULTI_CLASS
 
 VALIDATION_IMAGES = "imagenet_val"  # `source_images` of sets that show ImageNet's validation images
@@ -149,6 +150,7 @@ class Robustness(FileSuite[RobustnessSettings]):
     """Suite of the images under `data_dir`."""
 
     Settings = RobustnessSettings
+    set_names = tuple(SETS)
     held_out_words = ("auto", TRAIN_EXTRA)
     defaults: ClassVar[Mapping[str, Any]] = {
         "val_fraction": 0.02,
@@ -191,7 +193,7 @@ class Robustness(FileSuite[RobustnessSettings]):
             training={**suite.training, **copies},
             left_out=left_out,
             derivations=tuple(_derived(list(tests.values()))),
-            remarks=(*_remarks(tests), *self._clean_remark(tests)),
+            remarks=(*_remarks(tests), *self._clean_remark(tests), *cue_values.underivable(tests)),
         )
 
     # --- sets ---
@@ -276,7 +278,8 @@ class Robustness(FileSuite[RobustnessSettings]):
             return transforms.make_stimulus_transform(self.config.image_size, how)
         if isinstance(source, shortcuts.WatermarkedSource):
             watermark.read_font(source.font, watermark.font_size(self.config.image_size))
-            return watermark.Watermark(transform, source.font), f"{description}, watermark"
+            font = f"{source.font.name}, SHA-256 {sha256(source.font)}"
+            return watermark.Watermark(transform, source.font), f"{description}, watermark in {font}"
         return transform, description
 
     def _label_map(self, name: str, source: Source) -> LabelMap:

@@ -17,6 +17,7 @@ from biasbed.config import Config, ScoreSettings, layered
 from biasbed.errors import MissingData, UsageError
 from biasbed.settings import flatten, nearest, specs, word
 from biasbed.suites import derived
+from biasbed.suites.registered import REGISTRY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +46,7 @@ class Suite(Generic[C]):
     Settings: ClassVar[type[Config]] = Config
     defaults: ClassVar[Mapping[str, Any]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    set_names: ClassVar[tuple[str, ...]] = ()  # of evaluation sets, if they don't depend on the settings
 
     def __init__(self, config: C, name: str) -> None:
         """Keep the configuration. name: what the suite's runs are filed under."""
@@ -396,6 +398,12 @@ def _parse_cadence(setting: str, names: Sequence[str]) -> tuple[str, int | Liter
     return name, int(cadence)
 
 
+def _hint_suite(name: str) -> str:
+    """Say in which suites a set of this name is; empty if in none."""
+    having = [f"suite={suite}" for suite in REGISTRY if name in REGISTRY.load(suite).set_names]
+    return f"; it is a set of {' and '.join(having)}" if having else ""
+
+
 def choose(names: Iterable[str], selected: Sequence[str] | str, kind: str = "evaluation set") -> tuple[str, ...]:
     """Return the names that `sets=` selects, in the suite's order. Raises UsageError for an unknown name or none."""
     available = tuple(names)
@@ -405,5 +413,6 @@ def choose(names: Iterable[str], selected: Sequence[str] | str, kind: str = "eva
         raise UsageError(f"sets= is empty: name {kind}s, or leave it out")
     for name in selected:
         if name not in available:
-            raise UsageError(f"sets={','.join(selected)}: there is no {kind} '{name}'{nearest(name, available)}")
+            hint = _hint_suite(name) or nearest(name, available)
+            raise UsageError(f"sets={','.join(selected)}: there is no {kind} '{name}'{hint}")
     return tuple(name for name in available if name in selected)

@@ -116,6 +116,11 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
             "method,dataset,metric,study,score\na,u,accuracy,x,1\na,u,loss,x,1\n",
             r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'metric'$",
         ),
+        (
+            "dataset,seed,score\nu,0,1\nu,0,2\n",
+            "no column says the method: add a column 'method', or name it .*method=",
+        ),
+        ("method,seed,score\na,0,1\na,0,2\n", "no column says the data set: add a column 'dataset'"),
         (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
         (
             LONG.replace("a,u,50.0", "a,u,50 ± 2"),

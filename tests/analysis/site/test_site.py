@@ -265,7 +265,9 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
     assert "BiasBed - Rigorous Texture Bias Evaluation, CVPR 2023: best validation" in text
     last: Any = SimpleNamespace(name="last_n")
     title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
-    assert title == f"{analyses[0].collection.scope.study}: last {analyses[0].options.n} epochs"
+    scope = analyses[0].collection.scope
+    tested = f"{scope.suite}, {len(analyses[0].sets)} sets"
+    assert title == f"{scope.study} ({tested}): last {analyses[0].options.n} epochs"
     assert re.search(r"Built \d{4}-\d\d-\d\d by biasbed", text)
     assert references.url_of("BiasBed - Rigorous Texture Bias Evaluation") in Page(folder / "index.html").links
 

@@ -106,7 +106,7 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"On a single set no pair could have been told apart with these runs \(Mann-Whitney with Holm's correction\): where all "
+    r"By tests over runs, no pair could have been told apart on a single set \(Mann-Whitney with Holm's correction\): where all "
     r"algorithms have the same number of runs, it takes (\d+) of each\."
 )
 def _(m: re.Match[str], at: Place) -> None:

@@ -1,0 +1,20 @@
+"""Names of the registered suites."""
+
+from __future__ import annotations
+
+from biasbed.registry import Registry
+
+REGISTRY = Registry(
+    "suite",
+    {
+        "demo": "biasbed.suites.demo:Demo",
+        "folders": "biasbed.suites.folders:Folders",
+        "domains": "biasbed.suites.domains:Domains",
+        "domainbed": "biasbed.suites.domainbed:DomainBed",
+        "debiasing": "biasbed.suites.debiasing:Debiasing",
+        "biasbed": "biasbed.suites.biasbed:BiasBed",
+        "robustness": "biasbed.suites.robustness:Robustness",
+        "deepfashion": "biasbed.suites.deepfashion:DeepFashion",
+    },
+    base="biasbed.suites.suite:Suite",
+)
