@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import shutil
 import subprocess
@@ -174,11 +175,72 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
                 analysis.cells["erm", name].mean,
             )
     assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
-    page = Page(folder / "set-sketch.html")
-    for table, analysis in zip(page.tables, analyses, strict=True):
+    for suite, analysis in zip(("toy", "biasbed"), analyses, strict=True):
+        (table,) = Page(folder / f"set-{suite}-sketch.html").tables
         values = [float(key) for _, key, _ in column(table, "score")]
         assert values == [analysis.cells[name, "sketch"].mean for name in rows_of(table, analysis)]
         assert values == sorted(values, reverse=True)  # accuracies: the best first
+
+
+def test_sets_of_several_suites_with_one_name_have_pages_that_lead_to_each_other(folder: Path) -> None:
+    for suite, other in (("toy", "biasbed"), ("biasbed", "toy")):
+        page = folder / f"set-{suite}-sketch.html"
+        assert f"Evaluation set of suite {suite}." in page.read_text()
+        assert f"set-{other}-sketch.html" in Page(page).links
+        assert f"<h3>Suite {suite}</h3>" in (folder / "index.html").read_text()
+
+
+def test_shape_bias_stands_on_the_pages_of_methods_and_sets(folder: Path, analyses: list[Analysis]) -> None:
+    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    suite = analysis.collection.scope.suite
+    for row in analysis.texture.to_dict("records"):
+        name, shown = analysis.label(row["dataset"]), f"{row['mean']:.1f}"
+        method = Page(folder / f"method-{record.slug(row['algorithm'])}.html")
+        (table,) = [table for table in method.tables if ("shape bias", "", "") in table[0]]
+        biases = dict(zip(*[[cell[0] for cell in column(table, head)] for head in ("set", "shape bias")], strict=True))
+        assert first_number(biases[name]) == shown
+        (table,) = Page(folder / f"set-{suite}-{record.slug(row['dataset'])}.html").tables
+        biases = dict(zip(rows_of(table, analysis), (text for text, *_ in column(table, "shape bias")), strict=True))
+        assert first_number(biases[row["algorithm"]]) == shown
+
+
+def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
+    analyses: list[Analysis], tmp_path: Path
+) -> None:
+    collection = analyses[0].collection
+    protocol = dataclasses.replace(collection.protocol, limit=8)
+    cells = (dataclasses.replace(collection.cells[0], protocol=protocol),)
+    limited = dataclasses.replace(analyses[0], collection=dataclasses.replace(collection, cells=cells))
+    pages.write([Ranking(limited, {}), Ranking(analyses[1], {})], [], tmp_path)
+    for name in ("index.html", "method-erm.html", "set-toy-sketch.html"):
+        text = (tmp_path / name).read_text()
+        assert "no number for a paper" in text
+        assert 'class="mark"' in text
+    for path in [*tmp_path.glob("table-2*"), *tmp_path.glob("set-biasbed*")]:
+        assert "no number for a paper" not in path.read_text()
+
+
+def test_ranks_have_their_test_and_its_condition_on_every_page(folder: Path, analyses: list[Analysis]) -> None:
+    """Nemenyi's ranks hold the level only under a condition, so no page prints the level without it."""
+    for test in ("nemenyi", "wilcoxon_holm"):
+        for path in [*folder.glob("table-*.html"), folder / "method-erm.html"]:
+            assert tables.confidence(analyses[0], test) in path.read_text()
+    assert "only if all methods are equal" in tables.confidence(analyses[0], "nemenyi")
+    text = (folder / "set-biasbed-sketch.html").read_text()
+    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
+    text = (folder / "method-erm.html").read_text()
+    assert ">ranks (Mann-Whitney, Holm)</th>" in text
+    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
+
+
+def test_captions_explain_the_marks_that_their_tables_have(folder: Path) -> None:
+    for path in [*folder.glob("method-*.html"), *folder.glob("set-*.html")]:
+        for part in path.read_text().split('<p class="caption">')[1:]:
+            caption, _, rows = part.partition("</p>")
+            if "Score on every set" in caption or "best score stands first" in caption:
+                rows = rows.partition("</table>")[0]
+                for mark, words in (("±", "± is the"), ("<b>", "Bold:"), ("†", "Underlined†")):
+                    assert (mark in rows) == (words in caption), (path.name, mark)
 
 
 def test_every_run_of_a_method_is_on_its_page_with_its_scores(folder: Path, analyses: list[Analysis]) -> None:
@@ -249,11 +311,36 @@ def test_the_verdict_names_those_that_are_told_apart_from_the_baseline(analyses:
         for name in analysis.algorithms if comparison.significant else ():
             is_ahead = comparison.mean_ranks[name] < comparison.mean_ranks["erm"]
             better |= {name} if is_ahead and comparison.p(name, "erm") < analysis.alpha else set()
-        line = ranking.verdict(analysis).partition(" Shown worse")[0]
+        line = re.split(r" Shown worse| By ", ranking.verdict(analysis))[0]
         methods = set(analysis.algorithms) - {"erm"}
         named = {name for name in methods if analysis.label(name) in line.partition(": ")[2]}
         assert named == better
         assert line.startswith("Shown better than ERM" if better else "No method is shown better than ERM")
+
+
+def test_the_verdict_says_which_test_shows_it_and_what_the_checks_leave(analyses: list[Analysis]) -> None:
+    """Nemenyi's test alone tells a method of the toy study from ERM."""
+    analysis = analyses[0]
+    comparison = analysis.comparisons[0]
+    line = ranking.verdict(analysis)
+    for part in line.split(" By Nemenyi: ")[1:]:
+        by_test, _, rest = part.partition("; by Wilcoxon, Holm: none; after every sensitivity check: ")
+        shown = {name for name in set(analysis.algorithms) - {"erm"} if analysis.label(name) in by_test}
+        flips = analysis.pairwise.flips
+        of_erm = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "nemenyi")]
+        shaky = {frozenset(pair) for pair in of_erm[["a", "b"]].itertuples(index=False)}
+        kept = {name for name in shown if frozenset((name, "erm")) not in shaky}
+        assert {name for name in shown if analysis.label(name) in re.split(r"[;.]", rest)[0]} == kept
+    assert "By Nemenyi" in line
+
+
+def test_the_answer_about_texture_comes_first_on_the_start_page(folder: Path, analyses: list[Analysis]) -> None:
+    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    lines = ranking.answer(Ranking(analysis, {}).in_rank_order.analysis)
+    assert "shape bias on" in lines[0]
+    assert lines[-1] == ranking.verdict(analysis)
+    text = html.unescape(re.sub(r"<(?!br)[^>]*>", "", (folder / "index.html").read_text()))
+    assert "<br>".join(lines) in text
 
 
 def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
@@ -261,7 +348,7 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
 ) -> None:
     text = (folder / "index.html").read_text()
     for analysis in analyses:
-        assert 0 < text.index(ranking.verdict(analysis)) < text.index('<h2 id="tables">')
+        assert 0 < text.index(html.escape(ranking.verdict(analysis))) < text.index('<h2 id="tables">')
     assert "BiasBed - Rigorous Texture Bias Evaluation, CVPR 2023: best validation" in text
     last: Any = SimpleNamespace(name="last_n")
     title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
