@@ -106,8 +106,13 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
 def check_writable(target: Path) -> None:
     """Raise UsageError if the folder can't be written, before any work is done."""
     existing = next(path for path in (target, *target.parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that you may write into")
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # /proc and the like look writable, also to root
+            pass
+    except OSError:
+        raise UsageError(
+            f"output_dir={target} can't be written: {existing} is no folder that you may write into"
+        ) from None
 
 
 @contextlib.contextmanager
