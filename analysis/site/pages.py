@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
@@ -29,12 +29,13 @@ from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.site import tables
-from biasbed.analysis.site.ranking import PUBLISHED, Ranking, answer, apart
+from biasbed.analysis.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
 from biasbed.analysis.site.tables import SiteLinks
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.system import commands
 
 TEMPLATES = Path(__file__).parent / "templates"
+MOST_PAIRS = 12  # more are folded
 INDEX, STYLE, SCRIPT = "index.html", "site.css", "site.js"
 
 
@@ -70,12 +71,12 @@ class SuiteSet(NamedTuple):
         return f"{self.suite}-{self.name}"
 
 
-Name = TypeVar("Name", str, SuiteSet)
+PageName = TypeVar("PageName", str, SuiteSet)
 
 
-def number_files(kind: str, names: Iterable[Name]) -> dict[Name, str]:
+def number_files(kind: str, names: Iterable[PageName]) -> dict[PageName, str]:
     """Return a file for each name; one is numbered if another name has the same identifier."""
-    files: dict[Name, str] = {}
+    files: dict[PageName, str] = {}
     for name in dict.fromkeys(names):
         stem = f"{kind}-{record.slug(str(name))}"
         same = sum(file == f"{stem}.html" or file.startswith(f"{stem}~") for file in files.values())
@@ -164,7 +165,7 @@ class SitePages:
             "sets": {suite: self._links_to(files) for suite, files in sets.items()},
             "left_out": self.left_out,
             "sections": sections,
-            "made": datetime.now(UTC).date().isoformat(),
+            "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "version": self.rankings[0].analysis.versions["biasbed"],
         }
 
@@ -213,10 +214,12 @@ class SitePages:
             "charts": [chart for chart in charts if chart is not None],
             "concluded": concluded,
             "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
+            "most_pairs": MOST_PAIRS,
             "compared": design.sentences(analysis),
             "rows": self.rows[position],
             "sets": self._links_to(self._set_files(ranking)),
-            "facts": provenance.facts(analysis),
+            "facts": {**provenance.facts(analysis), "Tracking server": store_name(analysis.tracking_uri)},
+            "spread": spread_sentence(ranking),
         }
 
     def _method(self, name: str) -> Mapping[str, Any]:
@@ -274,9 +277,9 @@ class SitePages:
                 }
                 parts.append(part)
         namesakes = []
-        for other, file in self.sets.items():
-            if other.name == name and other != tested:
-                namesakes.append(PageLink(f"suite {other.suite}", str(other), file))
+        for namesake, file in self.sets.items():
+            if namesake.name == name and namesake != tested:
+                namesakes.append(PageLink(f"suite {namesake.suite}", str(namesake), file))
         label = self.rankings[0].analysis.label(name)
         page = {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
         return page | {"suite": tested.suite, "namesakes": namesakes}
@@ -313,6 +316,13 @@ def ranks_of(analysis: Analysis, name: str) -> list[MethodRanks]:
         if name in ranks:
             lines.append(MethodRanks(tables.TESTS[test], tables.confidence(analysis, test), ranks[name], above, below))
     return lines
+
+
+def store_name(tracking_uri: str) -> str:
+    """Return a tracking server's address, or only the file's name of a local one: pages are for others' eyes."""
+    if tracking_uri.startswith(("http://", "https://")):
+        return tracking_uri
+    return f"local file {PurePath(tracking_uri).name}"
 
 
 def facts_of(analysis: Analysis, column: Column) -> dict[str, str]:

@@ -28,7 +28,7 @@ from biasbed.analysis.statistics.friedman import STRICT
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")
 NUMBER = re.compile(r"(?<=arXiv) \d{4}\.\d{4,5}")
-Side = Literal["better", "worse"]  # field of a claim
+ClaimSide = Literal["better", "worse"]  # field of a claim
 MOST_NAMES = 6  # methods of another table that are named
 NEAR = 1e-9  # differences of scores below it are rounding of the machine
 
@@ -143,7 +143,7 @@ def verdict(analysis: Analysis) -> str:
     return line
 
 
-def _name_all(analysis: Analysis, claimed: Iterable[Claim], side: Side) -> str:
+def _name_all(analysis: Analysis, claimed: Iterable[Claim], side: ClaimSide) -> str:
     """List the methods on one side of the claims; `none` without any."""
     names = dict.fromkeys(getattr(claim, side) for claim in claimed)
     if not names:
@@ -151,7 +151,7 @@ def _name_all(analysis: Analysis, claimed: Iterable[Claim], side: Side) -> str:
     return listing(map(analysis.label, names))
 
 
-def _support(analysis: Analysis, claimed: Sequence[Claim], side: Side) -> str:
+def _support(analysis: Analysis, claimed: Sequence[Claim], side: ClaimSide) -> str:
     """Say which test shows the claims about the baseline, and which hold after the checks of the report."""
     comparison = main(analysis)
     parts = []
@@ -224,7 +224,23 @@ def _name_some(names: Sequence[str]) -> str:
 
 def edition(ranking: Ranking) -> str:
     """Return what sets these numbers apart from another edition's by the paper's description; empty if nothing."""
+    name = paper_name(ranking)
+    return published.find(name).edition if name else ""
+
+
+def paper_name(ranking: Ranking) -> str:
+    """Return the id of the paper that the numbers are from; empty for runs of one's own."""
     name = ranking.study.removeprefix(PUBLISHED)
     if name == ranking.study or name not in published.names():
         return ""
-    return published.find(name).edition
+    return name
+
+
+def spread_sentence(ranking: Ranking) -> str:
+    """Say how ± follows from the standard errors that a paper prints; empty for other tables."""
+    name = paper_name(ranking)
+    runs = published.find(name).runs() if name else ()
+    if all(run.summary.get("spread") != "standard_error" for run in runs):
+        return ""
+    shown = wording.error(ranking.analysis)
+    return f"The paper prints standard errors; ± here is the {shown} that follows from them and the number of runs."

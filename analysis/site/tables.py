@@ -313,14 +313,18 @@ def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
 
 
 def rank_charts(analysis: Analysis) -> list[Chart]:
-    """Return a chart of rank sets for each test over sets, the average rank as the point."""
+    """Return a chart of rank sets for each test over sets, the average rank as the point; one if tests agree."""
     comparison, charts = main(analysis), []
+    by_ranks: dict[tuple[tuple[str, RankSet], ...], list[str]] = {}
     for test, ranks in ranks_over_sets(analysis).items():
+        by_ranks.setdefault(tuple(ranks.items()), []).append(TESTS[test])
+    for items, names in by_ranks.items():
+        ranks = dict(items)
         marks = []
         for name, average in comparison.mean_ranks.items():
             text = f"{ranks[name]}, average {average:.2f}"
             marks.append(Mark(label_of(analysis, name), text, average, *ranks[name]))
-        caption = f"Ranks that each method can have ({TESTS[test]}); the point is its average rank."
+        caption = f"Ranks that each method can have ({' and '.join(names)}); the point is its average rank."
         charts.append(make_chart(caption, marks, whole_numbers=True))
     return [chart for chart in charts if chart is not None]
 

@@ -20,7 +20,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.report import references
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.site import pages, ranking, tables
+from biasbed.analysis.site import command, pages, ranking, tables
 from biasbed.analysis.site.command import site
 from biasbed.analysis.site.ranking import Ranking
 from biasbed.analysis.site.tables import ranks_on_set, ranks_over_sets
@@ -353,7 +353,7 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
     last: Any = SimpleNamespace(name="last_n")
     title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
     assert title == f"{analyses[0].collection.scope.study}: last {analyses[0].options.n} epochs"
-    assert re.search(r"Built \d{4}-\d\d-\d\d by biasbed", text)
+    assert re.search(r"Built \d{4}-\d\d-\d\d \d\d:\d\d UTC by biasbed", text)
     assert references.url_of("BiasBed - Rigorous Texture Bias Evaluation") in Page(folder / "index.html").links
 
 
@@ -437,6 +437,59 @@ def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
     with pytest.raises(UsageError, match=r"^output_dir=.*: holds other files; name a new folder") as refused:
         site(options(recorder))
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_papers_are_shown_beside_studies_or_alone(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "names", lambda: ("biasbed",))
+    for study in ("main", "more"):
+        fill(recorder, THREE, study=study)
+    for studies, shown in (("none", 0), ("main", 1), ("all", 2)):
+        made = site(options(recorder, studies=studies, published="true"))
+        names = [path.name.partition("-")[2].partition("-")[2] for path in made.glob("table-*.html")]
+        assert sum(name.startswith("published_biasbed") for name in names) == 2
+        assert sum(name.startswith(("main", "more")) for name in names) == shown
+    with pytest.raises(UsageError, match=r"studies=none: shows nothing; add published=true"):
+        options(recorder, studies="none")
+
+
+def test_bad_settings_are_refused_before_any_analysis(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(recorder, THREE, study="main")
+    monkeypatch.setattr(command, "rank_studies", lambda *_: pytest.fail("analysed"))
+    (recorder.folder / "broken.yaml").write_text("erm: [")
+    for names in ("none_such.yaml", "broken.yaml"):
+        with pytest.raises(UsageError, match=names):
+            site(options(recorder, names=str(recorder.folder / names)))
+    with pytest.raises(UsageError, match=r"^output_dir=/proc/none_such can't be written"):
+        site(options(recorder, output_dir="/proc/none_such"))
+
+
+def test_pages_name_no_folder_of_this_machine(folder: Path, recorder: Recorder) -> None:
+    assert pages.store_name("sqlite:////home/me/runs.db") == "local file runs.db"
+    assert pages.store_name("https://mlflow.example.org") == "https://mlflow.example.org"
+    for path in folder.glob("table-*.html"):
+        assert "sqlite:///" not in path.read_text()
+
+
+def test_one_chart_stands_for_tests_that_leave_the_same_ranks(analyses: list[Analysis]) -> None:
+    for analysis in analyses:
+        ranks = ranks_over_sets(analysis)
+        charts = tables.rank_charts(analysis)
+        assert len(charts) == (1 if ranks["nemenyi"] == ranks["wilcoxon_holm"] else 2)
+        assert all(test in "".join(chart.caption for chart in charts) for test in ("Nemenyi", "Wilcoxon, Holm"))
+
+
+def test_a_paper_with_standard_errors_says_what_its_table_shows(analyses: list[Analysis]) -> None:
+    assert ranking.spread_sentence(Ranking(analyses[1], {})) == ""
+    name = next(
+        name
+        for name in published.names()
+        if any(run.summary.get("spread") == "standard_error" for run in published.find(name).runs())
+    )
+    scope = dataclasses.replace(analyses[1].collection.scope, study=f"published_{name}")
+    collection = dataclasses.replace(analyses[1].collection, scope=scope)
+    table = Ranking(dataclasses.replace(analyses[1], collection=collection), {})
+    assert ranking.spread_sentence(table).startswith("The paper prints standard errors; ± here is the standard ")
 
 
 # --- slow -------------------------------------------------------------------------------------------------------------
