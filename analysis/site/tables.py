@@ -37,9 +37,9 @@ SHAPE_BIAS = "shape bias"  # head of a column
 ON_SET = "mann_whitney"  # test over the runs of one set
 TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm", ON_SET: "Mann-Whitney, Holm"}
 CONFIDENCE = {
-    stability.NEMENYI: "{level} for all ranks together only if all methods are equal",
-    stability.WILCOXON: "{level} for all ranks together",
-    ON_SET: "{level} for all ranks on one set together, where pairs count only if Kruskal-Wallis finds a difference",
+    stability.NEMENYI: "{level} confidence in all ranks together only if all methods are equal",
+    stability.WILCOXON: "{level} confidence in all ranks together",
+    ON_SET: "{level} confidence in all ranks on a set together; pairs count only if Kruskal-Wallis finds a difference",
 }
 
 

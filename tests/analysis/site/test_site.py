@@ -502,11 +502,19 @@ table.tHead.rows[0].cells[head].dispatchEvent(new KeyboardEvent("keydown", { key
 const up = keys();
 table.tHead.rows[0].cells[head].click();
 const down = keys();
+table.tHead.rows[0].cells[head].click();
+const written = keys();
+const saved = document.querySelector("a.copy");
+saved.addEventListener("click", (event) => event.preventDefault());
+saved.click();
+const lines = decodeURIComponent(saved.href).split("\\n");
+const skip = document.querySelector(".table a.skip").hash.slice(1);
+const isSkipped = document.querySelector("table").compareDocumentPosition(document.getElementById(skip)) === 4;
 const input = document.querySelector(".filter input");
 input.value = "erm";
 input.dispatchEvent(new Event("input"));
 const left = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].innerText).join(",");
-document.title = `PROBE ${[up, down, left].join("|")} END`;
+document.title = `PROBE ${[up, down, written, lines.length, lines[0], isSkipped, left].join("|")} END`;
 </script></body>"""
 
 
@@ -528,9 +536,13 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     probed = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
     assert probed, done.stderr[-1000:]
-    up, down, left = probed[1].split("|")
+    up, down, written, lines, heads, is_skipped, left = probed[1].split("|")
     assert [float(value) for value in up.split(",")] == sorted(map(float, values))
     assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
+    assert written.split(",") == values  # a third click returns to the order of the page
+    assert int(lines) == len(values) + 2  # heads, rows, the end
+    assert heads.startswith("data:text/csv;charset=utf-8,algorithm,ranks (Nemenyi),")
+    assert is_skipped == "true"
     assert set(left.split(",")) == {"ERM baseline", "Stylized ERM"}
 
 
