@@ -106,8 +106,13 @@ def output_folder(store: RunStore, options: AnalyzeOptions, analysis: Analysis) 
 def check_folder(target: Path) -> None:
     """Raise UsageError, before any work is done, if a folder can't be written or holds what no result of ours left."""
     existing = next(path for path in (target, *target.parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(f"output_dir={target} can't be written: {existing} is no folder that you may write into")
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # /proc and the like look writable, also to root
+            pass
+    except OSError:
+        raise UsageError(
+            f"output_dir={target} can't be written: {existing} is no folder that you may write into"
+        ) from None
     if existing == target and any(target.iterdir()) and not (target / MANIFEST).is_file():
         raise UsageError(f"output_dir={target}: holds other files; name a new folder, or one of an earlier result")
 

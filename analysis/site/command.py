@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from biasbed import published
+from biasbed.analysis import display_names
 from biasbed.analysis.command import MANIFEST, check_folder, publish
 from biasbed.analysis.options import AnalyzeOptions, SiteOptions
+from biasbed.analysis.report.wording import count
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_runs
 from biasbed.analysis.runs.predictions import TrackedDecisions
@@ -39,7 +42,9 @@ def site(options: SiteOptions) -> Path:
     folder = store.home / "site"
     if options.output_dir != "auto":
         folder = Path(options.output_dir).expanduser().absolute()
+    folder = Path(os.path.normpath(folder))
     check_folder(folder)
+    display_names.load(options.names)  # refuses a bad file before any analysis
     if options.published:
         for name in published.names():
             published.import_runs(name, uri)
@@ -48,7 +53,8 @@ def site(options: SiteOptions) -> Path:
         files = pages.write(rankings, left_out, Path(scratch))
         (Path(scratch) / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
         publish(Path(scratch), folder)
-    print(f"{len(files)} files of {len(rankings)} tables: {folder / pages.INDEX}", flush=True)
+    tables = count(len(rankings), "table")
+    print(f"{count(len(files), 'file')} of {tables}: {folder / pages.INDEX}", flush=True)
     return folder
 
 
@@ -65,7 +71,7 @@ def rank_studies(store: RunStore, options: SiteOptions) -> tuple[list[Ranking], 
             f"or show published results:   {commands.typed('site', {'published': 'true'})}",
         )
     rankings, left_out = [], []
-    for study_runs in _studies(runs, options.studies):
+    for study_runs in _studies(runs, options):
         for wanted_runs in _split(study_runs):
             try:
                 ranking = _rank(store, wanted_runs, options)
@@ -90,17 +96,22 @@ def _finished_runs(store: RunStore) -> list[Run]:
     return [run for run in read_runs(mlflow_runs)[0] if run.finished and run.algorithm and run.protocol]
 
 
-def _studies(runs: Sequence[Run], names: Sequence[str] | str) -> Iterator[list[Run]]:
+def _studies(runs: Sequence[Run], options: SiteOptions) -> Iterator[list[Run]]:
     """Yield the runs of each study, by suite and study. Raises UsageError for a study that no run has."""
     present = distinct(runs, "study")
-    for name in () if names == "all" else names:
+    names = set(present if options.studies == "all" else ())
+    if not isinstance(options.studies, str):
+        names |= set(options.studies)
+    for name in sorted(names):
         if name not in present:
             raise UsageError(
-                f"studies={','.join(names)}: no finished run has the study '{name}'{nearest(name, present)}"
+                f"studies={','.join(options.studies)}: no finished run has the study '{name}'{nearest(name, present)}"
             )
+    if options.published:
+        names |= {run.study for run in runs if run.kind == "published"}
     for _, of_suite in sorted(group_runs(runs, "suite").items()):
         for study, of_study in sorted(group_runs(of_suite, "study").items()):
-            if names == "all" or study in names:
+            if study in names:
                 yield of_study
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.analysis.columns import Column
@@ -29,12 +29,13 @@ from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.site import tables
-from biasbed.analysis.site.ranking import PUBLISHED, Ranking, apart, verdict
+from biasbed.analysis.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
 from biasbed.analysis.site.tables import SiteLinks
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.system import commands
 
 TEMPLATES = Path(__file__).parent / "templates"
+MOST_PAIRS = 12  # more are folded
 INDEX, STYLE, SCRIPT = "index.html", "site.css", "site.js"
 
 
@@ -60,11 +61,24 @@ def write(rankings: Sequence[Ranking], left_out: Sequence[str], folder: Path) ->
     return written | {STYLE: "style of all pages", SCRIPT: "script of all pages"}
 
 
-def number_files(kind: str, names: Iterable[str]) -> dict[str, str]:
+class SuiteSet(NamedTuple):
+    """Evaluation set of a suite. Sets of several suites may have one name and other images."""
+
+    suite: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.suite}-{self.name}"
+
+
+PageName = TypeVar("PageName", str, SuiteSet)
+
+
+def number_files(kind: str, names: Iterable[PageName]) -> dict[PageName, str]:
     """Return a file for each name; one is numbered if another name has the same identifier."""
-    files: dict[str, str] = {}
+    files: dict[PageName, str] = {}
     for name in dict.fromkeys(names):
-        stem = f"{kind}-{record.slug(name)}"
+        stem = f"{kind}-{record.slug(str(name))}"
         same = sum(file == f"{stem}.html" or file.startswith(f"{stem}~") for file in files.values())
         files[name] = f"{stem}~{same + 1}.html" if same else f"{stem}.html"
     return files
@@ -88,11 +102,11 @@ class SitePages:
         rankings = [ranking.in_rank_order for ranking in rankings]
         self.rankings, self.left_out = rankings, left_out
         methods: list[str] = []
-        sets: list[str] = []
+        sets: list[SuiteSet] = []
         for ranking in rankings:
             methods += ranking.analysis.algorithms
             methods += [run.algorithm for run in ranking.analysis.collection.duplicates]
-            sets += ranking.analysis.set_names
+            sets += _sets_of(ranking)
         self.methods = number_files("method", sorted(set(methods)))
         self.sets = number_files("set", sorted(set(sets)))
         keys = [f"{position}-{ranking.key}" for position, ranking in enumerate(rankings, 1)]
@@ -116,8 +130,8 @@ class SitePages:
             pages[self.files[position]] = ("table.html", f"table: {ranking.key}", self._table(position))
         for name, file in self.methods.items():
             pages[file] = ("method.html", f"method {name}", self._method(name))
-        for name, file in self.sets.items():
-            pages[file] = ("set.html", f"set {name}", self._set(name))
+        for tested, file in self.sets.items():
+            pages[file] = ("set.html", f"set {tested.name} of suite {tested.suite}", self._set(tested))
         return pages
 
     def _index(self) -> Mapping[str, Any]:
@@ -126,9 +140,10 @@ class SitePages:
         verdicts = []
         for file, ranking in self._by_file().items():
             analysis = ranking.analysis
-            verdicts.append((PageLink(ranking.title, ranking.key, file), verdict(analysis), analysis.rule.oracle))
+            verdicts.append((PageLink(ranking.title, ranking.key, file), answer(analysis), ranking.badges))
+            badges = ", ".join(badge.word for badge in ranking.badges)
             row = {
-                "table": TableCell(ranking.title, href=file, left=True, name=ranking.key),
+                "table": TableCell(ranking.title, href=file, left=True, name=ranking.key, mark=badges),
                 "suite": text_cell(analysis.collection.scope.suite),
                 "from": TableCell(ranking.source or "runs of this server", href=ranking.url, left=True),
                 "protocol": text_cell(analysis.collection.scope.protocol[:8]),
@@ -137,23 +152,30 @@ class SitePages:
             }
             rows.append(row)
         of_tables = make_table(say("site_tables"), prepared_columns(rows[0]), rows, oracle=False)
-        links = {"methods": self._links_to(self.methods), "sets": self._links_to(self.sets)}
+        sets: dict[str, dict[str, str]] = {}
+        for tested, file in self.sets.items():
+            sets.setdefault(tested.suite, {})[tested.name] = file
         sections = [("verdicts", "Verdicts"), ("tables", "Tables"), ("methods", "Methods"), ("sets", "Evaluation sets")]
         if self.left_out:
             sections.append(("left-out", "Left out"))
         return {
             "verdicts": verdicts,
             "tables": of_tables,
-            **links,
+            "methods": self._links_to(self.methods),
+            "sets": {suite: self._links_to(files) for suite, files in sets.items()},
             "left_out": self.left_out,
             "sections": sections,
-            "made": datetime.now(UTC).date().isoformat(),
+            "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "version": self.rankings[0].analysis.versions["biasbed"],
         }
 
     def _by_file(self) -> dict[str, Ranking]:
         """Return the tables by the file of their page."""
         return dict(zip(self.files, self.rankings, strict=True))
+
+    def _set_files(self, ranking: Ranking) -> dict[str, str]:
+        """Return the files of a table's sets by their names."""
+        return {tested.name: self.sets[tested] for tested in _sets_of(ranking)}
 
     def _links_to(self, files: Mapping[str, str]) -> list[PageLink]:
         """Return links to pages of methods or sets, by their display names."""
@@ -186,17 +208,18 @@ class SitePages:
             "answer": findings.answer_sentences(analysis),
             "caveats": findings.caveats(analysis),
             "scores": tables.score_table(analysis, links),
-            "has_ranks": not comparison.skipped,
+            "ranks": tables.ranks_sentence(analysis, tables.ranks_over_sets(analysis)),
             "setting": wording.setting_title(comparison, analysis.label),
-            "level": wording.percent(1 - analysis.alpha),
             "averages": score_tables.averages(analysis, links),
             "charts": [chart for chart in charts if chart is not None],
             "concluded": concluded,
             "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
+            "most_pairs": MOST_PAIRS,
             "compared": design.sentences(analysis),
             "rows": self.rows[position],
-            "sets": self._links_to({name: self.sets[name] for name in analysis.set_names}),
-            "facts": provenance.facts(analysis),
+            "sets": self._links_to(self._set_files(ranking)),
+            "facts": {**provenance.facts(analysis), "Tracking server": store_name(analysis.tracking_uri)},
+            "spread": spread_sentence(ranking),
         }
 
     def _method(self, name: str) -> Mapping[str, Any]:
@@ -217,14 +240,14 @@ class SitePages:
             "id": links.prefix,
             "title": ranking.title,
             "href": self.files[position],
+            "badges": ranking.badges,
             "source": ranking.source,
             "url": ranking.url,
             "ranks": ranks_of(analysis, name),
             "number": len(comparison.algorithms),
             "setting": wording.setting_title(comparison, analysis.label),
-            "level": wording.percent(1 - analysis.alpha),
             "scores": tables.method_table(
-                analysis, links, name, self.set_ranks[position], self.sets, ranking.decisions
+                analysis, links, name, self.set_ranks[position], self._set_files(ranking), ranking.decisions
             ),
             "runs": tables.rows_about(run_tables["scores"], name),
             "duplicates": tables.rows_about(run_tables["duplicates"], name),
@@ -234,24 +257,38 @@ class SitePages:
             "commands": commands_of(analysis, runs),
         }
 
-    def _set(self, name: str) -> Mapping[str, Any]:
-        """Return every table of scores on one set."""
+    def _set(self, tested: SuiteSet) -> Mapping[str, Any]:
+        """Return every table of scores on one set, and links to the sets of other suites with its name."""
         parts = []
+        name = tested.name
         for position, ranking in enumerate(self.rankings):
             analysis, links = ranking.analysis, self.links[position]
             columns = [column for column in analysis.sets if column.name == name]
-            if columns:
+            if tested in _sets_of(ranking):
                 part = {
                     "id": links.prefix,
                     "title": ranking.title,
                     "href": self.files[position],
+                    "badges": ranking.badges,
                     "facts": facts_of(analysis, columns[0]),
+                    "ranks": tables.ranks_sentence(analysis, [tables.ON_SET] if self.set_ranks[position][name] else []),
                     "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
                     "chart": set_chart(analysis, name),
                 }
                 parts.append(part)
+        namesakes = []
+        for namesake, file in self.sets.items():
+            if namesake.name == name and namesake != tested:
+                namesakes.append(PageLink(f"suite {namesake.suite}", str(namesake), file))
         label = self.rankings[0].analysis.label(name)
-        return {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
+        page = {"name": name, "label": label, "parts": parts, "sections": _sections(parts)}
+        return page | {"suite": tested.suite, "namesakes": namesakes}
+
+
+def _sets_of(ranking: Ranking) -> list[SuiteSet]:
+    """Return the sets of a table."""
+    suite = ranking.analysis.collection.scope.suite
+    return [SuiteSet(suite, name) for name in ranking.analysis.set_names]
 
 
 def _sections(parts: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -263,6 +300,7 @@ class MethodRanks(NamedTuple):
     """Ranks of one method by one test, and the methods that it is told apart from."""
 
     test: str
+    confidence: str
     ranks: RankSet
     above: list[str]  # methods that it is better than
     below: list[str]
@@ -276,8 +314,15 @@ def ranks_of(analysis: Analysis, name: str) -> list[MethodRanks]:
         above = [analysis.label(claim.worse) for claim in told_apart if (claim.test, claim.better) == (test, name)]
         below = [analysis.label(claim.better) for claim in told_apart if (claim.test, claim.worse) == (test, name)]
         if name in ranks:
-            lines.append(MethodRanks(tables.TESTS[test], ranks[name], above, below))
+            lines.append(MethodRanks(tables.TESTS[test], tables.confidence(analysis, test), ranks[name], above, below))
     return lines
+
+
+def store_name(tracking_uri: str) -> str:
+    """Return a tracking server's address, or only the file's name of a local one: pages are for others' eyes."""
+    if tracking_uri.startswith(("http://", "https://")):
+        return tracking_uri
+    return f"local file {PurePath(tracking_uri).name}"
 
 
 def facts_of(analysis: Analysis, column: Column) -> dict[str, str]:

@@ -8,27 +8,37 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from biasbed import published
 from biasbed.analysis import scores
 from biasbed.analysis.report import findings, references, wording
+from biasbed.analysis.report.further_findings import texture_sentences
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.verdicts import claims, main
+from biasbed.analysis.report.verdicts import Claim, claims, firm, main
 from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.site import tables
 from biasbed.analysis.site.tables import DecisionCounts
+from biasbed.analysis.statistics.friedman import STRICT
 
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")
 NUMBER = re.compile(r"(?<=arXiv) \d{4}\.\d{4,5}")
+ClaimSide = Literal["better", "worse"]  # field of a claim
 MOST_NAMES = 6  # methods of another table that are named
 NEAR = 1e-9  # differences of scores below it are rounding of the machine
+
+
+class Badge(NamedTuple):
+    """Warning beside the title of a table."""
+
+    word: str
+    meaning: str
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,16 @@ class Ranking:
         return f"{subject}: {rule.replace('_', ' ')}"
 
     @property
+    def badges(self) -> list[Badge]:
+        """Warnings that go with every number of the table."""
+        badges = []
+        if self.analysis.rule.oracle:
+            badges.append(Badge("ORACLE", say("page_oracle")))
+        if self.analysis.collection.part:
+            badges.append(Badge("NOT FOR A PAPER", f"{wording.capitalized(self.analysis.collection.part)}."))
+        return badges
+
+    @property
     def source(self) -> str:
         """Papers that the numbers are from; empty for runs of one's own."""
         return "; ".join(sorted({run.source for run in self.analysis.collection.runs if run.source}))
@@ -92,34 +112,62 @@ class Ranking:
 # --- baseline ---------------------------------------------------------------------------------------------------------
 
 
+def answer(analysis: Analysis) -> list[str]:
+    """Return the answer of a table: which methods rely less on texture, then which are better."""
+    return [*texture_sentences(analysis.texture, analysis.label), verdict(analysis)]
+
+
 def verdict(analysis: Analysis) -> str:
     """Say which methods are shown to be better than the baseline, and on what; the report's verdict without one."""
     comparison = main(analysis)
     plain = [name for name in tables.baselines(analysis) if name in comparison.algorithms]
     if comparison.skipped or not plain:
-        return " ".join(findings.answer_sentences(analysis, most=1))
-    better: dict[str, None] = {}
-    worse: dict[str, None] = {}
-    for claim in claims(analysis, comparison):
-        if claim.worse in plain and claim.better not in plain:
-            better[claim.better] = None
-        elif claim.better in plain and claim.worse not in plain:
-            worse[claim.worse] = None
+        return findings.verdict(analysis)
+    claimed = claims(analysis, comparison)
+    better = [claim for claim in claimed if claim.worse in plain and claim.better not in plain]
+    worse = [claim for claim in claimed if claim.better in plain and claim.worse not in plain]
     slots = {"baseline": " or ".join(map(analysis.label, plain)), "size": comparison.size}
     if better:
-        line = say("site_better", methods=listing(map(analysis.label, better)), **slots)
+        line = say("site_better", methods=_name_all(analysis, better, "better"), **slots)
+        line += _support(analysis, better, "better")
     elif comparison.significant:
         line = say("site_none_but_differ", **slots)
     else:
         line = say("site_none", **slots)
     if worse:
-        line += say("site_worse", methods=listing(map(analysis.label, worse)), **slots)
+        line += say("site_worse", methods=_name_all(analysis, worse, "worse"), **slots)
+        line += _support(analysis, worse, "worse")
     pool = wording.pool(comparison)
     if pool:
         line += say("site_pool", pool=pool)
     if comparison.significant and scores.shared_images_note(analysis.sets, analysis.label):
         line += say("site_shared_images")
     return line
+
+
+def _name_all(analysis: Analysis, claimed: Iterable[Claim], side: ClaimSide) -> str:
+    """List the methods on one side of the claims; `none` without any."""
+    names = dict.fromkeys(getattr(claim, side) for claim in claimed)
+    if not names:
+        return "none"
+    return listing(map(analysis.label, names))
+
+
+def _support(analysis: Analysis, claimed: Sequence[Claim], side: ClaimSide) -> str:
+    """Say which test shows the claims about the baseline, and which hold after the checks of the report."""
+    comparison = main(analysis)
+    parts = []
+    for test in tables.ranks_over_sets(analysis):
+        by_test = [claim for claim in claimed if claim.test == test]
+        parts.append(f"by {tables.TESTS[test]}: {_name_all(analysis, by_test, side)}")
+    if len(analysis.pairwise.checks):
+        kept = [claim for claim in firm(analysis, comparison) if claim in claimed]
+        parts.append(f"after every sensitivity check: {_name_all(analysis, kept, side)}")
+    for strict in analysis.comparisons:
+        if strict.setting == STRICT and not strict.skipped:
+            kept = [claim for claim in claims(analysis, strict) if claim in claimed]
+            parts.append(f"in the strict setting: {_name_all(analysis, kept, side)}")
+    return f" {wording.capitalized('; '.join(parts))}."
 
 
 # --- tables that are apart --------------------------------------------------------------------------------------------
@@ -178,7 +226,23 @@ def _name_some(names: Sequence[str]) -> str:
 
 def edition(ranking: Ranking) -> str:
     """Return what sets these numbers apart from another edition's by the paper's description; empty if nothing."""
+    name = paper_name(ranking)
+    return published.find(name).edition if name else ""
+
+
+def paper_name(ranking: Ranking) -> str:
+    """Return the id of the paper that the numbers are from; empty for runs of one's own."""
     name = ranking.study.removeprefix(PUBLISHED)
     if name == ranking.study or name not in published.names():
         return ""
-    return published.find(name).edition
+    return name
+
+
+def spread_sentence(ranking: Ranking) -> str:
+    """Say how ± follows from the standard errors that a paper prints; empty for other tables."""
+    name = paper_name(ranking)
+    runs = published.find(name).runs() if name else ()
+    if all(run.summary.get("spread") != "standard_error" for run in runs):
+        return ""
+    shown = wording.error(ranking.analysis)
+    return f"The paper prints standard errors; ± here is the {shown} that follows from them and the number of runs."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import score_tables, wording
@@ -18,6 +18,7 @@ from biasbed.analysis.report.table_model import (
     TableColumn,
     count_cell,
     make_table,
+    number,
     number_cell,
     prepared,
     prepared_columns,
@@ -32,7 +33,14 @@ from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
 SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
 BASELINE = "erm"  # method that only minimises the training error
-TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm"}
+SHAPE_BIAS = "shape bias"  # head of a column
+ON_SET = "mann_whitney"  # test over the runs of one set
+TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm", ON_SET: "Mann-Whitney, Holm"}
+CONFIDENCE = {
+    stability.NEMENYI: "{level} confidence in all ranks together only if all methods are equal",
+    stability.WILCOXON: "{level} confidence in all ranks together",
+    ON_SET: "{level} confidence in all ranks on a set together; pairs count only if Kruskal-Wallis finds a difference",
+}
 
 
 class SiteLinks(Links):
@@ -103,6 +111,24 @@ def ranks_over_sets(analysis: Analysis) -> dict[str, dict[str, RankSet]]:
     return {test: rank_sets(comparison.algorithms, pairs) for test, pairs in apart.items()}
 
 
+def confidence(analysis: Analysis, test: str) -> str:
+    """Return how sure the ranks by a test are, and on which condition."""
+    return CONFIDENCE[test].format(level=wording.percent(1 - analysis.alpha))
+
+
+def rank_column(test: str) -> str:
+    """Return the head of the column with the ranks by a test."""
+    return f"ranks ({TESTS[test]})"
+
+
+def ranks_sentence(analysis: Analysis, tests: Iterable[str]) -> str:
+    """Say what ranks are, and how sure those by each test are; empty without a test."""
+    parts = [f"{TESTS[test]}: {confidence(analysis, test)}" for test in tests]
+    if not parts:
+        return ""
+    return f"Ranks are those that the differences shown by the test leave open. {'. '.join(parts)}."
+
+
 def order_sentence(analysis: Analysis) -> str:
     """Say in which order rows stand."""
     comparison = main(analysis)
@@ -137,7 +163,7 @@ def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     """Return the report's table of scores, the rank sets first and every score leading to its runs."""
     table = score_tables.scores(analysis, links)
     by_test = ranks_over_sets(analysis)
-    rank_columns = [TableColumn(f"ranks ({TESTS[test]})", prepared(test)) for test in by_test]
+    rank_columns = [TableColumn(rank_column(test), prepared(test)) for test in by_test]
     averages = main(analysis).mean_ranks if by_test else {}
     if averages:
         rank_columns.append(TableColumn("average rank", prepared("average")))
@@ -172,15 +198,20 @@ def method_table(
         record = {
             "set": TableCell(analysis.label(column.name), href=sets[column.name], left=True, name=column.name),
             "score": score_cell(cell, runs),
+            SHAPE_BIAS: _shape_bias_cell(analysis, algorithm, column.name),
             "of": TableCell(measured(column), left=True),
             "runs": count_cell(cell.num_runs),
-            "ranks": rank_cell(ranks[column.name], algorithm),
+            rank_column(ON_SET): rank_cell(ranks[column.name], algorithm),
             "images of the set": TableCell(f"{column.images:,}" if column.images else MISSING, value=column.images),
             "predictions": TableCell(decisions.get((algorithm, column.name), MISSING), left=True),
         }
         records.append(record)
     measures = dict.fromkeys(map(measured, analysis.sets))
-    caption = f"Score on every set, in {analysis.units}; ± is the {wording.error(analysis)} over {runs_of(analysis)}."
+    caption = f"Score on every set, in {analysis.units}."
+    caption += _legend(analysis, [record["score"] for record in records])
+    if any(ranks[name] for name in analysis.set_names):
+        caption += f" {ranks_sentence(analysis, [ON_SET])}"
+    caption += _shape_bias_legend(records)
     if len(measures) == 1:
         caption += f" All are {next(iter(measures))}."
         for record in records:
@@ -188,7 +219,7 @@ def method_table(
     ids = tuple(links.sets[name] for name in analysis.set_names)
     columns = prepared_columns(records[0])
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, ids=ids)
-    return without_columns(table, lambda index, cells: all(cell.text == MISSING for cell in cells))
+    return without_columns(table, _is_missing)
 
 
 def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[str, RankSet]) -> ReportTable:
@@ -200,14 +231,36 @@ def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[st
         record = {
             "algorithm": _with_baseline(analysis, algorithm, links.algorithm_cell(algorithm)),
             "score": score_cell(cell, links.to_cell(algorithm, name)),
+            SHAPE_BIAS: _shape_bias_cell(analysis, algorithm, name),
             "runs": count_cell(cell.num_runs),
         }
         if ranks:
-            record["ranks (Mann-Whitney, Holm)"] = rank_cell(ranks, algorithm)
+            record[rank_column(ON_SET)] = rank_cell(ranks, algorithm)
         records.append(record)
-    caption = f"{wording.capitalized(measured(column))}, in {analysis.units}; ± is the {wording.error(analysis)}."
-    caption = f"{caption} {say('site_order_on_set')}"
-    return make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
+    caption = f"{wording.capitalized(measured(column))}, in {analysis.units}. {say('site_order_on_set')}"
+    caption += _legend(analysis, [record["score"] for record in records])
+    caption += _shape_bias_legend(records)
+    table = make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
+    return without_columns(table, _is_missing)
+
+
+def _shape_bias_cell(analysis: Analysis, algorithm: str, name: str) -> TableCell:
+    """Return a method's shape bias on a set of cue conflicts; a dash on others."""
+    frame = analysis.texture
+    rows = frame[(frame["algorithm"] == algorithm) & (frame["dataset"] == name)].to_dict("records")
+    if not rows:
+        return TableCell(MISSING, value=-math.inf)
+    return number("mean", spread="std")(rows[0])
+
+
+def _shape_bias_legend(records: Sequence[Mapping[str, TableCell]]) -> str:
+    """Say what shape bias is if a row has one."""
+    return say("scores_shape_bias") if any(row[SHAPE_BIAS].text != MISSING for row in records) else ""
+
+
+def _is_missing(index: int, cells: Sequence[TableCell]) -> bool:
+    """Return True for a column without any value."""
+    return all(cell.text == MISSING for cell in cells)
 
 
 def _by_score(analysis: Analysis, column: Column) -> list[str]:
@@ -219,6 +272,18 @@ def _by_score(analysis: Analysis, column: Column) -> list[str]:
         return math.inf if math.isnan(mean) else sign * mean
 
     return sorted(analysis.algorithms, key=position)
+
+
+def _legend(analysis: Analysis, cells: Sequence[TableCell]) -> str:
+    """Say what ±, bold and † are; nothing of those that no cell of scores has."""
+    parts = []
+    if any(cell.spread for cell in cells):
+        parts.append(f" ± is the {wording.error(analysis)} over {runs_of(analysis)} ({wording.error_by(analysis)}).")
+    if any(cell.bold for cell in cells):
+        parts.append(" Bold: the best method on the set.")
+    if any(cell.dagger for cell in cells):
+        parts.append(say("scores_dagger"))
+    return "".join(parts)
 
 
 def measured(column: Column) -> str:
@@ -248,14 +313,18 @@ def rows_about(table: ReportTable | None, algorithm: str) -> ReportTable | None:
 
 
 def rank_charts(analysis: Analysis) -> list[Chart]:
-    """Return a chart of rank sets for each test over sets, the average rank as the point."""
+    """Return a chart of rank sets for each test over sets, the average rank as the point; one if tests agree."""
     comparison, charts = main(analysis), []
+    by_ranks: dict[tuple[tuple[str, RankSet], ...], list[str]] = {}
     for test, ranks in ranks_over_sets(analysis).items():
+        by_ranks.setdefault(tuple(ranks.items()), []).append(TESTS[test])
+    for items, names in by_ranks.items():
+        ranks = dict(items)
         marks = []
         for name, average in comparison.mean_ranks.items():
             text = f"{ranks[name]}, average {average:.2f}"
             marks.append(Mark(label_of(analysis, name), text, average, *ranks[name]))
-        caption = f"Ranks that each method can have ({TESTS[test]}); the point is its average rank."
+        caption = f"Ranks that each method can have ({' and '.join(names)}); the point is its average rank."
         charts.append(make_chart(caption, marks, whole_numbers=True))
     return [chart for chart in charts if chart is not None]
 

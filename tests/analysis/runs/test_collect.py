@@ -442,5 +442,6 @@ def test_where_several_things_could_be_analysed_the_site_shows_all(recorder: Rec
     assert UsageError.exit_code == 2
     folder = site(build(SiteOptions, {"tracking_uri": recorder.uri, "output_dir": str(recorder.folder / "site")}))
     page = (folder / "method-resnet.html").read_text()
-    for name in SETS[:4]:
-        assert f"set-{name}.html" in page
+    for suite, names in (("toy", SETS[:2]), ("other", SETS[2:4])):
+        for name in names:
+            assert f"set-{suite}-{name}.html" in page

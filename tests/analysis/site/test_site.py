@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import re
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.report import references
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.site import pages, ranking, tables
+from biasbed.analysis.site import command, pages, ranking, tables
 from biasbed.analysis.site.command import site
 from biasbed.analysis.site.ranking import Ranking
 from biasbed.analysis.site.tables import ranks_on_set, ranks_over_sets
@@ -174,11 +175,72 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
                 analysis.cells["erm", name].mean,
             )
     assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
-    page = Page(folder / "set-sketch.html")
-    for table, analysis in zip(page.tables, analyses, strict=True):
+    for suite, analysis in zip(("toy", "biasbed"), analyses, strict=True):
+        (table,) = Page(folder / f"set-{suite}-sketch.html").tables
         values = [float(key) for _, key, _ in column(table, "score")]
         assert values == [analysis.cells[name, "sketch"].mean for name in rows_of(table, analysis)]
         assert values == sorted(values, reverse=True)  # accuracies: the best first
+
+
+def test_sets_of_several_suites_with_one_name_have_pages_that_lead_to_each_other(folder: Path) -> None:
+    for suite, other in (("toy", "biasbed"), ("biasbed", "toy")):
+        page = folder / f"set-{suite}-sketch.html"
+        assert f"Evaluation set of suite {suite}." in page.read_text()
+        assert f"set-{other}-sketch.html" in Page(page).links
+        assert f"<h3>Suite {suite}</h3>" in (folder / "index.html").read_text()
+
+
+def test_shape_bias_stands_on_the_pages_of_methods_and_sets(folder: Path, analyses: list[Analysis]) -> None:
+    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    suite = analysis.collection.scope.suite
+    for row in analysis.texture.to_dict("records"):
+        name, shown = analysis.label(row["dataset"]), f"{row['mean']:.1f}"
+        method = Page(folder / f"method-{record.slug(row['algorithm'])}.html")
+        (table,) = [table for table in method.tables if ("shape bias", "", "") in table[0]]
+        biases = dict(zip(*[[cell[0] for cell in column(table, head)] for head in ("set", "shape bias")], strict=True))
+        assert first_number(biases[name]) == shown
+        (table,) = Page(folder / f"set-{suite}-{record.slug(row['dataset'])}.html").tables
+        biases = dict(zip(rows_of(table, analysis), (text for text, *_ in column(table, "shape bias")), strict=True))
+        assert first_number(biases[row["algorithm"]]) == shown
+
+
+def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
+    analyses: list[Analysis], tmp_path: Path
+) -> None:
+    collection = analyses[0].collection
+    protocol = dataclasses.replace(collection.protocol, limit=8)
+    cells = (dataclasses.replace(collection.cells[0], protocol=protocol),)
+    limited = dataclasses.replace(analyses[0], collection=dataclasses.replace(collection, cells=cells))
+    pages.write([Ranking(limited, {}), Ranking(analyses[1], {})], [], tmp_path)
+    for name in ("index.html", "method-erm.html", "set-toy-sketch.html"):
+        text = (tmp_path / name).read_text()
+        assert "no number for a paper" in text
+        assert 'class="mark"' in text
+    for path in [*tmp_path.glob("table-2*"), *tmp_path.glob("set-biasbed*")]:
+        assert "no number for a paper" not in path.read_text()
+
+
+def test_ranks_have_their_test_and_its_condition_on_every_page(folder: Path, analyses: list[Analysis]) -> None:
+    """Nemenyi's ranks hold the level only under a condition, so no page prints the level without it."""
+    for test in ("nemenyi", "wilcoxon_holm"):
+        for path in [*folder.glob("table-*.html"), folder / "method-erm.html"]:
+            assert tables.confidence(analyses[0], test) in path.read_text()
+    assert "only if all methods are equal" in tables.confidence(analyses[0], "nemenyi")
+    text = (folder / "set-biasbed-sketch.html").read_text()
+    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
+    text = (folder / "method-erm.html").read_text()
+    assert ">ranks (Mann-Whitney, Holm)</th>" in text
+    assert f"Mann-Whitney, Holm: {tables.confidence(analyses[1], tables.ON_SET)}" in text
+
+
+def test_captions_explain_the_marks_that_their_tables_have(folder: Path) -> None:
+    for path in [*folder.glob("method-*.html"), *folder.glob("set-*.html")]:
+        for part in path.read_text().split('<p class="caption">')[1:]:
+            caption, _, rows = part.partition("</p>")
+            if "Score on every set" in caption or "best score stands first" in caption:
+                rows = rows.partition("</table>")[0]
+                for mark, words in (("±", "± is the"), ("<b>", "Bold:"), ("†", "Underlined†")):
+                    assert (mark in rows) == (words in caption), (path.name, mark)
 
 
 def test_every_run_of_a_method_is_on_its_page_with_its_scores(folder: Path, analyses: list[Analysis]) -> None:
@@ -249,11 +311,36 @@ def test_the_verdict_names_those_that_are_told_apart_from_the_baseline(analyses:
         for name in analysis.algorithms if comparison.significant else ():
             is_ahead = comparison.mean_ranks[name] < comparison.mean_ranks["erm"]
             better |= {name} if is_ahead and comparison.p(name, "erm") < analysis.alpha else set()
-        line = ranking.verdict(analysis).partition(" Shown worse")[0]
+        line = re.split(r" Shown worse| By ", ranking.verdict(analysis))[0]
         methods = set(analysis.algorithms) - {"erm"}
         named = {name for name in methods if analysis.label(name) in line.partition(": ")[2]}
         assert named == better
         assert line.startswith("Shown better than ERM" if better else "No method is shown better than ERM")
+
+
+def test_the_verdict_says_which_test_shows_it_and_what_the_checks_leave(analyses: list[Analysis]) -> None:
+    """Nemenyi's test alone tells a method of the toy study from ERM."""
+    analysis = analyses[0]
+    comparison = analysis.comparisons[0]
+    line = ranking.verdict(analysis)
+    for part in line.split(" By Nemenyi: ")[1:]:
+        by_test, _, rest = part.partition("; by Wilcoxon, Holm: none; after every sensitivity check: ")
+        shown = {name for name in set(analysis.algorithms) - {"erm"} if analysis.label(name) in by_test}
+        flips = analysis.pairwise.flips
+        of_erm = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "nemenyi")]
+        shaky = {frozenset(pair) for pair in of_erm[["a", "b"]].itertuples(index=False)}
+        kept = {name for name in shown if frozenset((name, "erm")) not in shaky}
+        assert {name for name in shown if analysis.label(name) in re.split(r"[;.]", rest)[0]} == kept
+    assert "By Nemenyi" in line
+
+
+def test_the_answer_about_texture_comes_first_on_the_start_page(folder: Path, analyses: list[Analysis]) -> None:
+    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    lines = ranking.answer(Ranking(analysis, {}).in_rank_order.analysis)
+    assert "shape bias on" in lines[0]
+    assert lines[-1] == ranking.verdict(analysis)
+    text = html.unescape(re.sub(r"<(?!br)[^>]*>", "", (folder / "index.html").read_text()))
+    assert "<br>".join(lines) in text
 
 
 def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
@@ -261,14 +348,14 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
 ) -> None:
     text = (folder / "index.html").read_text()
     for analysis in analyses:
-        assert 0 < text.index(ranking.verdict(analysis)) < text.index('<h2 id="tables">')
+        assert 0 < text.index(html.escape(ranking.verdict(analysis))) < text.index('<h2 id="tables">')
     assert "BiasBed - Rigorous Texture Bias Evaluation, CVPR 2023: best validation" in text
     last: Any = SimpleNamespace(name="last_n")
     title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
     scope = analyses[0].collection.scope
     tested = f"{scope.suite}, {len(analyses[0].sets)} sets"
     assert title == f"{scope.study} ({tested}): last {analyses[0].options.n} epochs"
-    assert re.search(r"Built \d{4}-\d\d-\d\d by biasbed", text)
+    assert re.search(r"Built \d{4}-\d\d-\d\d \d\d:\d\d UTC by biasbed", text)
     assert references.url_of("BiasBed - Rigorous Texture Bias Evaluation") in Page(folder / "index.html").links
 
 
@@ -354,6 +441,59 @@ def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_papers_are_shown_beside_studies_or_alone(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "names", lambda: ("biasbed",))
+    for study in ("main", "more"):
+        fill(recorder, THREE, study=study)
+    for studies, shown in (("none", 0), ("main", 1), ("all", 2)):
+        made = site(options(recorder, studies=studies, published="true"))
+        names = [path.name.partition("-")[2].partition("-")[2] for path in made.glob("table-*.html")]
+        assert sum(name.startswith("published_biasbed") for name in names) == 2
+        assert sum(name.startswith(("main", "more")) for name in names) == shown
+    with pytest.raises(UsageError, match=r"studies=none: shows nothing; add published=true"):
+        options(recorder, studies="none")
+
+
+def test_bad_settings_are_refused_before_any_analysis(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(recorder, THREE, study="main")
+    monkeypatch.setattr(command, "rank_studies", lambda *_: pytest.fail("analysed"))
+    (recorder.folder / "broken.yaml").write_text("erm: [")
+    for names in ("none_such.yaml", "broken.yaml"):
+        with pytest.raises(UsageError, match=names):
+            site(options(recorder, names=str(recorder.folder / names)))
+    with pytest.raises(UsageError, match=r"^output_dir=/proc/none_such can't be written"):
+        site(options(recorder, output_dir="/proc/none_such"))
+
+
+def test_pages_name_no_folder_of_this_machine(folder: Path, recorder: Recorder) -> None:
+    assert pages.store_name("sqlite:////home/me/runs.db") == "local file runs.db"
+    assert pages.store_name("https://mlflow.example.org") == "https://mlflow.example.org"
+    for path in folder.glob("table-*.html"):
+        assert "sqlite:///" not in path.read_text()
+
+
+def test_one_chart_stands_for_tests_that_leave_the_same_ranks(analyses: list[Analysis]) -> None:
+    for analysis in analyses:
+        ranks = ranks_over_sets(analysis)
+        charts = tables.rank_charts(analysis)
+        assert len(charts) == (1 if ranks["nemenyi"] == ranks["wilcoxon_holm"] else 2)
+        assert all(test in "".join(chart.caption for chart in charts) for test in ("Nemenyi", "Wilcoxon, Holm"))
+
+
+def test_a_paper_with_standard_errors_says_what_its_table_shows(analyses: list[Analysis]) -> None:
+    assert ranking.spread_sentence(Ranking(analyses[1], {})) == ""
+    name = next(
+        name
+        for name in published.names()
+        if any(run.summary.get("spread") == "standard_error" for run in published.find(name).runs())
+    )
+    scope = dataclasses.replace(analyses[1].collection.scope, study=f"published_{name}")
+    collection = dataclasses.replace(analyses[1].collection, scope=scope)
+    table = Ranking(dataclasses.replace(analyses[1], collection=collection), {})
+    assert ranking.spread_sentence(table).startswith("The paper prints standard errors; ± here is the standard ")
+
+
 # --- slow -------------------------------------------------------------------------------------------------------------
 
 PROBE = """<script>
@@ -364,11 +504,19 @@ table.tHead.rows[0].cells[head].dispatchEvent(new KeyboardEvent("keydown", { key
 const up = keys();
 table.tHead.rows[0].cells[head].click();
 const down = keys();
+table.tHead.rows[0].cells[head].click();
+const written = keys();
+const saved = document.querySelector("a.copy");
+saved.addEventListener("click", (event) => event.preventDefault());
+saved.click();
+const lines = decodeURIComponent(saved.href).split("\\n");
+const skip = document.querySelector(".table a.skip").hash.slice(1);
+const isSkipped = document.querySelector("table").compareDocumentPosition(document.getElementById(skip)) === 4;
 const input = document.querySelector(".filter input");
 input.value = "erm";
 input.dispatchEvent(new Event("input"));
 const left = [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[0].innerText).join(",");
-document.title = `PROBE ${[up, down, left].join("|")} END`;
+document.title = `PROBE ${[up, down, written, lines.length, lines[0], isSkipped, left].join("|")} END`;
 </script></body>"""
 
 
@@ -390,9 +538,13 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
     probed = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
     assert probed, done.stderr[-1000:]
-    up, down, left = probed[1].split("|")
+    up, down, written, lines, heads, is_skipped, left = probed[1].split("|")
     assert [float(value) for value in up.split(",")] == sorted(map(float, values))
     assert [float(value) for value in down.split(",")] == sorted(map(float, values), reverse=True)
+    assert written.split(",") == values  # a third click returns to the order of the page
+    assert int(lines) == len(values) + 2  # heads, rows, the end
+    assert heads.startswith("data:text/csv;charset=utf-8,algorithm,ranks (Nemenyi),")
+    assert is_skipped == "true"
     assert set(left.split(",")) == {"ERM baseline", "Stylized ERM"}
 
 
