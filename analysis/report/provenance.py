@@ -108,7 +108,7 @@ def _origin(analysis: Analysis, links: Links, runs: Sequence[Run]) -> ReportTabl
 def _day(milliseconds: int) -> str:
     if not milliseconds:
         return ""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def run_url(tracking_uri: str, run: Run) -> str:

@@ -76,8 +76,8 @@ def error_by(analysis: Analysis) -> str:
 
 
 def has_deviations(analysis: Analysis) -> bool:
-    """Return False for a user's table with a single score per method and set, whose means have no ±."""
-    return not analysis.collection.is_table or int(analysis.scores["num_runs"].max()) > 1
+    """Return True if any mean is printed with a ±; there are none of single runs."""
+    return any(cell.std_text for cell in analysis.cells.values())
 
 
 def scores_figure(analysis: Analysis) -> str:

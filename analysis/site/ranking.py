@@ -114,7 +114,7 @@ class Ranking:
 
 def answer(analysis: Analysis) -> list[str]:
     """Return the answer of a table: which methods rely less on texture, then which are better."""
-    return [*texture_sentences(analysis.texture, analysis.label), verdict(analysis)]
+    return [*texture_sentences(analysis.texture, analysis.alpha, analysis.label), verdict(analysis)]
 
 
 def verdict(analysis: Analysis) -> str:
