@@ -96,7 +96,7 @@ def verdict(analysis: Analysis) -> str:
     if not comparison.significant:
         if pool:
             return say("not_shown_in_pool", pool=pool)
-        return say("not_shown_over_sets" if _apart_over_images(analysis) else "not_shown")
+        return say("not_shown")
     claimed, control = claims(analysis, comparison), control_of(analysis, comparison)
     if claimed:
         return say("differ_pairs", differ=_differ(comparison), pairs=_list_pairs(analysis, comparison, claimed))

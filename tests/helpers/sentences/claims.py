@@ -146,7 +146,8 @@ def _(m: re.Match[str], at: Place) -> None:
 
 
 @sentence(
-    r"These runs do not show that the algorithms differ(?: \((.+)\))?\. That is no evidence that they are equal\."
+    r"Over the sets together it is not shown that the algorithms differ(?: \((.+)\))?\. "
+    r"That is no evidence that they are equal\."
 )
 def _(m: re.Match[str], at: Place) -> None:
     assert (m[1] or "") == pool_of(at.facts, "all")
