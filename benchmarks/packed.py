@@ -46,7 +46,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     plain = open_folder(folder, "images")
     place = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
     place.mkdir(parents=True, exist_ok=True)
-    pack(plain, plain.fingerprint(), place, form, processes=1)
+    pack(plain, plain.fingerprint(), place, form, processes=1, release=None)
     with packed.using(packed.Packs(store, form.name)):
         source = open_folder(folder, "images")
     source.fingerprint()
