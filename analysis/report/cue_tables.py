@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from biasbed import measures, record
+from biasbed.analysis.report import wording
 from biasbed.analysis.report.charts import Chart, Mark, make_chart
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
@@ -25,7 +26,6 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.result import Analysis
 from biasbed.datasets.releases import read_releases
-from biasbed.system.terminal import say_count
 
 FILE = "cue_profiles.csv"
 # Phrase about the intervals of a table, by what they are over.
@@ -145,7 +145,7 @@ def _mark(row: TableRecord) -> Mark:
     if interval:
         parts.append(f"({interval})")
     if not math.isnan(row["decisions"]):
-        parts.append(f"of {say_count(int(row['decisions']), 'decision')}")
+        parts.append(f"of {row['decisions']:,.0f} {wording.plural('decision', row['decisions'])}")
     if not math.isnan(row["people"]):
         parts.append(f"· people {row['people']:.{digits}f}")
     return Mark(measure_label(row["cue"], row["meaning"]), " ".join(parts), row["value"], row["low"], row["high"])

@@ -95,32 +95,17 @@ def sign_test(wins: int, losses: int) -> float:
 def rank_sum(a: Array, b: Array) -> float:
     """Return the two-sided p of the Mann-Whitney test of two independent samples.
 
-    It is exact, with ties, for up to `LARGEST_EXACT` values in total; above, by `_asymptotic_rank_sum`.
+    It is exact, with ties, for up to `LARGEST_EXACT` values in total; above, scipy's normal approximation with tie
+    correction.
     """
+    from scipy import stats
+
     values = np.concatenate([a, b])
-    ordered = np.sort(values)
-    # The doubled mean rank of equal values is the number below them, plus the number up to them, plus 1.
-    doubled = np.searchsorted(ordered, values, side="left") + np.searchsorted(ordered, values, side="right") + 1
     if len(values) > LARGEST_EXACT:
-        return _asymptotic_rank_sum(doubled, len(a)) if np.ptp(values) else 1.0
+        return float(stats.mannwhitneyu(a, b, method="asymptotic").pvalue) if np.ptp(values) else 1.0
+    doubled = _doubled_ranks(values)
     distribution = rank_sum_distribution(tuple(sorted(doubled.tolist())), len(a))
     return _two_sided(distribution, int(doubled[: len(a)].sum()))
-
-
-def _asymptotic_rank_sum(doubled: IntArray, size: int) -> float:
-    """Return p by the normal approximation with correction for ties and continuity, as scipy's `mannwhitneyu` does.
-
-    doubled: ranks, those of the first group of `size` values first.
-    """
-    from scipy import special
-
-    number, rest = len(doubled), len(doubled) - size
-    u = float(doubled[:size].sum()) / 2 - size * (size + 1) / 2
-    _, ties = np.unique(doubled, return_counts=True)
-    tie_term = float((ties.astype("float64") ** 3 - ties).sum())
-    deviation = math.sqrt(size * rest / 12 * (number + 1 - tie_term / (number * (number - 1))))
-    z = (abs(u - size * rest / 2) - 0.5) / deviation
-    return min(1.0, 2 * float(special.ndtr(-z)))
 
 
 @cache

@@ -209,11 +209,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     lookalike = other_form(name, names)
     if lookalike:
         return f"; '{lookalike}' looks the same, in another Unicode form (NFC or NFD): write both in one"
-    close = find_near_name(name, names)
-    if close is not None:
-        return f"; did you mean '{close}'?"
+    hint = hint_near(name, names)
+    if hint:
+        return hint
     valid = _in_group(name, names) or names
     return f"; valid: {listed(valid, FIRST_LISTED if len(valid) > MOST_LISTED else MOST_LISTED)}"
+
+
+def hint_near(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?`, or nothing if no name is near."""
+    close = find_near_name(name, names)
+    return "" if close is None else f"; did you mean '{close}'?"
 
 
 def find_near_name(name: str, names: Iterable[str]) -> str | None:

@@ -83,7 +83,7 @@ def comparison_matrix(analysis: Analysis, comparison: RankTests, matrix: pd.Data
         text = f"{row['mean_difference']:+.2f}\n{counts}\np {wording.short_p(row['p'], comparison.alpha)}"
         weight = "bold" if row["p"] < comparison.alpha else "normal"
         colour = text_on(float(red), float(green), float(blue))
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=7, color=colour, weight=weight)
+        ranks.write_in_cell(axes, j + 0.5, i + 0.5, text, 7.0, color=colour, weight=weight)
         pair = f"{analysis.label(row['a'])} \N{MINUS SIGN} {analysis.label(row['b'])}"
         figure.tip(axes, j, i, f"{pair}: {text}".replace("\n", ", "), 1, 1)
     centres = [i + 0.5 for i in range(k)]

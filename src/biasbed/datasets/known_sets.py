@@ -7,6 +7,7 @@ Answers: Which sets, groups and conditions may a file of answers name?
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ _LAION_C_CONDITIONS = tuple(map("-".join, itertools.product(DISTORTIONS, INTENSI
 _VERSIONS_OF_9 = ("", "_mixed_same", "_mixed_rand", "_only_fg", "_only_bg_t")
 
 
-def known_sets() -> dict[str, KnownSet]:
+@functools.cache
+def known_sets() -> Mapping[str, KnownSet]:
     """Return the facts about each set, by the name that metrics and files of answers have for it."""
     imagenet = imagenet_classes()
     return {

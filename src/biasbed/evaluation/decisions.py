@@ -534,10 +534,11 @@ def image_keys(answers: Sequence[Decisions]) -> list[list[str]]:
     depth = max(image.count("/") for image in itertools.chain.from_iterable(ids))
     for folders in range(depth + 1):
         names = _shorten(answers, folders)
+        if _find_repeated(answers, names) is None:
+            return names
         with_conditions = _with_conditions(answers, names)
-        for attempt in (names, with_conditions):
-            if _find_repeated(answers, attempt) is None:
-                return attempt
+        if _find_repeated(answers, with_conditions) is None:
+            return with_conditions
     has_trials = any(not (decisions.session is None and decisions.condition is None) for decisions in answers)
     repeated = _find_repeated(answers, with_conditions if has_trials else ids)
     if repeated is None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from biasbed.errors import UsageError, listed
 from biasbed.evaluation import written_answers
 from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.possible_answers import NO_CLASS_WORDS, ClassWords, find_possible_answers, spell_like
-from biasbed.settings import find_near_name, nearest
+from biasbed.settings import hint_near, nearest
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float, parse_json, read_parquet
 
@@ -148,7 +148,7 @@ def _print_unread_columns(path: Path, names: Sequence[str], read: Sequence[str])
     """Print a line for each column that is not read."""
     for name in names:
         if name not in read:
-            print(f"{path.name}: the column '{name}' is not read{_hint(name, read)}", file=sys.stderr)
+            print(f"{path.name}: the column '{name}' is not read{hint_near(name, read)}", file=sys.stderr)
 
 
 def _print_own_sets(path: Path, trials: Sequence[Trial]) -> None:
@@ -157,12 +157,7 @@ def _print_own_sets(path: Path, trials: Sequence[Trial]) -> None:
     for name in dict.fromkeys(trial.set for trial in trials):
         if name and name not in public_sets:
             problem = f"the set '{name}' is taken for one of your own, as biasbed knows none of this name"
-            print(f"{path.name}: {problem}{_hint(name, public_sets)}", file=sys.stderr)
-
-
-def _hint(name: str, names: Iterable[str]) -> str:
-    near = find_near_name(name, names)
-    return "" if near is None else f"; did you mean '{near}'?"
+            print(f"{path.name}: {problem}{hint_near(name, public_sets)}", file=sys.stderr)
 
 
 def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]) -> str | None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from biasbed.errors import UsageError, shown
-from biasbed.settings import find_near_name, nearest
+from biasbed.settings import hint_near, nearest
 from biasbed.system import strict_yaml
 from biasbed.system.strict import parse_float
 
@@ -167,8 +167,7 @@ def _explain(problem: Mapping[str, Any], content: object) -> str:
         return _join(keys, f"{_text(value)} {strict_yaml.as_read(value)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
     if problem["type"] == "literal_error":
-        close = find_near_name(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
-        message += f"; did you mean '{close}'?" if close else ""
+        message += hint_near(str(value), re.findall("'([^']*)'", problem["ctx"]["expected"]))
     text = f'"{_text(value)}"' if _is_quoted_number(value) else _text(value)
     return _join(parent, f"{name}={text}: {message}" if keys else f"'{_text(value)}': {message}")
 
