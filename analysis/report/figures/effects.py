@@ -37,11 +37,14 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
     named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
+    for told_apart, colour, face in ((True, APART, APART), (False, NOT_APART, "white")):
+        # All alike at once: each line for itself would be measured and drawn by itself.
+        drawn = [(y, pair) for y, pair in enumerate(pairs) if pair.told_apart == told_apart]
+        heights = [y for y, _ in drawn]
+        axes.hlines(heights, [pair.low for _, pair in drawn], [pair.high for _, pair in drawn], color=colour, lw=1.6)
+        differences = [pair.difference for _, pair in drawn]
+        axes.plot(differences, heights, "o", ms=4.5, color=colour, markerfacecolor=face)
     for y, pair in enumerate(pairs):
-        colour = APART if pair.told_apart else NOT_APART
-        axes.plot([pair.low, pair.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
-        face = colour if pair.told_apart else "white"
-        axes.plot([pair.difference], [y], marker="o", ms=4.5, color=colour, markerfacecolor=face)
         text = f"{named[y]}: {pair.difference:+.2f} [{pair.low:+.2f} to {pair.high:+.2f}], p = {pair.p_holm:.3g}"
         figure.tip(axes, pair.difference, float(y), f"{text} (Wilcoxon), better on {pair.wins} of {pair.num_sets}")
     axes.set_yticks(range(len(pairs)), named)

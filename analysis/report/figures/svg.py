@@ -23,7 +23,7 @@ METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 NOT_SHOWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.S)
 RULES = re.compile(r"<defs>\s*<style[^>]*>\*\{(.*?)\}</style>\s*</defs>", re.S)  # would hold for a whole page
 THEMED = "themed"  # class of a drawing that follows the light or dark setting
-IDS = re.compile(r'(\bid="|\bhref="#|url\(#)')
+IDS = (' id="', 'href="#', "url(#")  # what an id follows
 
 
 def render(figure: Figure, bounds: Bbox, name: str) -> str:
@@ -39,7 +39,9 @@ def render(figure: Figure, bounds: Bbox, name: str) -> str:
     if rules is not None:
         text = RULES.sub("", text).replace("<svg ", f'<svg style="{rules[1]}" ', 1)
     text = text.replace("<svg ", f'<svg class="{THEMED}" ', 1).replace(">", f">{_dark_rules()}", 1)
-    text = IDS.sub(rf"\g<1>{re.sub(r'[^A-Za-z0-9_]', '-', name)}-", text)
+    prefix = re.sub(r"[^A-Za-z0-9_]", "-", name)
+    for start in IDS:
+        text = text.replace(start, f"{start}{prefix}-")
     tips = ""
     if isinstance(figure, Sheet):
         tips = "".join(_draw_tip(figure, bounds.padded(PADDING), tip) for tip in figure.tips)
