@@ -13,6 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from biasbed.analysis.report.figures import font
+
+font.register()
 # Okabe and Ito's palette, distinguishable with any colour vision; line styles and markers carry on where it ends.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 STYLES = ("-", "--", ":", "-.")
@@ -23,7 +26,7 @@ DPI = 160  # at which figures are laid out
 PICTURE_DPI = 200  # of pictures
 STYLE: dict[Any, Any] = {
     "font.size": POINTS,
-    "font.family": "DejaVu Sans",
+    "font.family": font.FAMILIES,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 9,
@@ -32,6 +35,7 @@ STYLE: dict[Any, Any] = {
     "figure.dpi": DPI,  # letters take other room at another resolution
     "savefig.dpi": PICTURE_DPI,
     "pdf.fonttype": 42,  # text stays text
+    "ps.fonttype": 42,  # matplotlib 3.11 goes by it in a PDF too: else signs beyond Latin-1 are a font of their own
     "text.parse_math": False,  # names may hold dollar signs
 }
 GREY = "#777777"
@@ -99,7 +103,7 @@ class Sheet(Figure):
 def lay_out(figure: Figure) -> Bbox:
     """Lay out all parts; return their bounds together, in inches."""
     for axes in figure.axes:
-        axes.spines[:].set_in_layout(False)  # they lie inside the names of ticks, which measuring them would redo
+        axes.spines["left"].set_in_layout(False)  # its ticks have names, which lie further out and are measured anyway
     engine = figure.get_layout_engine()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied
