@@ -40,8 +40,8 @@ def _make_file() -> None:
     for first, last in LETTERS:
         cutter.populate(unicodes=range(first, last + 1))
     cutter.subset(font)
-    for entry in font["name"].names:
-        entry.string = names.get(entry.nameID, entry.toUnicode())
+    for record in font["name"].names:
+        record.string = names.get(record.nameID, record.toUnicode())
     font.save(FILE)
 
 
