@@ -48,6 +48,7 @@ HEAD = (
     "",
     "biasbed is under the MIT licence. These are the licences of the packages that `conda.yaml` pins, as those say.",
     "`python docs/licences.py` writes this page, and fails where one is neither permissive nor allowed here.",
+    "The figures' font, in biasbed itself, is cut out of DejaVu Sans; the file holds its licence (Bitstream Vera's).",
     "",
 )
 

@@ -71,7 +71,6 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         print_file = path.with_name(f"{path.name}.pdf")
         style.save(figure, print_file, bounds, metadata={"CreationDate": None})
         style.draw_picture(print_file, path.with_name(f"{path.name}.png"))
-        figure.clear()
 
 
 def names(analysis: Analysis) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -37,11 +38,15 @@ def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) 
     axes.axvspan(-rope, rope, color="#f0e6c8", lw=0, zorder=0)
     axes.axvline(0, color=GREY, lw=0.8, zorder=1)
     named = [f"{analysis.label(pair.a)} \N{MINUS SIGN} {analysis.label(pair.b)}" for pair in pairs]
+    values = np.array([(pair.low, pair.high, pair.difference) for pair in pairs])
+    told_apart = np.array([pair.told_apart for pair in pairs], dtype=bool)
+    heights = np.arange(len(pairs))
+    # All alike at once: lines and markers of their own would be measured and drawn one by one.
+    for drawn, colour, face in ((told_apart, APART, APART), (~told_apart, NOT_APART, "white")):
+        low, high, difference = values[drawn].T
+        axes.hlines(heights[drawn], low, high, color=colour, lw=1.6)
+        axes.plot(difference, heights[drawn], "o", ms=4.5, color=colour, markerfacecolor=face)
     for y, pair in enumerate(pairs):
-        colour = APART if pair.told_apart else NOT_APART
-        axes.plot([pair.low, pair.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
-        face = colour if pair.told_apart else "white"
-        axes.plot([pair.difference], [y], marker="o", ms=4.5, color=colour, markerfacecolor=face)
         text = f"{named[y]}: {pair.difference:+.2f} [{pair.low:+.2f} to {pair.high:+.2f}], p = {pair.p_holm:.3g}"
         figure.tip(axes, pair.difference, float(y), f"{text} (Wilcoxon), better on {pair.wins} of {pair.num_sets}")
     axes.set_yticks(range(len(pairs)), named)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import html
 import io
+import itertools
 import re
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, Transform
 
 from biasbed.analysis.report.figures.style import DARK, PADDING, POINTS_PER_INCH, Sheet, Tip, save
 
@@ -23,7 +24,7 @@ METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 NOT_SHOWN = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.S)
 RULES = re.compile(r"<defs>\s*<style[^>]*>\*\{(.*?)\}</style>\s*</defs>", re.S)  # would hold for a whole page
 THEMED = "themed"  # class of a drawing that follows the light or dark setting
-IDS = re.compile(r'(\bid="|\bhref="#|url\(#)')
+IDS = (' id="', 'href="#', "url(#")  # what an id follows
 
 
 def render(figure: Figure, bounds: Bbox, name: str) -> str:
@@ -39,10 +40,15 @@ def render(figure: Figure, bounds: Bbox, name: str) -> str:
     if rules is not None:
         text = RULES.sub("", text).replace("<svg ", f'<svg style="{rules[1]}" ', 1)
     text = text.replace("<svg ", f'<svg class="{THEMED}" ', 1).replace(">", f">{_dark_rules()}", 1)
-    text = IDS.sub(rf"\g<1>{re.sub(r'[^A-Za-z0-9_]', '-', name)}-", text)
+    prefix = re.sub(r"[^A-Za-z0-9_]", "-", name)
+    for start in IDS:
+        text = text.replace(start, f"{start}{prefix}-")
     tips = ""
     if isinstance(figure, Sheet):
-        tips = "".join(_draw_tip(figure, bounds.padded(PADDING), tip) for tip in figure.tips)
+        frame = bounds.padded(PADDING)
+        for axes, of_axes in itertools.groupby(figure.tips, lambda tip: tip.axes):
+            to_pixels = axes.transData.frozen()  # once: it is made of several, and there are hundreds of tips
+            tips += "".join(_draw_tip(to_pixels, figure.dpi, frame, tip) for tip in of_axes)
     return text.removesuffix("</svg>").rstrip() + f'\n<g class="tips">{tips}</g>\n</svg>\n'
 
 
@@ -60,11 +66,11 @@ def _dark_rules() -> str:
     return f"<style>@media screen and (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
 
 
-def _draw_tip(figure: Figure, bounds: Bbox, tip: Tip) -> str:
+def _draw_tip(to_pixels: Transform, dpi: float, bounds: Bbox, tip: Tip) -> str:
     """Return the transparent shape that shows a tooltip: a disc, or the rectangle of a cell."""
     title = f"<title>{html.escape(tip.text)}</title>"
     corners = [(tip.x, tip.y), (tip.x + tip.width, tip.y + tip.height)]
-    pixels = tip.axes.transData.transform(corners) / figure.dpi
+    pixels = to_pixels.transform(corners) / dpi
     x = (pixels[:, 0] - bounds.x0) * POINTS_PER_INCH
     y = (bounds.y1 - pixels[:, 1]) * POINTS_PER_INCH
     if not tip.width:
