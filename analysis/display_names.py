@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, RootModel
 
-from biasbed.analysis.columns import Column, by_name
+from biasbed.analysis.columns import Column, blocks, by_name, names_of
 from biasbed.errors import UsageError
 from biasbed.published import display_names
-from biasbed.settings import nearest
+from biasbed.settings import find_near_name, nearest
 from biasbed.system import formats
 from biasbed.system.formats import ByName
 
@@ -96,6 +96,21 @@ def check_names(options: AnalyzeOptions, rows: Sequence[str], sets: Sequence[Col
         _put_first("order", rows, options.order)
     order_sets(sets, options.set_order, Labels({}))
     return load(options.names, has_ours)
+
+
+def misspelling_notes(label: Labels, rows: Sequence[str], sets: Sequence[Column]) -> list[str]:
+    """Return a note on each name of the user's file that no table has, if it looks like one that is there.
+
+    Other names are no mistake: one file may serve several studies.
+    """
+    names = [*rows, *names_of(sets), *blocks(sets)]
+    known = {*names, *load(AUTO).shown}
+    notes = []
+    for name in label.first:
+        meant = find_near_name(name, names)
+        if name not in known and meant is not None:
+            notes.append(f"names: no row or set is called '{name}'; did you mean '{meant}'?")
+    return notes
 
 
 def order_rows(rows: Sequence[str], ranks: Iterable[str], order: Sequence[str] | str, label: Labels) -> tuple[str, ...]:

@@ -308,6 +308,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]
+    notes += display_names.misspelling_notes(label, collection.algorithms, inputs.sets)
     notes += published.unprinted_notes(unprinted, collection.is_table, label)
     notes += published.summary_notes(collection, label)
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps

@@ -62,6 +62,18 @@ def test_a_file_of_one_s_own_names_and_orders(recorder: Recorder, tmp_path: Path
         )
 
 
+@pytest.mark.usefixtures("few_draws", "without_evidence")
+def test_a_misspelled_name_is_told_and_one_of_another_study_is_not(recorder: Recorder, tmp_path: Path) -> None:
+    fill(recorder, THREE)
+    file = tmp_path / "names.yaml"
+    file.write_text("padian: Ours\nsketsh: Drawings\nsagnet: Of another study\nelsewhere: Not here\n")
+    notes = [note for note in recorder.analyze(names=str(file)).analysis.notes if note.startswith("names: ")]
+    assert notes == [
+        "names: no row or set is called 'padian'; did you mean 'padain'?",
+        "names: no row or set is called 'sketsh'; did you mean 'sketch'?",
+    ]
+
+
 def test_figures_tables_and_sentences_show_them(recorder: Recorder) -> None:
     fill(recorder, THREE)
     outcome = recorder.analyze()

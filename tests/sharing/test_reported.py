@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -135,6 +136,24 @@ def test_a_run_on_a_part_of_the_images_says_so_first(tmp_path: Path) -> None:
         assert (log["source_metadata"]["additional_details"].get("note") == note) == (limit == 60)
         (result,) = log["evaluation_results"]
         assert result["metric_config"]["evaluation_description"].endswith(note) == (limit == 60)
+
+
+def test_a_run_on_a_part_of_the_images_stays_one_when_it_is_imported(tmp_path: Path) -> None:
+    run = run_of({("accuracy", "edge", ""): 0.5})
+    folder = tmp_path / "results"
+    for number, limit in enumerate((60, 60, None)):
+        limited = replace(run, id=f"{number:032x}", protocol=replace(run.protocol, limit=limit))
+        every_eval_ever.write_run(folder, limited, f"org/model{number}", "org", {}, False)
+    models = sorted(every_eval_ever.read_logs(every_eval_ever.find_logs(folder)), key=lambda model: model.name)
+    report = make_report(models[:2], folder, "auto")
+    assert report.protocol.limit == 60
+    assert all(report.tags(imported)[record.LIMIT] == "60" for imported in report.runs())
+    whole = make_report(models[2:], folder, "auto")
+    assert whole.protocol.limit is None
+    assert record.LIMIT not in whole.tags(whole.runs()[0])
+    message = "'org/model1' (limit=60) and 'org/model2' (all images) fit no common table"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        make_report(models, folder, "auto")
 
 
 def test_a_brier_score_has_its_bounds_and_its_unit_once(tmp_path: Path) -> None:

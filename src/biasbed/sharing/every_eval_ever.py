@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +53,7 @@ RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the ev
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
 # Provenance that is read back, if it is well formed.
 FACTS = ("run", "git_commit", "data_fingerprint")
+_LIMIT = re.compile("[1-9][0-9]{0,8}")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -391,6 +393,7 @@ def _reported(log: _Log, where: str) -> ReportedModel:
         values=tuple(values),
         key=log.evaluation_id,
         facts={name: details[name] for name in FACTS if name in details},
+        limit=int(details["limit"]) if _LIMIT.fullmatch(details.get("limit", "")) else None,
     )
 
 

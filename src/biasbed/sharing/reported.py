@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from biasbed import measures, record
+from biasbed import limits, measures, record
 from biasbed.errors import UsageError, shown
 from biasbed.published.paper import Paper, PublishedRun
 
@@ -57,6 +57,7 @@ class ReportedModel:
     values: tuple[ReportedValue, ...]
     key: str  # order among several reports on one model
     facts: Mapping[str, str] = field(default_factory=dict)  # of the original run
+    limit: int | None = None  # of a run on a part of the images: the most of each set
 
 
 def from_percent(value: ReportedValue, where: str) -> ReportedValue:
@@ -136,7 +137,7 @@ class Report(Paper):
 
     def tags(self, run: PublishedRun) -> dict[str, str]:
         """Return the tags of a report, with those facts of the original run that are well formed."""
-        tags = super().tags(run)
+        tags = super().tags(run) | limits.tags(self.protocol.limit)
         facts = self.facts.get(run.name, {})
         for name, tag in ORIGIN.items():
             if _HEX.fullmatch(facts.get(name, "")):
@@ -229,7 +230,20 @@ def _protocol(models: Sequence[ReportedModel], where: str, suite: str) -> record
         validation_sets=(),
         monitor=str(record.MetricName("val", "accuracy", "val")),
         selection_rules=record.SELECTION_RULES,
+        limit=_common_limit(models, where),
     )
+
+
+def _common_limit(models: Sequence[ReportedModel], where: str) -> int | None:
+    """Return the models' limit of images. Raises UsageError if they differ, as runs on other images fit no others."""
+    models_by_limit = {model.limit: model for model in models}
+    if len(models_by_limit) > 1:
+        parts = []
+        for limit, model in models_by_limit.items():
+            images = "all images" if limit is None else f"limit={limit}"
+            parts.append(f"'{shown(model.name, 60)}' ({images})")
+        raise UsageError(f"{where}: {' and '.join(parts)} fit no common table: import each by itself")
+    return next(iter(models_by_limit), None)
 
 
 def _set_record(name: str, values: Sequence[ReportedValue], where: str) -> record.SetRecord:

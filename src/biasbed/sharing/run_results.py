@@ -49,7 +49,6 @@ PROVENANCE = {
     "git_commit": record.GIT_COMMIT,
     "git_dirty": record.GIT_DIRTY,
     "source": record.SOURCE,
-    "limit": record.LIMIT,
     "oracle": record.ORACLE,
     "origin_run": record.ORIGIN_RUN,
 }
@@ -136,7 +135,7 @@ class RunResults:
             "step_unit": self.protocol.step_unit,
             "step_chosen_by": self.protocol.monitor,
             **self.provenance,
-            **({"note": self.limit_note} if self.limit_note else {}),
+            **({"limit": self.protocol.limit, "note": self.limit_note} if self.limit_note else {}),
             "settings": dict(self.settings),
         }
 
