@@ -1,6 +1,7 @@
 """The result as figures: SVG for the page, PDF to print, and PNG of the printed one.
 
-They are made without pyplot: nothing global is touched, nothing stays open.
+They are made without pyplot, so that nothing stays open. Of what is global only matplotlib's list of fonts grows, by
+the figures' own (`font`).
 """
 
 from __future__ import annotations
