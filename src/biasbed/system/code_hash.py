@@ -57,12 +57,14 @@ def code_hash(algorithm: type, suite: type) -> str:
 
 
 def _imported_files(name: str) -> list[Path]:
-    """Return the files of `ROOMS` that an import of the name runs: a package's `__init__.py` with its modules."""
+    """Return the files of `ROOMS` that an import of the name runs, lazy or not: with `__init__.py` of its packages."""
     parts = name.split(".")[1:]
     if parts[0] not in ROOMS:
         return []
-    stems = [PACKAGE.joinpath(*parts[:end]) for end in range(1, len(parts) + 1)]
-    files = [file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")]
+    files: list[Path] = []
+    for end in range(1, len(parts) + 1):
+        stem = PACKAGE.joinpath(*parts[:end])
+        files += stem.with_suffix(".py"), stem / "__init__.py"
     return [file for file in files if file.is_file()]
 
 
