@@ -280,6 +280,19 @@ def log_inputs(client: MlflowClient, run_id: str, inputs: list[DatasetInput]) ->
             time.sleep(wait)
 
 
+def store_text(tracking_uri: str, run: Run, text: str, name: str) -> None:
+    """Store a text as an artifact of a run, at the address that the run has.
+
+    The client asks the store for the whole run again to learn it, which is a fifth of the time of importing a paper.
+    """
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_text(text, encoding="utf-8")
+        get_artifact_repository(run.info.artifact_uri, tracking_uri).log_artifact(str(file))
+
+
 def artifact_bytes(tracking_uri: str, run_id: str, path: str) -> bytes | None:
     """Return a run's artifact; None if it has none of this name. Raises Failure if the server can't be used."""
     # MLflow's repositories are in cycles and have a thread each. A process with threads can't be copied (system.forks).
