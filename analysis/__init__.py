@@ -44,6 +44,9 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     Raises UsageError if the options fit no run, and Failure if runs are missing or must not be compared, or if the
     tracking server fails. Nothing is written before all numbers are computed.
     """
-    from biasbed.analysis import command
+    from biasbed.system.garbage import without_collection
+
+    with without_collection():
+        from biasbed.analysis import command
 
     return command.analyze(options)

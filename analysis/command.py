@@ -76,8 +76,9 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 
 def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
-    from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
-    from biasbed.analysis.report.table_model import Links
+    with without_collection():
+        from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
+        from biasbed.analysis.report.table_model import Links
 
     with without_collection(), figures.drawing(analysis, folder) as drawing:
         files = data_files.write(analysis, folder)

@@ -26,6 +26,7 @@ from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestO
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
 from biasbed.system import commands, places
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
+from biasbed.system.garbage import without_collection
 from biasbed.system.processes import (
     Interrupted,
     end_with_input,
@@ -76,7 +77,9 @@ class EntryPoint:
             refuse_without_extra()
         if not (self.shared or self.chooses):
             options = build(resolve_name(self.options), flags)  # refused before anything heavy is imported
-        done = resolve_name(self.run)(options)
+        with without_collection():
+            command = resolve_name(self.run)
+        done = command(options)
         return done if isinstance(done, int) else 0
 
 

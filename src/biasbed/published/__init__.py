@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.errors import UsageError
@@ -18,6 +19,9 @@ from biasbed.published.biasbed import BIASBED
 from biasbed.published.paper import Paper, PublishedRun
 from biasbed.settings import nearest
 from biasbed.system import commands, places
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 EXPERIMENT = "biasbed-published"
 # What `import source=` takes besides the name of a paper.
@@ -93,13 +97,13 @@ def _log(server: str, experiment: str, source: Paper, runs: Sequence[PublishedRu
     return sum(run.rival is None for run in made)
 
 
-def _fill(server: str, protocol: record.Protocol, protocol_text: str, run: PublishedRun, run_id: str) -> None:
+def _fill(server: str, protocol: record.Protocol, protocol_text: str, run: PublishedRun, new_run: Run) -> None:
     """Write a published run's numbers and protocol to a new run."""
     from mlflow.entities import Metric
 
-    from biasbed.tracking.server import writer
+    from biasbed.tracking.server import store_text, writer
 
     now = int(time.time() * 1000)
     metrics = [Metric(name, value, now, 0) for name, value in run.metrics(protocol).items()]
-    writer(server).log_batch(run_id, metrics=metrics)
-    writer(server).log_text(run_id, protocol_text, record.PROTOCOL_FILE)
+    writer(server).log_batch(new_run.info.run_id, metrics=metrics)
+    store_text(server, new_run, protocol_text, record.PROTOCOL_FILE)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.registry import with_whole_path
 from biasbed.suites.registered import REGISTRY as REGISTRY
+from biasbed.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from biasbed.config import Config
@@ -27,7 +28,8 @@ class SuiteChoice(NamedTuple):
 
 def load(name: str) -> type[Suite[Any]]:
     """Return the class of a suite: of the registry, or your own. Raises UsageError for an unknown name."""
-    suite: type[Suite[Any]] = REGISTRY.load(name)
+    with without_collection():  # torch is imported here
+        suite: type[Suite[Any]] = REGISTRY.load(name)
     return suite
 
 

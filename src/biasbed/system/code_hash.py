@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from biasbed.system.garbage import without_collection
+
 PACKAGE = Path(__file__).resolve().parents[1]
 # Rooms whose code makes numbers. What else a training imports says where it runs, what it is told and what it records.
 ROOMS = (
@@ -37,11 +39,16 @@ def code_hash(algorithm: type, suite: type) -> str:
     left_out = {PACKAGE / name for name in LEFT_OUT}
     waiting = [PACKAGE / LOOP, *_class_files(algorithm), *_class_files(suite)]
     files: set[Path] = set()
+    names: set[str] = set()  # imported by one of the files
     while waiting:
         path = waiting.pop()
-        if path not in files and path not in left_out:
-            files.add(path)
-            waiting += imported_files(path)
+        if path in files or path in left_out:
+            continue
+        files.add(path)
+        new_names = _read_source(path.read_bytes()).imports - names
+        names |= new_names
+        for name in new_names:
+            waiting += _imported_files(name)
     sha = hashlib.sha256()
     for path in sorted(files, key=_sort_key):
         sha.update(path.name.encode())
@@ -49,17 +56,16 @@ def code_hash(algorithm: type, suite: type) -> str:
     return sha.hexdigest()[:16]
 
 
-def imported_files(path: Path) -> set[Path]:
-    """Return the files of `ROOMS` that a file imports, lazily or not; a package's `__init__.py` with its modules."""
-    files: set[Path] = set()
-    for name in _read_source(path.read_bytes()).imports:
-        parts = name.split(".")[1:]
-        if parts[0] not in ROOMS:
-            continue
-        for end in range(1, len(parts) + 1):
-            stem = PACKAGE.joinpath(*parts[:end])
-            files.update(file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file())
-    return files
+def _imported_files(name: str) -> list[Path]:
+    """Return the files of `ROOMS` that an import of the name runs, lazy or not: with `__init__.py` of its packages."""
+    parts = name.split(".")[1:]
+    if parts[0] not in ROOMS:
+        return []
+    files: list[Path] = []
+    for end in range(1, len(parts) + 1):
+        stem = PACKAGE.joinpath(*parts[:end])
+        files += stem.with_suffix(".py"), stem / "__init__.py"
+    return [file for file in files if file.is_file()]
 
 
 def _class_files(cls: type) -> list[Path]:
@@ -83,25 +89,43 @@ class _Source:
 
 @functools.cache
 def _read_source(source: bytes) -> _Source:
-    tree = _Reduction().visit(ast.parse(source))
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-    ours = frozenset(name for name in names if name.startswith("biasbed."))
-    return _Source(ours, hashlib.sha256(ast.dump(tree).encode()).digest())
+    reduction = _Reduction()
+    with without_collection():
+        tree = reduction.visit(ast.parse(source))
+        computation = hashlib.sha256(ast.dump(tree).encode()).digest()
+    imports = frozenset(name for name in reduction.imports if name.startswith("biasbed."))
+    return _Source(imports, computation)
 
 
 class _Reduction(ast.NodeTransformer):
-    """Reduces a syntax tree to what it computes.
+    """Reduces a syntax tree to what it computes, and collects the names that it imports.
 
     Drops docstrings, annotations of functions and variables, imports for type checkers, and the texts of errors,
     assertions and help. Fields of classes keep their annotations, since a setting is parsed by its type; these are
     brought into one spelling.
     """
+
+    def __init__(self) -> None:
+        self.imports: set[str] = set()  # dotted names, as in `_Source`
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        self.imports.update(alias.name for alias in node.names)
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.module:
+            self.imports.add(node.module)
+            self.imports.update(f"{node.module}.{alias.name}" for alias in node.names)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return node  # faster than a visit of its context
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node
+
+    def visit_Load(self, node: ast.Load) -> ast.AST:
+        return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable the collector of cycles in the block."""
+    """Disable the collector of cycles in the block.
+
+    Imports of torch and MLflow are a tenth faster in it: they leave no cycles, and the collector would scan everything
+    that is loaded again and again.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -18,7 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed import record
 from biasbed.errors import Failure
@@ -27,6 +27,9 @@ from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import guarded, writer
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
 
 # Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.
 START, IMPORTING = "biasbed.start", "biasbed.importing"
@@ -298,7 +301,7 @@ class NewRun(NamedTuple):
 
     name: str
     tags: Mapping[str, str]
-    fill: Callable[[str], None]  # logs the content of the run of this id
+    fill: Callable[[Run], None]  # logs the content of the run that was made for it
     status: str = "FINISHED"
     period: tuple[int | None, int | None] = (None, None)  # its start and end, in ms since 1970
 
@@ -320,18 +323,20 @@ def make_runs(
     """
     client = writer(uri)
     run_ids: dict[str, NewRun] = {}
+    created_runs: dict[str, Run] = {}
     rivals: dict[str, StoredRun] = {}
     try:
         for run in runs:
             tags = {**run.tags, IMPORTING: new_tag(uuid.uuid4().hex)}
             created = client.create_run(experiment, start_time=run.period[0], tags=tags, run_name=run.name)
             run_ids[str(created.info.run_id)] = run
+            created_runs[str(created.info.run_id)] = created
         unfinished = dict(run_ids)
         for is_filled in (False, True):
             rivals |= yield_to_rivals(uri, unfinished, identity, **origin)
             unfinished = {run_id: run for run_id, run in unfinished.items() if run_id not in rivals}
             for run_id, run in unfinished.items() if not is_filled else ():
-                run.fill(run_id)
+                run.fill(created_runs[run_id])
         for run_id, run in unfinished.items():
             client.set_terminated(run_id, run.status, run.period[1])
             client.delete_tag(run_id, IMPORTING)  # not before its end: a running one would look abandoned

@@ -9,6 +9,8 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING
 
+from biasbed.system.garbage import without_collection
+
 if TYPE_CHECKING:
     from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
 
@@ -50,10 +52,11 @@ class SystemMetrics:
 
 
 def _monitors() -> list[BaseMetricsMonitor]:
-    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+    with without_collection():
+        from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+        from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+        from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+        from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
 
     monitors = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
     with contextlib.suppress(Exception):  # no GPU, or no driver

@@ -172,7 +172,7 @@ def _make(uri: str, archive: Archive, run: ArchivedRun, present: Mapping[str, st
     new_run = NewRun(
         run.name,
         tags,
-        fill=lambda run_id: _fill(uri, archive, run, run_id),
+        fill=lambda new: _fill(uri, archive, run, new.info.run_id),
         status=run.status,
         period=(run.start_time, run.end_time),
     )
