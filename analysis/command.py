@@ -80,16 +80,16 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
         from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
         from biasbed.analysis.report.table_model import Links
 
-    with without_collection(), figures.drawing(analysis, folder) as drawing:
-        files = data_files.write(analysis, folder)
-        by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
-        files |= report_tables.write_latex(analysis, folder, by_run)
-        files |= references.write(analysis, folder)
-        files |= drawing.finish()
-        files |= tikz.write(analysis, folder)
-        files |= sample_images.files(folder)
-        files |= html.write(analysis, folder, by_run=by_run)
-        files |= last_analysis.write(analysis, folder)
+        with figures.drawing(analysis, folder) as drawing:
+            files = data_files.write(analysis, folder)
+            by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
+            files |= report_tables.write_latex(analysis, folder, by_run)
+            files |= references.write(analysis, folder)
+            files |= drawing.finish()
+            files |= tikz.write(analysis, folder)
+            files |= sample_images.files(folder)
+            files |= html.write(analysis, folder, by_run=by_run)
+            files |= last_analysis.write(analysis, folder)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
     files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
