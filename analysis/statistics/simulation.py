@@ -176,7 +176,7 @@ def _decide_parts(tables: Array, alpha: float, procedure: str) -> Iterator[Verdi
 
 def _parts(tables: Array, across: int) -> list[Array]:
     """Split the tables into parts that fit the cache; across: numbers that are ranked per set."""
-    return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
+    return np.array_split(tables, max(1, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE)))
 
 
 def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
