@@ -60,10 +60,7 @@ def resample(rows: Mapping[str, RowScores], design: Design, number: int) -> Resa
     """Draw `number` resamples for these rows. Equal shapes and names in the same order give equal draws."""
     generator = np.random.default_rng(SEED)
     blocks = _counts(generator, len(design.blocks), number)
-    runs = {
-        name: tuple(_counts(generator, len(part), number) for part in row.parts)
-        for name, row in rows.items()
-    }
+    runs = {name: tuple(_counts(generator, len(part), number) for part in row.parts) for name, row in rows.items()}
     parts = []
     for position, names in enumerate(design.blocks.values()):
         drawn = blocks[:, position]
@@ -179,8 +176,10 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     """Return `column_means` of runs that all have the same columns (runs x columns)."""
     values = frame.to_numpy(dtype="float64")
     present = np.isfinite(values)
-    number = counts @ present
     sums = counts @ np.where(present, values, 0.0)
+    if present.all():
+        return sums / counts.sum(axis=1, keepdims=True)
+    number = counts @ present
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 

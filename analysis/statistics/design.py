@@ -132,7 +132,7 @@ class RowScores:
         # Column by column, as choosing several columns of a frame by their names is slow.
         runs = np.column_stack([self.runs[name] for name in names])
         is_present = np.column_stack([self.scores[name].notna() for name in names])
-        return tuple(dict.fromkeys(run for run in runs[is_present] if isinstance(run, str)))
+        return tuple(run for run in dict.fromkeys(runs[is_present].tolist()) if isinstance(run, str))
 
 
 NO_SCORES = RowScores(pd.DataFrame(), pd.DataFrame(), ())  # for a row that has none of the columns
