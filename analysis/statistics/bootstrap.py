@@ -176,10 +176,8 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     """Return `column_means` of runs that all have the same columns (runs x columns)."""
     values = frame.to_numpy(dtype="float64")
     present = np.isfinite(values)
-    sums = counts @ np.where(present, values, 0.0)
-    if present.all():
-        return sums / counts.sum(axis=1, keepdims=True)
     number = counts @ present
+    sums = counts @ np.where(present, values, 0.0)
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
 
 
