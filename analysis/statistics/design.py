@@ -170,8 +170,8 @@ def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
     ids = np.full(scores.shape, math.nan, dtype=object)
     for replicate, dataset, score, run_id in zip(replicates, datasets, runs["score"].tolist(), run_ids, strict=True):
         if dataset in column_numbers:
-            place = row_numbers[replicate], column_numbers[dataset]
-            scores[place], ids[place] = score, run_id
+            position = row_numbers[replicate], column_numbers[dataset]
+            scores[position], ids[position] = score, run_id
     runs_by_cell: dict[str, set[str]] = {}
     for cell, run_id in zip(cells, run_ids, strict=True):
         runs_by_cell.setdefault(cell, set()).add(run_id)
@@ -182,7 +182,8 @@ def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
     printed = runs["num_runs"].dropna() if "num_runs" in runs else ()
     axes: dict[str, Any] = dict(index=list(labels.values()), columns=kept)
     return RowScores(
-        scores=pd.DataFrame(scores, **axes),
+        # Not copied: a copy has another layout in memory, which decides the order of summation and so the last digits.
+        scores=pd.DataFrame(scores, **axes, copy=False),
         runs=pd.DataFrame(ids, **axes, dtype=object),
         together=tuple(map(tuple, trainings.values())),
         mean_of=int(min(printed, default=0)),

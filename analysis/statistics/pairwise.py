@@ -96,18 +96,14 @@ def gather(
         noun = f"{design.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = _rows(comparisons[0], runs[0], design)
-    strict_rows = rows
-    if any(comparison.setting == STRICT for comparison in comparisons):
-        strict_rows = _rows(comparisons[0], runs[1], design)
-    rows_by_setting = [strict_rows if comparison.setting == STRICT else rows for comparison in comparisons]
+    rows_by_setting = _rows_by_setting(comparisons, runs, design)
     parts = []
     for comparison, setting_rows in zip(comparisons, rows_by_setting, strict=True):
         if not comparison.skipped and not skipped:
             setting_rules = rules[comparison.setting == STRICT]
             parts.append(_Setting(comparison, setting_rows, design, setting_rules, options))
     # Tests over runs look at each column by itself, whatever block it is in.
-    oriented = design.oriented({name: rows[name] for name in comparisons[0].algorithms})
+    oriented = design.oriented({name: rows_by_setting[0][name] for name in comparisons[0].algorithms})
     frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
     seeds = further.seeds_of(runs[0])
@@ -145,9 +141,19 @@ def gather(
     )
 
 
-def _rows(comparison: RankTests, runs: pd.DataFrame, design: Design) -> dict[str, RowScores]:
-    """Return the scores of every algorithm of a comparison; empty for one without any in the run table."""
-    return dict.fromkeys(comparison.algorithms, NO_SCORES) | rows_of(runs, design.shown)
+def _rows_by_setting(
+    comparisons: Sequence[RankTests], runs: tuple[pd.DataFrame, pd.DataFrame], design: Design
+) -> list[dict[str, RowScores]]:
+    """Return the scores of every algorithm in each comparison; `NO_SCORES` for one without any.
+
+    comparisons: of all sets first. runs: run tables of all sets and of the strict setting.
+    """
+    empty = dict.fromkeys(comparisons[0].algorithms, NO_SCORES)
+    rows = empty | rows_of(runs[0], design.shown)
+    if all(comparison.setting != STRICT for comparison in comparisons):
+        return [rows] * len(comparisons)
+    strict_rows = empty | rows_of(runs[1], design.shown)
+    return [strict_rows if comparison.setting == STRICT else rows for comparison in comparisons]
 
 
 def _plan(parts: Sequence[_Setting], options: AnalyzeOptions) -> pd.DataFrame | None:
