@@ -52,6 +52,8 @@ class History:
 
     def mean(self, metric: record.MetricName | str, steps: Sequence[int]) -> float:
         """Return the metric's mean over the steps; NaN if any of them has no value."""
+        if not self.curve(metric):
+            return math.nan
         return math.fsum(self.values(metric, steps)) / len(steps)
 
     def with_curves(self, curves: Mapping[str, Mapping[int, float]]) -> History:

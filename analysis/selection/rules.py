@@ -285,13 +285,13 @@ class BestEpochPerRun(Rule):
     def _means(self, history: History) -> dict[int, float]:
         """Return the sum over blocks by step, negated if lower is better."""
         names = [headline(eval_set) for eval_set in itertools.chain.from_iterable(self.blocks)]
-        common = set.intersection(*(set(history.curve(name)) for name in names))
-        tested = sorted(common)
+        tested = sorted(set(history.curve(names[0])).intersection(*map(history.curve, names)))
         means = []
         for block in self.blocks:
             size = _signed_size(block)
             values = [history.values(headline(eval_set), tested) for eval_set in block]
-            means.append([math.fsum(at_step) / size for at_step in zip(*values, strict=True)])
+            totals = values[0] if len(block) == 1 else map(math.fsum, zip(*values, strict=True))
+            means.append([total / size for total in totals])
         return dict(zip(tested, map(math.fsum, zip(*means, strict=True)), strict=True))
 
 
@@ -395,14 +395,13 @@ def last_step(history: History, eval_set: record.SetRecord) -> tuple[int, ...]:
 
 def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int, ...]:
     """Return the step of the best finite value, the first of equals; empty without one."""
-    values = list(curve.values())
-    if not all(map(record.is_finite, values)):
-        finite = {step: value for step, value in curve.items() if record.is_finite(value)}
-        return _best_steps(finite, higher_is_better)
-    if not values:
+    if not curve:
         return ()
+    values = list(curve.values())
     best = max(values) if higher_is_better else min(values)
-    return (next(itertools.islice(curve, values.index(best), None)),)  # the first of equal values
+    if record.is_finite(best) and not math.isnan(sum(values)):  # NaN anywhere may hide the best value
+        return (list(curve)[values.index(best)],)  # the first of equal values
+    return _best_steps({step: value for step, value in curve.items() if record.is_finite(value)}, higher_is_better)
 
 
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:

@@ -60,10 +60,7 @@ def resample(rows: Mapping[str, RowScores], design: Design, number: int) -> Resa
     """Draw `number` resamples for these rows. Equal shapes and names in the same order give equal draws."""
     generator = np.random.default_rng(SEED)
     blocks = _counts(generator, len(design.blocks), number)
-    runs = {
-        name: tuple(_counts(generator, len(row.part(columns)), number) for columns in row.together)
-        for name, row in rows.items()
-    }
+    runs = {name: tuple(_counts(generator, len(part), number) for part in row.parts) for name, row in rows.items()}
     parts = []
     for position, names in enumerate(design.blocks.values()):
         drawn = blocks[:, position]
@@ -170,8 +167,8 @@ def _counts(generator: np.random.Generator, size: int, number: int) -> Array:
 def column_means(row: RowScores, counts: Sequence[Array]) -> Array:
     """Return the means over the drawn runs, resamples x columns; over all runs if no drawn run has a score there."""
     means: dict[str, Array] = {}
-    for columns, drawn in zip(row.together, counts, strict=True):
-        means |= dict(zip(columns, cell_means(row.part(columns), drawn).T, strict=True))
+    for part, drawn in zip(row.parts, counts, strict=True):
+        means |= dict(zip(map(str, part), cell_means(part, drawn).T, strict=True))
     return np.stack([means[name] for name in row.columns], axis=1)
 
 
@@ -247,7 +244,7 @@ def _with_all_runs(counts: Sequence[Array]) -> list[CompactCounts]:
 
 def _sort_runs(row: RowScores, column: str) -> SortedRuns:
     group = next(position for position, columns in enumerate(row.together) if column in columns)
-    scores = row.part(row.together[group])[column].to_numpy()
+    scores = row.parts[group][column].to_numpy()
     order = np.argsort(scores)[: np.isfinite(scores).sum()]  # NaN is last
     return SortedRuns(scores[order], order, group)
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from biasbed import measures
+
+# Columns of a run table that `rows_of` reads; the last is there only for published means.
+ROW_COLUMNS = ("algorithm", "cell", "dataset", "score", "run_id", "replicate", "num_runs")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,10 @@ class Design:
 
     def means(self, scores: pd.DataFrame) -> pd.DataFrame:
         """Average columns to blocks (replicates x blocks); NaN if a replicate lacks a column of the block."""
-        means = {block: scores[list(names)].mean(axis=1, skipna=False) for block, names in self.blocks.items()}
+        means = {}
+        for block, names in self.blocks.items():
+            is_wide = len(names) > 1
+            means[block] = scores[list(names)].mean(axis=1, skipna=False) if is_wide else scores[names[0]]
         return pd.DataFrame(means, index=scores.index)
 
     def reduced(self, values: pd.Series[float]) -> pd.Series[float]:
@@ -112,15 +121,18 @@ class RowScores:
         signs = [-1.0 if name in columns else 1.0 for name in self.scores]
         return dataclasses.replace(self, scores=self.scores * signs)
 
-    def part(self, columns: Iterable[str]) -> pd.DataFrame:
-        """Return the scores of one element of `together`, without replicates that have no training there."""
-        return self.scores[list(columns)].dropna(how="all")
+    @cached_property
+    def parts(self) -> tuple[pd.DataFrame, ...]:
+        """Scores of each element of `together`, without replicates that have no training there."""
+        return tuple(self.scores[list(columns)].dropna(how="all") for columns in self.together)
 
     def ids(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return the distinct runs behind these columns."""
         names = list(columns)
-        runs = self.runs[names].to_numpy()[self.scores[names].notna().to_numpy()]
-        return tuple(dict.fromkeys(str(run) for run in runs if isinstance(run, str)))
+        # Column by column, as choosing several columns of a frame by their names is slow.
+        runs = np.column_stack([self.runs[name] for name in names])
+        is_present = np.column_stack([self.scores[name].notna() for name in names])
+        return tuple(run for run in dict.fromkeys(runs[is_present].tolist()) if isinstance(run, str))
 
 
 NO_SCORES = RowScores(pd.DataFrame(), pd.DataFrame(), ())  # for a row that has none of the columns
@@ -138,26 +150,41 @@ def rows_of(runs: pd.DataFrame, columns: Collection[str]) -> dict[str, RowScores
 
     A run that appears in several cells, as a tested model does, counts as one run.
     """
-    return {str(name): _row(str(name), table, columns) for name, table in runs.groupby("algorithm", sort=False)}
+    needed = [name for name in ROW_COLUMNS if name in runs]
+    by_row = runs[needed].groupby("algorithm", sort=False)
+    return {str(name): _row(str(name), table, columns) for name, table in by_row}
 
 
 def _row(name: str, runs: pd.DataFrame, columns: Collection[str]) -> RowScores:
     """Return a method's scores as a table of replicates by sets, with the run that each is from."""
-    present = set(runs["dataset"])
+    # Lists, as reading single texts of a frame is slow.
+    datasets, run_ids, cells = runs["dataset"].tolist(), runs["run_id"].tolist(), runs["cell"].tolist()
+    replicates = runs["replicate"].tolist()
+    present, names_of_runs = set(datasets), set(run_ids)
     kept = [column for column in columns if column in present]
-    run_ids = set(runs["run_id"])
     # A seed alone does not name a run, so its label begins with the row's name.
-    labels = {label: label if label in run_ids else f"{name} {label}" for label in runs["replicate"]}
-    tables = [
-        runs.pivot(index="replicate", columns="dataset", values=value).reindex(index=list(labels), columns=kept)
-        for value in ("score", "run_id")
-    ]
-    scores, ids = (table.set_axis(list(labels.values())).rename_axis(columns=None) for table in tables)
+    labels = {label: label if label in names_of_runs else f"{name} {label}" for label in replicates}
+    row_numbers = {label: number for number, label in enumerate(labels)}
+    column_numbers = {column: number for number, column in enumerate(kept)}
+    scores = np.full((len(labels), len(kept)), math.nan)
+    ids = np.full(scores.shape, math.nan, dtype=object)
+    for replicate, dataset, score, run_id in zip(replicates, datasets, runs["score"].tolist(), run_ids, strict=True):
+        if dataset in column_numbers:
+            position = row_numbers[replicate], column_numbers[dataset]
+            scores[position], ids[position] = score, run_id
+    runs_by_cell: dict[str, set[str]] = {}
+    for cell, run_id in zip(cells, run_ids, strict=True):
+        runs_by_cell.setdefault(cell, set()).add(run_id)
+    cell_of = dict(zip(datasets, cells, strict=True))
     trainings: dict[frozenset[str], list[str]] = {}
-    runs_by_cell = {cell: frozenset(table["run_id"]) for cell, table in runs.groupby("cell")}
-    cells = dict(zip(runs["dataset"], runs["cell"], strict=True))
     for column in kept:
-        trainings.setdefault(runs_by_cell[cells[column]], []).append(column)
+        trainings.setdefault(frozenset(runs_by_cell[cell_of[column]]), []).append(column)
     printed = runs["num_runs"].dropna() if "num_runs" in runs else ()
-    together = tuple(map(tuple, trainings.values()))
-    return RowScores(scores.astype("float64"), ids, together, int(min(printed, default=0)))
+    axes: dict[str, Any] = dict(index=list(labels.values()), columns=kept)
+    return RowScores(
+        # Not copied: a copy has another layout in memory, which decides the order of summation and so the last digits.
+        scores=pd.DataFrame(scores, **axes, copy=False),
+        runs=pd.DataFrame(ids, **axes, dtype=object),
+        together=tuple(map(tuple, trainings.values())),
+        mean_of=int(min(printed, default=0)),
+    )

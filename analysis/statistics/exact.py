@@ -92,20 +92,42 @@ def sign_test(wins: int, losses: int) -> float:
     return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
+@dataclass(frozen=True)
+class RankSum:
+    """Mann-Whitney's rank-sum test."""
+
+    lead: int  # pairs of values in which the first sample's is larger, less those in which it is smaller
+    p: float  # two-sided
+
+
 def rank_sum(a: Array, b: Array) -> float:
     """Return the two-sided p of the Mann-Whitney test of two independent samples.
 
     It is exact, with ties, for up to `LARGEST_EXACT` values in total; above, scipy's normal approximation with tie
     correction.
     """
+    return rank_sum_of_each(a[None], b[None])[0].p
+
+
+def rank_sum_of_each(a: Array, b: Array) -> list[RankSum]:
+    """Run the test of `rank_sum` on every row of two tables (pairs x values), whose numbers of values may differ."""
     from scipy import stats
 
-    values = np.concatenate([a, b])
-    if len(values) > LARGEST_EXACT:
-        return float(stats.mannwhitneyu(a, b, method="asymptotic").pvalue) if np.ptp(values) else 1.0
-    doubled = _doubled_ranks(values)
-    distribution = rank_sum_distribution(tuple(sorted(doubled.tolist())), len(a))
-    return _two_sided(distribution, int(doubled[: len(a)].sum()))
+    values = np.concatenate([a, b], axis=1)
+    size_a, size_b = a.shape[1], b.shape[1]
+    if size_a + size_b > LARGEST_EXACT:
+        tests = stats.mannwhitneyu(a, b, method="asymptotic", axis=1)
+        # The statistic counts the pairs that the first sample wins, and half of the ties.
+        leads = (2 * tests.statistic - size_a * size_b).tolist()
+        p_values = np.where(np.ptp(values, axis=1) > 0, tests.pvalue, 1.0).tolist()
+    else:
+        doubled = _doubled_ranks(values)
+        sums = doubled[:, :size_a].sum(axis=1)
+        leads = (sums - size_a * (size_a + size_b + 1)).tolist()
+        p_values = []
+        for ranks, observed in zip(np.sort(doubled, axis=1).tolist(), sums.tolist(), strict=True):
+            p_values.append(_two_sided(rank_sum_distribution(tuple(ranks), size_a), observed))
+    return [RankSum(int(lead), p) for lead, p in zip(leads, p_values, strict=True)]
 
 
 @cache

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -207,27 +207,54 @@ def friedman(ranks: exact.Array) -> Friedman:
     n, k = ranks.shape
     if k < 3 or n < 2:
         raise Failure(f"the Friedman test needs three algorithms and two sets, not {k} and {n}")
-    # Sum of squares between algorithms over the mean square within sets: equals the textbook's 12/(k(k+1)) form
-    # without ties, and is its tie correction with them (Conover 1999, section 5.8).
-    between = n * float(((ranks.mean(axis=0) - (k + 1) / 2) ** 2).sum())
-    within = float(((ranks - (k + 1) / 2) ** 2).sum()) / (n * (k - 1))
-    if within == 0:
+    if not np.ptp(ranks, axis=1).any():
         raise Failure("all algorithms have the same score on every set: there is nothing to test")
-    chi2 = between / within
-    rest = n * (k - 1) - chi2
-    f = (n - 1) * chi2 / rest if rest > 1e-9 * chi2 else math.inf
-    dof = (k - 1, (k - 1) * (n - 1))
+    statistics = _statistics_of_each(ranks[None])
+    chi2, f = float(statistics.chi2[0]), float(statistics.f[0])
     return Friedman(
         chi2=chi2,
         chi2_dof=k - 1,
         chi2_p=float(stats.chi2.sf(chi2, k - 1)),
         f=f,
-        f_dof=dof,
-        f_p=float(stats.f.sf(f, *dof)),
+        f_dof=statistics.f_dof,
+        f_p=float(stats.f.sf(f, *statistics.f_dof)),
         permutation_p=exact.friedman_p(ranks) if n < exact.FEWEST_SETS else None,
         kendall_w=chi2 / (n * (k - 1)),
         agreement_p=exact.agreement_p(ranks),
     )
+
+
+def friedman_p_of_each(ranks: exact.Array) -> exact.Array:
+    """Return `Friedman.p` of every table of ranks (tables x sets x algorithms) that are not all equal."""
+    from scipy import stats
+
+    if ranks.shape[1] < exact.FEWEST_SETS:
+        return np.array([exact.friedman_p(table) for table in ranks])
+    statistics = _statistics_of_each(ranks)
+    p: exact.Array = stats.f.sf(statistics.f, *statistics.f_dof)
+    return p
+
+
+class _Statistics(NamedTuple):
+    """Statistics of Friedman's test, one per table."""
+
+    chi2: exact.Array  # tie-corrected
+    f: exact.Array
+    f_dof: tuple[int, int]
+
+
+def _statistics_of_each(ranks: exact.Array) -> _Statistics:
+    """Return the statistics of every table of ranks (tables x sets x algorithms) that are not all equal."""
+    n, k = ranks.shape[1:]
+    # Sum of squares between algorithms over the mean square within sets: equals the textbook's 12/(k(k+1)) form
+    # without ties, and is its tie correction with them (Conover 1999, section 5.8).
+    between = n * ((ranks.mean(axis=1) - (k + 1) / 2) ** 2).sum(axis=1)
+    within = ((ranks - (k + 1) / 2) ** 2).sum(axis=(1, 2)) / (n * (k - 1))
+    chi2 = between / within
+    rest = n * (k - 1) - chi2
+    is_finite = rest > 1e-9 * chi2
+    f = np.where(is_finite, (n - 1) * chi2 / np.where(is_finite, rest, 1.0), math.inf)
+    return _Statistics(chi2, f, (k - 1, (k - 1) * (n - 1)))
 
 
 def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,8 +56,8 @@ class Limits:
     detectable: tuple[planner.Detectable, ...]
     false_positives: tuple[planner.FalsePositives, ...]  # empty if the variance of runs is unknown
     luck: planner.Luck | None  # effect of that variance on the omnibus test; None if it is unknown
-    pair: float  # median of the pairs' detectable differences with Holm's correction; may be infinite
-    pair_alone: float  # the same without correction
+    pair: float = math.nan  # median of the pairs' detectable differences with Holm's correction; may be infinite
+    pair_alone: float = math.nan  # the same without correction
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,14 @@ def gather(
         noun = f"{design.noun}s"
         skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
         skipped += noun
-    rows = [dict.fromkeys(comparisons[0].algorithms, NO_SCORES) | rows_of(table, design.shown) for table in runs]
-    rows_by_setting = [rows[comparison.setting == STRICT] for comparison in comparisons]
+    rows_by_setting = _rows_by_setting(comparisons, runs, design)
     parts = []
     for comparison, setting_rows in zip(comparisons, rows_by_setting, strict=True):
         if not comparison.skipped and not skipped:
             setting_rules = rules[comparison.setting == STRICT]
             parts.append(_Setting(comparison, setting_rows, design, setting_rules, options))
     # Tests over runs look at each column by itself, whatever block it is in.
-    oriented = design.oriented({name: rows[0][name] for name in comparisons[0].algorithms})
+    oriented = design.oriented({name: rows_by_setting[0][name] for name in comparisons[0].algorithms})
     frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
     seeds = further.seeds_of(runs[0])
@@ -113,6 +112,7 @@ def gather(
     # They share nothing but their inputs, and those of many rows take long. The longest first.
     tasks = (
         lambda: _resample(parts, comparisons, rows_by_setting, design, options),
+        lambda: [part.limits() for part in parts],
         lambda: per_set.per_set(frames, options.alpha, family),
         lambda: _stack(in_points, _Setting.bayesian, bayesian.COLUMNS),
         lambda: [(part.name, *part.flips()) for part in parts],
@@ -121,7 +121,7 @@ def gather(
         lambda: _stack(pooled, _Setting.pool, stability.POOL_COLUMNS),
         lambda: _plan(parts, options),
     )
-    resampled, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = compute_forked(
+    resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = compute_forked(
         tasks, "computed statistics"
     )
     return PairwiseResults(
@@ -135,10 +135,25 @@ def gather(
         flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
         checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
         pool=pool,
-        limits=resampled.limits,
+        limits=tuple(_add_pairs(limits_of_setting, resampled.effects) for limits_of_setting in limits),
         plan=plan,
         further=tables,
     )
+
+
+def _rows_by_setting(
+    comparisons: Sequence[RankTests], runs: tuple[pd.DataFrame, pd.DataFrame], design: Design
+) -> list[dict[str, RowScores]]:
+    """Return the scores of every algorithm in each comparison; `NO_SCORES` for one without any.
+
+    comparisons: of all sets first. runs: run tables of all sets and of the strict setting.
+    """
+    empty = dict.fromkeys(comparisons[0].algorithms, NO_SCORES)
+    rows = empty | rows_of(runs[0], design.shown)
+    if all(comparison.setting != STRICT for comparison in comparisons):
+        return [rows] * len(comparisons)
+    strict_rows = empty | rows_of(runs[1], design.shown)
+    return [strict_rows if comparison.setting == STRICT else rows for comparison in comparisons]
 
 
 def _plan(parts: Sequence[_Setting], options: AnalyzeOptions) -> pd.DataFrame | None:
@@ -153,7 +168,6 @@ class _Resampled(NamedTuple):
 
     effects: pd.DataFrame
     intervals: pd.DataFrame
-    limits: tuple[Limits, ...]
 
 
 def _resample(
@@ -163,13 +177,18 @@ def _resample(
     design: Design,
     options: AnalyzeOptions,
 ) -> _Resampled:
-    effects = [(part.name, part.effects) for part in parts]
+    effects = [(part.name, part.effects()) for part in parts]
     draws = {part.name: part.draws for part in parts}
     return _Resampled(
         effects=_concat(effects, EFFECT_COLUMNS),
         intervals=_intervals(comparisons, rows_by_setting, design, draws, options, over_sets=_has_one_unit(design)),
-        limits=tuple(part.limits() for part in parts),
     )
+
+
+def _add_pairs(limits: Limits, effects: pd.DataFrame) -> Limits:
+    """Return the limits with what the pairs of the same setting can detect. effects: those of all settings."""
+    of_setting = effects[effects["setting"] == limits.setting]
+    return replace(limits, pair=_median(of_setting["detectable"]), pair_alone=_median(of_setting["detectable_alone"]))
 
 
 def _has_one_unit(design: Design) -> bool:
@@ -222,7 +241,6 @@ class _Setting:
         """Resamples of the rows, the same for scores that are not oriented."""
         return bootstrap.resample(self.rows, self.design, self.options.bootstrap)
 
-    @cached_property
     def effects(self) -> pd.DataFrame:
         frame = pairs.effects(self.scores, self.options.alpha, self.control)
         family = pairs.pairs(self.comparison.algorithms, self.control)
@@ -259,7 +277,10 @@ class _Setting:
         return stability.pool_dependence(self.scores, self.options.alpha)
 
     def limits(self) -> Limits:
-        """Return what the design can show at best: detectable differences, and false positives to expect."""
+        """Return what the design can show at best: detectable differences, and false positives to expect.
+
+        Those of pairs are added later (`_add_pairs`).
+        """
         alpha, num_sets, num_algorithms = self.options.alpha, *self.scores.shape
         model = simulation.estimate(self.scores, self.runs)
         num_runs = len(self.rows) / sum(1 / row.num_runs for row in self.rows.values())
@@ -277,8 +298,6 @@ class _Setting:
             detectable=tuple(planner.detectable(model, *size)),
             false_positives=tuple(rates),
             luck=luck,
-            pair=_median(self.effects["detectable"]),
-            pair_alone=_median(self.effects["detectable_alone"]),
         )
 
     def plan(self) -> pd.DataFrame:

@@ -128,15 +128,26 @@ def _pair_rows(
 ) -> list[tuple[object, ...]]:
     """Return the Mann-Whitney tests of one set. allowed: the omnibus test is significant."""
     family = tuple(pair for pair in family if set(pair) <= set(samples))
-    p = np.array([exact.rank_sum(samples[a], samples[b]) for a, b in family])
+    tests = _rank_sums(samples, family)
+    corrected_p = exact.holm(np.array([test.p for test in tests])).tolist()
+    means = {name: float(values.mean()) for name, values in samples.items()}
     rows: list[tuple[object, ...]] = []
-    for (a, b), raw, corrected in zip(family, p.tolist(), exact.holm(p).tolist(), strict=True):
-        x, y = samples[a], samples[b]
-        ordered = np.sort(y)
-        wins = int(np.searchsorted(ordered, x, side="left").sum())
-        losses = int((len(y) - np.searchsorted(ordered, x, side="right")).sum())
-        delta = (wins - losses) / (len(x) * len(y))
-        smallest = min(1.0, 2 / math.comb(len(x) + len(y), len(x)) * len(family))
-        about = (dataset, a, b, len(x), len(y), float(x.mean() - y.mean()), delta)
-        rows.append((*about, raw, corrected, len(family), smallest, allowed, allowed and corrected < alpha))
+    for (a, b), test, corrected in zip(family, tests, corrected_p, strict=True):
+        size_a, size_b = len(samples[a]), len(samples[b])
+        smallest = min(1.0, 2 / math.comb(size_a + size_b, size_a) * len(family))
+        about = (dataset, a, b, size_a, size_b, means[a] - means[b], test.lead / (size_a * size_b))
+        rows.append((*about, test.p, corrected, len(family), smallest, allowed, allowed and corrected < alpha))
     return rows
+
+
+def _rank_sums(samples: Mapping[str, Array], family: Pairs) -> list[exact.RankSum]:
+    """Return the test of each pair. Pairs of the same numbers of runs are tested at once."""
+    pairs_by_sizes: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    for a, b in family:
+        pairs_by_sizes.setdefault((len(samples[a]), len(samples[b])), []).append((a, b))
+    tests: dict[tuple[str, str], exact.RankSum] = {}
+    for same_size in pairs_by_sizes.values():
+        first = np.stack([samples[a] for a, _ in same_size])
+        second = np.stack([samples[b] for _, b in same_size])
+        tests |= dict(zip(same_size, exact.rank_sum_of_each(first, second), strict=True))
+    return [tests[pair] for pair in family]

@@ -124,9 +124,11 @@ def power_of(tables: Array, difference: float, alpha: float, procedure: str) -> 
     """Return the power and its Monte Carlo error if every table's first algorithm is `difference` points better."""
     shifted = tables.copy()
     shifted[..., 0] += difference
-    verdicts = decide(shifted, alpha, procedure)
+    significant = omnibus(shifted, alpha)
     # The first k-1 pairs contain the first algorithm. The other algorithms are interchangeable, so average over them.
-    share = ((verdicts[:, : tables.shape[2] - 1] > 0) & omnibus(shifted, alpha)[:, None]).mean(axis=1)
+    verdicts = decide(shifted[significant], alpha, procedure)[:, : tables.shape[2] - 1]
+    share = np.zeros(len(tables))
+    share[significant] = (verdicts > 0).mean(axis=1)
     return float(share.mean()), float(share.std(ddof=1) / math.sqrt(len(share)))
 
 
@@ -147,7 +149,8 @@ def false_positives(
     omnibus_name = "iman_davenport" if model.num_algorithms > 2 else "wilcoxon"
     rejections = {omnibus_name: significant}
     for name in ("nemenyi", "wilcoxon_holm") if model.num_algorithms > 2 else ():
-        rejections[name] = finds_any(tables, alpha, name) & significant
+        rejections[name] = significant.copy()
+        rejections[name][significant] = finds_any(tables[significant], alpha, name)
     discordant = int((significant != without_it).sum())
     luck = Luck(omnibus_name, alpha, _rate(significant), _rate(without_it), discordant)
     return [FalsePositives(name, _rate(flags)) for name, flags in rejections.items()], luck

@@ -176,7 +176,7 @@ def _decide_parts(tables: Array, alpha: float, procedure: str) -> Iterator[Verdi
 
 def _parts(tables: Array, across: int) -> list[Array]:
     """Split the tables into parts that fit the cache; across: numbers that are ranked per set."""
-    return np.array_split(tables, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE))
+    return np.array_split(tables, max(1, math.ceil(len(tables) * tables.shape[1] * across / AT_ONCE)))
 
 
 def _nemenyi(tables: Array, pairs: ColumnPairs, alpha: float) -> Verdicts:
@@ -258,12 +258,14 @@ def signed_rank_p(num_sets: int) -> Array:
     return result
 
 
-def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def row_ranks(values: Array) -> np.ndarray[Any, np.dtype[np.int16]]:
     """Rank along the last axis, 1 = smallest; without ties."""
-    order = np.argsort(values, axis=-1)
-    ranks = np.empty(values.shape, dtype=np.int64)
-    np.put_along_axis(ranks, order, np.arange(1, values.shape[-1] + 1), axis=-1)
-    return ranks
+    # Counting the smaller values column by column is faster than sorting up to some hundred short rows.
+    columns = np.ascontiguousarray(np.moveaxis(values, -1, 0))
+    ranks = np.ones(columns.shape, dtype=np.int16)
+    for column in columns:
+        ranks += columns > column
+    return np.ascontiguousarray(np.moveaxis(ranks, 0, -1))
 
 
 def _pairs(num_algorithms: int, control: bool) -> ColumnPairs:

@@ -89,7 +89,7 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
     differ = np.ones((len(tables), 1), dtype=np.bool_)
     if num_algorithms > 2:
         ranks = friedman.ranks_of(tables)
-        differ = (_omnibus_p(ranks) < variants.alpha)[:, None]
+        differ = (friedman.friedman_p_of_each(ranks) < variants.alpha)[:, None]
         family = pairs(names)
         claims += [(OMNIBUS, "", ""), *((NEMENYI, a, b) for a, b in family)]
         signs += [differ.astype(np.int64), differ * _nemenyi(ranks, family, names, variants.alpha)]
@@ -100,14 +100,6 @@ def judge(variants: Variants, control: str | None, unchanged: PairTests | None =
         is_significant = differ & (exact.holm(tests.p) < variants.alpha)
         signs.append(np.sign(tests.balance).astype(np.int64) * is_significant)
     return Conclusions(tuple(claims), np.concatenate(signs, axis=1), is_testable, tests)
-
-
-def _omnibus_p(ranks: exact.Array) -> exact.Array:
-    """Return the p of Friedman's test of each table of ranks; most variants share theirs."""
-    kinds, kind_of = np.unique(ranks.reshape(len(ranks), -1), axis=0, return_inverse=True)
-    p = np.array([friedman.friedman(kind.reshape(ranks.shape[1:])).p for kind in kinds])
-    result: exact.Array = p[kind_of.reshape(-1)]
-    return result
 
 
 def _nemenyi(ranks: exact.Array, family: Pairs, names: Sequence[str], alpha: float) -> simulation.Verdicts:
@@ -189,7 +181,8 @@ def _means_without_each(runs: pd.DataFrame) -> pd.DataFrame:
     """Return for each run the mean of all other runs (runs x columns); NaN if no other run has a value."""
     values = runs.to_numpy(dtype="float64")
     is_present = np.isfinite(values)
-    rows = [np.delete(np.where(is_present, values, 0.0), i, axis=0).sum(axis=0) for i in range(len(values))]
+    filled = np.where(is_present, values, 0.0)
+    rows = [np.delete(filled, i, axis=0).sum(axis=0) for i in range(len(filled))]
     number = is_present.sum(axis=0) - is_present
     means = np.divide(np.array(rows).reshape(values.shape), number, out=np.full_like(values, np.nan), where=number > 0)
     return pd.DataFrame(means, index=runs.index, columns=runs.columns)
