@@ -55,15 +55,14 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     last = last_analysis.read_last(target)
     if last is not None:
         analysis = dataclasses.replace(analysis, since=last_analysis.describe_changes(analysis, last))
-    text = summary.render(analysis)
     print(terminal_table.render(analysis), end="\n\n", flush=True)
     with new_folder() as folder:
         sample_images.fetch(store, [run.id for run in analysis.collection.unpublished], analysis.set_names, folder)
-        write(analysis, text, folder)
+        write(analysis, folder)
         output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
         answer = " ".join(findings.answer_sentences(analysis, most=1))
-        run_id = log(store, options, analysis, f"**{answer}**", text, folder)
+        run_id = log(store, options, analysis, f"**{answer}**", folder)
         pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
     print(f"This analysis: {address(store.uri, run_id)}", flush=True)
@@ -74,7 +73,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
+def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
     with without_collection():
         from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
@@ -85,13 +84,14 @@ def write(analysis: Analysis, text: str, folder: Path) -> dict[str, str]:
             by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
             files |= report_tables.write_latex(analysis, folder, by_run)
             files |= references.write(analysis, folder)
+            text = summary.render(analysis)
             files |= drawing.finish()
             files |= tikz.write(analysis, folder)
             files |= sample_images.files(folder)
             files |= html.write(analysis, folder, by_run=by_run)
             files |= last_analysis.write(analysis, folder)
-    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
-    files |= {SUMMARY: "everything that was found, as text"}
+            (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+            files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
     return files
 
@@ -154,7 +154,7 @@ def _manifest(folder: Path) -> Mapping[str, str]:
 # --- MLflow -----------------------------------------------------------------------------------------------------------
 
 
-def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: str, text: str, folder: Path) -> str:
+def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: str, folder: Path) -> str:
     """Log options and all files; return the run's id.
 
     No metrics are logged: pages would draw them beside those of trainings, and the tests are in files. Under `mlflow
@@ -167,6 +167,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
         run_id = attached or _new_run(store, options, analysis)
         try:
             pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
+            text = (folder / SUMMARY).read_text(encoding="utf-8").rstrip("\n")
             note = notes.joined(answer, pictures, f"```\n{text[:6000]}\n```")
             tags = [RunTag(name, value) for name, value in {**_tags(analysis), notes.NOTE: note}.items()]
             prefix = record.CONFIG_PARAMETER

@@ -314,10 +314,16 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol, label)
-    rules = rule_comparison.score_every_rule(chosen, collection, histories, sets, options, exempt, overlaps)
-    comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
+    with rule_comparison.scoring(chosen, collection, histories, sets, options, exempt, overlaps) as scoring:
+        comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
+        rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
-    results = pairwise.gather(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options)
+    statistics = pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options)
+    with statistics as computing:
+        of_rules = _of_rules(rules, histories, collection, sets, options)
+        of_decisions = _of_decisions(inputs, selected, runs, sets, options)
+        curves = scores.curve_table(histories, collection.unpublished or collection.runs, sets)
+        results = computing.finish()
     notes += filter(None, [results.skipped])
     return Analysis(
         options=options,
@@ -338,13 +344,13 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         overlaps=overlaps,
         comparisons=comparisons,
         pairwise=results,
-        **_of_rules(rules, histories, collection, sets, options),
+        **of_rules,
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
-        **_of_decisions(inputs, selected, runs, sets, options),
+        **of_decisions,
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
-        curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
+        curves=curves,
         tracking_uri=inputs.origin,
         versions=versions(collection.is_table),
     )

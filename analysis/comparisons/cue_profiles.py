@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from biasbed import measures, record
 from biasbed.analysis.runs.predictions import DecisionReader
@@ -84,15 +83,18 @@ def _read_values(selected: Selected) -> _Values:
     values: dict[tuple[str, _Key], dict[str, float]] = {}
     units: dict[_Key, str] = {}
     cells = {chosen.pool.cell for chosen in selected.choices}
+    cue_metrics: dict[str, list[tuple[str, _Key]]] = {}  # by run id, as a run is chosen for every column
     for pool, candidate, column, protocol, steps in selected.choices if len(cells) == 1 else ():
         run, history = candidate.run, candidate.history
         if run.kind == "published":
             continue
         runs.setdefault(pool.algorithm, {})[run.id] = run
-        for metric in history.metrics:
-            key = _find_key(metric)
+        if run.id not in cue_metrics:
+            keys = [(metric, _find_key(metric)) for metric in history.metrics]
+            cue_metrics[run.id] = [(metric, key) for metric, key in keys if key is not None]
+        for metric, key in cue_metrics[run.id]:
             # A set that is no column is measured at the steps of the first one.
-            if key is None or (key.dataset != column.set_record.name and not _is_uncounted(key.dataset, protocol)):
+            if key.dataset != column.set_record.name and not _is_uncounted(key.dataset, protocol):
                 continue
             value = history.mean(metric, steps)
             if not math.isnan(value):
@@ -117,6 +119,8 @@ def _is_uncounted(name: str, protocol: record.Protocol) -> bool:
 
 def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[str, Any]:
     """Return the mean over runs with its interval and people's number. evaluated: the row of the only run's file."""
+    from scipy import stats
+
     low, high, basis = math.nan, math.nan, ""
     if len(values) > 1 and np.ptp(values) > 0:
         half = float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))

@@ -9,11 +9,12 @@ stages of a search began with the best values by the search's own objective, wha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -52,7 +53,7 @@ from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure, UsageError
-from biasbed.system.forks import compute_forked
+from biasbed.system.forks import ForkedTasks, forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -123,7 +124,19 @@ class RuleScores:
     labels: str = ""  # `Rule.labels`
 
 
-def score_every_rule(
+class Scoring(NamedTuple):
+    """Scores of every rule, which are being computed."""
+
+    chosen: RuleScores
+    others: ForkedTasks
+
+    def finish(self) -> list[RuleScores]:
+        """Wait for the scores; return the chosen rule's, then those of the others."""
+        return [self.chosen, *self.others.finish()]
+
+
+@contextlib.contextmanager
+def scoring(
     chosen: RuleScores,
     collection: Collection,
     histories: Mapping[str, History],
@@ -131,8 +144,8 @@ def score_every_rule(
     options: AnalyzeOptions,
     exempt: Container[tuple[str, str]] = (),
     overlaps: Overlaps = NONE,
-) -> list[RuleScores]:
-    """Return the chosen rule's scores, then those of every other rule that may select these runs.
+) -> Iterator[Scoring]:
+    """Begin to score every other rule that may select these runs, beside this process.
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
     rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
@@ -143,7 +156,8 @@ def score_every_rule(
     for name in names:
         if name and chosen.name not in (name, *SETTLED_RULES):
             tasks.append(functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps))
-    return [chosen, *compute_forked(tasks, "scored rules")]
+    with forked(tasks, "scored rules") as others:
+        yield Scoring(chosen, others)
 
 
 def _score_other(
@@ -302,15 +316,16 @@ def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFram
     for rule, of_rule in selection.groupby("rule", sort=False):
         means = block_matrix(mean_matrix(of_rule), sets)
         ranks = friedman.rank(friedman.orient(means.dropna(), sorted(design.lower_blocks))).mean()
-        for algorithm, lines in of_rule.groupby("algorithm", sort=False):
-            gaps = design.reduced(lines.set_index("dataset")["gap"])[means[algorithm].notna()]
+        about = (rule, bool(of_rule["oracle"].iloc[0]), str(of_rule["labels"].iloc[0]))
+        gaps_by_algorithm = of_rule.pivot(index="dataset", columns="algorithm", values="gap")
+        for algorithm in of_rule["algorithm"].unique():
+            gaps = design.reduced(gaps_by_algorithm[algorithm])[means[algorithm].notna()]
             has_gaps = has_one_unit and len(gaps) > 0 and bool(gaps.notna().all())
             mean, largest = (float(gaps.mean()), float(gaps.max())) if has_gaps else (math.nan, math.nan)
             largest_on = ""
             if largest > 0:
                 largest_on = str(gaps.idxmax())
-            about = (rule, bool(lines["oracle"].iloc[0]), str(lines["labels"].iloc[0]), algorithm)
-            rows.append((*about, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
+            rows.append((*about, algorithm, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
     return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
 
 

@@ -7,8 +7,9 @@ lower is better, so that positive always means that a is better.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,7 @@ from biasbed.analysis.statistics import (
 )
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, differences_of, orient
-from biasbed.system.forks import compute_forked
+from biasbed.system.forks import ForkedTasks, forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -79,14 +80,43 @@ class PairwiseResults:
     further: Mapping[str, pd.DataFrame]  # name of its file -> frame, if requested (`further.compute`)
 
 
-def gather(
+class Computing(NamedTuple):
+    """Results that are being computed."""
+
+    skipped: str  # `PairwiseResults.skipped`
+    tasks: ForkedTasks
+
+    def finish(self) -> PairwiseResults:
+        """Wait for the results and return them."""
+        resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = self.tasks.finish()
+        return PairwiseResults(
+            skipped=self.skipped,
+            wilcoxon=wilcoxon,
+            effects=resampled.effects,
+            bayesian=shares,
+            intervals=resampled.intervals,
+            sets=sets,
+            set_pairs=set_pairs,
+            flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
+            checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
+            pool=pool,
+            limits=tuple(_add_pairs(limits_of_setting, resampled.effects) for limits_of_setting in limits),
+            plan=plan,
+            further=tables,
+        )
+
+
+@contextlib.contextmanager
+def computing(
     comparisons: Sequence[RankTests],
     runs: tuple[pd.DataFrame, pd.DataFrame],
     design: Design,
     rules: tuple[Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]],
     options: AnalyzeOptions,
-) -> PairwiseResults:
-    """Compute all results from the run table (`scores.run_table`) and the block matrices of further selection rules.
+) -> Iterator[Computing]:
+    """Begin to compute all results beside this process.
+
+    They come from the run table (`scores.run_table`) and the block matrices of further selection rules.
 
     runs, rules: each twice, for all sets and for the strict setting.
     """
@@ -121,24 +151,8 @@ def gather(
         lambda: _stack(pooled, _Setting.pool, stability.POOL_COLUMNS),
         lambda: _plan(parts, options),
     )
-    resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = compute_forked(
-        tasks, "computed statistics"
-    )
-    return PairwiseResults(
-        skipped=skipped,
-        wilcoxon=wilcoxon,
-        effects=resampled.effects,
-        bayesian=shares,
-        intervals=resampled.intervals,
-        sets=sets,
-        set_pairs=set_pairs,
-        flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
-        checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
-        pool=pool,
-        limits=tuple(_add_pairs(limits_of_setting, resampled.effects) for limits_of_setting in limits),
-        plan=plan,
-        further=tables,
-    )
+    with forked(tasks, "computed statistics") as running:
+        yield Computing(skipped, running)
 
 
 def _rows_by_setting(

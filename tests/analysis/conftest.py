@@ -105,4 +105,4 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects, stability and power take most of an analysis; tests of what is compared do without."""
-    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))

@@ -51,7 +51,7 @@ def test_demsar_s_example(table: Path) -> None:
 
 def test_p_values_are_those_of_autorank_and_scikit_posthocs(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the examples of both packages' documentation. Without sizes of effects, which take most of the time."""
-    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
     example = REFERENCE["autorank"]
     result = biasbed.compare(frame_of(example), bootstrap=200)
     assert result.friedman is not None

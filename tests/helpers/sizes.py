@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -18,11 +19,14 @@ def draw_few(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 200)
 
 
-def without_sizes(gather: Callable[..., pairwise.PairwiseResults]) -> Callable[..., pairwise.PairwiseResults]:
-    """`evidence.gather` as where nothing could be tested over sets: all frames, and those over sets empty."""
+Begin = Callable[..., AbstractContextManager[pairwise.Computing]]
 
-    def gathered(comparisons: tuple[RankTests, ...], *rest: object) -> pairwise.PairwiseResults:
+
+def without_sizes(computing: Begin) -> Begin:
+    """`pairwise.computing` as where nothing could be tested over sets: all frames, and those over sets empty."""
+
+    def begin(comparisons: tuple[RankTests, ...], *rest: object) -> AbstractContextManager[pairwise.Computing]:
         skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
-        return gather(skipped, *rest)
+        return computing(skipped, *rest)
 
-    return gathered
+    return begin

@@ -160,7 +160,7 @@ def analysed(imported: str, once: Callable[..., Any]) -> Analysis:
     def make(folder: Path) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(folder / "home"))
-            patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+            patch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
             return load(imported, study="published_debiasing", bootstrap=200)
 
     found: Analysis = once("analysis_of_debiasing", make)
@@ -236,7 +236,7 @@ def test_another_measure_is_compared(
 ) -> None:
     """LfF on Waterbirds at 20 %: conflicting accuracy as printed, and what follows, of which no spread is known."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
     found = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
     row = found.scores.set_index("algorithm").loc["lff"]
     assert row["mean"] == pytest.approx(mean, abs=0.05)
@@ -256,7 +256,7 @@ def test_own_runs_stand_beside_the_published_ones(
     """Two severities of one's own: in one table with the paper's, and as a card."""
     shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
     recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
     protocol = make_protocol(["colored_mnist_10_test"], suite="debiasing", training_sets=("colored_mnist_10",))
     for seed in range(2):
@@ -279,7 +279,7 @@ def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
     """Means are the paper's beside means of runs; a deviation is as printed; Table 5 is of runs."""
     shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
     recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
     name = "colored_mnist_10_test"
     kinds = ("test/aligned_accuracy", "test/conflicting_accuracy")

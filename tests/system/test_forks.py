@@ -94,7 +94,8 @@ def test_a_process_with_threads_does_its_tasks_itself() -> None:
             owners.append(os.getpid())
             return len(owners)
 
-        assert forks.compute_forked([task] * 3, "counted") == [1, 2, 3]
+        with forks.forked([task] * 3, "counted") as running:
+            assert running.finish() == [1, 2, 3]
         assert owners == [os.getpid()] * 3
     finally:
         stop.set()

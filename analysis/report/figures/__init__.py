@@ -49,6 +49,7 @@ def drawing(analysis: Analysis, folder: Path) -> Iterator[Drawing]:
     for figure in planned(analysis):
         tasks.append(functools.partial(_write, analysis, figure, folder))
         files |= {f"figures/{figure.name}.{kind}": figure.description for kind in ("png", "svg", "pdf")}
+    tasks.reverse()  # those of many panels are the last ones, and take longest
     with forked(tasks, "drew figures") as running:
         yield Drawing(files, running)
 

@@ -286,7 +286,7 @@ class ScoreComparison:
 
         target = Path(folder).expanduser().absolute()
         with command.new_folder() as scratch:
-            command.write(self.analysis, str(self), scratch)
+            command.write(self.analysis, scratch)
             return command.publish(scratch, target)
 
 

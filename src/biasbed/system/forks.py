@@ -85,12 +85,6 @@ def forked(tasks: Sequence[ForkedTask], purpose: str) -> Iterator[ForkedTasks]:
             running.end()
 
 
-def compute_forked(tasks: Sequence[ForkedTask], purpose: str) -> list[Any]:
-    """Return the results of tasks, computed in several processes if there are processors for them."""
-    with forked(tasks, purpose) as running:
-        return running.finish()
-
-
 def count_processes() -> int:
     """Return how many copies are worth making; 1 if this process can't be copied safely.
 

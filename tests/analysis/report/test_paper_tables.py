@@ -131,7 +131,7 @@ def analysis(herds: Recorder, once: Callable[..., Any]) -> Analysis:
     def make(folder: Path) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(folder / "home"))
-            patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
+            patch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
             return analysis_of(herds)
 
     found: Analysis = once("analysis_of_paper_tables", make)

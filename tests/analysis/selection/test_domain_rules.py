@@ -82,8 +82,8 @@ def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
 @pytest.fixture(scope="module")
 def results(stores: dict[str, RunStore]) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairwise, "gather", without_sizes(pairwise.gather))
-        patch.setattr(rule_comparison, "score_every_rule", lambda chosen, *rest: [chosen])
+        patch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+        patch.setattr(rule_comparison, "rule_names", lambda protocol: ())  # no other rule is scored
         yield {
             (name, rule): analysed(store, ours, allow=("unfinished",))
             for name, store in stores.items()

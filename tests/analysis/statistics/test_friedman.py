@@ -77,6 +77,16 @@ def test_friedman_equals_scipy(seed: int, ties: bool) -> None:
     assert (test.chi2, test.chi2_p) == pytest.approx((expected.statistic, expected.pvalue))
 
 
+@pytest.mark.parametrize("num_sets", [4, 9])
+def test_p_values_of_many_tables_are_those_of_each(num_sets: int) -> None:
+    """With few sets they come from permutations, else from F; identical orders give an infinite F."""
+    tables = np.random.default_rng(0).integers(0, 4, (12, num_sets, 4)).astype(float)
+    tables[0] = np.arange(4)
+    ranks = friedman.ranks_of(tables)
+    expected = [friedman.friedman(table).p for table in ranks]
+    assert friedman.friedman_p_of_each(ranks).tolist() == expected
+
+
 def test_iman_davenport_by_hand() -> None:
     """Three sets, rank sums 4, 5, 9: chi2 = 12 (16 + 25 + 81) / (3 x 12) - 36 = 14/3, F = 2 chi2 / (6 - chi2) = 7."""
     test = friedman.friedman(matrix([[1, 2, 3], [1, 2, 3], [2, 1, 3]]).to_numpy())

@@ -112,6 +112,17 @@ def test_long_samples_get_the_normal_approximation() -> None:
     assert exact.rank_sum(np.ones(40), np.ones(40)) == 1
 
 
+@pytest.mark.parametrize(("m", "n"), [(4, 7), (40, 50)])
+def test_rank_sums_of_many_pairs_are_those_of_each(m: int, n: int) -> None:
+    generator = np.random.default_rng(m)
+    a, b = generator.integers(0, 6, (9, m)).astype(float), generator.integers(0, 5, (9, n)).astype(float)
+    a[3], b[3] = 2.0, 2.0  # nothing but ties
+    for row, test in enumerate(exact.rank_sum_of_each(a, b)):
+        assert test.p == exact.rank_sum(a[row], b[row])
+        difference = a[row][:, None] - b[row][None]
+        assert test.lead == np.sign(difference).sum()
+
+
 # --- Holm -------------------------------------------------------------------------------------------------------------
 
 
