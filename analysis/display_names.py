@@ -104,11 +104,11 @@ def misspelling_notes(label: Labels, rows: Sequence[str], sets: Sequence[Column]
     Other names are no mistake: one file may serve several studies.
     """
     names = [*rows, *names_of(sets), *blocks(sets)]
-    known = {*names, *load(AUTO).shown}
+    ids = {*names, *load(AUTO).shown}
     notes = []
     for name in label.first:
         meant = find_near_name(name, names)
-        if name not in known and meant is not None:
+        if name not in ids and meant is not None:
             notes.append(f"names: no row or set is called '{name}'; did you mean '{meant}'?")
     return notes
 

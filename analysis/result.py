@@ -308,9 +308,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
     scope = {"suite": collection.scope.suite, "study": collection.scope.study}
     notes = [*collection.notes, *selected.notes, *untested, *scores.not_applicable_notes(lacking, label)]
-    notes += display_names.misspelling_notes(label, collection.algorithms, inputs.sets)
-    notes += published.unprinted_notes(unprinted, collection.is_table, label)
-    notes += published.summary_notes(collection, label)
+    notes += _notes_on_labels(collection, inputs.sets, unprinted, label)
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol, label)
@@ -318,8 +316,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
         rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
-    statistics = pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options)
-    with statistics as computing:
+    with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
         of_rules = _of_rules(rules, histories, collection, sets, options)
         of_decisions = _of_decisions(inputs, selected, runs, sets, options)
         curves = scores.curve_table(histories, collection.unpublished or collection.runs, sets)
@@ -354,6 +351,20 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         tracking_uri=inputs.origin,
         versions=versions(collection.is_table),
     )
+
+
+def _notes_on_labels(
+    collection: Collection,
+    sets: Sequence[Column],
+    unprinted: Mapping[tuple[str, str], frozenset[str]],
+    label: Labels,
+) -> list[str]:
+    """Return notes on misspelled display names and on what published papers print."""
+    return [
+        *display_names.misspelling_notes(label, collection.algorithms, sets),
+        *published.unprinted_notes(unprinted, collection.is_table, label),
+        *published.summary_notes(collection, label),
+    ]
 
 
 def _of_rules(

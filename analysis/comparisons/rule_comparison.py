@@ -124,7 +124,7 @@ class RuleScores:
     labels: str = ""  # `Rule.labels`
 
 
-class Scoring(NamedTuple):
+class RuleScoring(NamedTuple):
     """Scores of every rule, which are being computed."""
 
     chosen: RuleScores
@@ -144,7 +144,7 @@ def scoring(
     options: AnalyzeOptions,
     exempt: Container[tuple[str, str]] = (),
     overlaps: Overlaps = NONE,
-) -> Iterator[Scoring]:
+) -> Iterator[RuleScoring]:
     """Begin to score every other rule that may select these runs, beside this process.
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
@@ -157,7 +157,7 @@ def scoring(
         if name and chosen.name not in (name, *SETTLED_RULES):
             tasks.append(functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps))
     with forked(tasks, "scored rules") as others:
-        yield Scoring(chosen, others)
+        yield RuleScoring(chosen, others)
 
 
 def _score_other(
