@@ -12,6 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from biasbed import cli
+from biasbed.tracking import server
 from helpers.archives import rich_run, zipped
 from helpers.runs import all_runs
 from helpers.toy_runs import Recorder
@@ -30,6 +31,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     for name in ("log_artifacts", "log_text", "download_artifacts"):
         monkeypatch.setattr(MlflowClient, name, send)
+    monkeypatch.setattr(server, "store_text", send)
     return folder
 
 
