@@ -319,8 +319,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
         of_rules = _of_rules(rules, histories, collection, sets, options)
         of_decisions = _of_decisions(inputs, selected, runs, sets, options)
-        curves = scores.curve_table(histories, collection.unpublished or collection.runs, sets)
-        results = computing.finish()
+        results = computing.finish()  # before the table of curves, which would raise the peak of memory beside them
     notes += filter(None, [results.skipped])
     return Analysis(
         options=options,
@@ -347,7 +346,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         **of_decisions,
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
-        curves=curves,
+        curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
         tracking_uri=inputs.origin,
         versions=versions(collection.is_table),
     )
