@@ -41,9 +41,9 @@ HOW = (
 )
 SETS = tuple(f"set{number}" for number in range(10))
 NOTES = (
-    "Figures are drawn in copies of the process, beside tables and pages, so that a report is shorter with more "
-    "processors than two. Most of the rest is choosing epochs under every rule, resampling, and writing a row per run "
-    "into tables and pages."
+    "Rules, statistics and figures are computed in copies of the process, beside its own share, so that a report is "
+    "shorter with more processors than two. With two, both are busy nearly all the time. About two fifths of a report "
+    "of 1,000 runs are matplotlib's: measuring, drawing and writing each figure for the page and for print."
 )
 STUDY, METRICS = "analysing", 1 + len(SETS)
 GOALS = {  # (runs, methods) -> seconds of the report, MiB
@@ -258,6 +258,7 @@ def of_runs(runs: int, epochs: int, methods: int, rounds: int) -> list[Row]:
             f"{found['reading']:.1f} s of reading; {found['processor']:.1f} s of the processor in all",
             "s",
         ),
+        Row.of(f"{words}: the report / raw SQL", [found["rest"] / sql], note="seconds go by the machine, this less so"),
         Row.of(
             f"{words}: peak memory", [found["memory"]], memory, "of all processes of the whole command (PSS)", "MiB"
         ),
