@@ -20,7 +20,7 @@ from pydantic import AfterValidator, ConfigDict, Field, RootModel
 from biasbed.analysis.columns import Column, blocks, by_name, names_of
 from biasbed.errors import UsageError
 from biasbed.published import display_names
-from biasbed.settings import find_near_name, nearest
+from biasbed.settings import hint_near, nearest
 from biasbed.system import formats
 from biasbed.system.formats import ByName
 
@@ -104,12 +104,13 @@ def misspelling_notes(label: Labels, rows: Sequence[str], sets: Sequence[Column]
     Other names are no mistake: one file may serve several studies.
     """
     names = [*rows, *names_of(sets), *blocks(sets)]
-    ids = {*names, *load(AUTO).shown}
+    unused = [name for name in label.first if name not in names]
+    ours = load(AUTO).shown if unused else {}
     notes = []
-    for name in label.first:
-        meant = find_near_name(name, names)
-        if name not in ids and meant is not None:
-            notes.append(f"names: no row or set is called '{name}'; did you mean '{meant}'?")
+    for name in unused:
+        hint = hint_near(name, names)
+        if name not in ours and hint:
+            notes.append(f"names: no row or set is called '{name}'{hint}")
     return notes
 
 

@@ -29,6 +29,7 @@ from biasbed.record import MetricName
 from biasbed.sharing.benchmarks import Benchmark
 from biasbed.sharing.reported import (
     LARGEST_PERCENT,
+    ORIGIN,
     ReportedModel,
     ReportedValue,
     check_proportion,
@@ -51,8 +52,6 @@ UNITS = {measures.FRACTION: "proportion", measures.OF_TWO: ""}  # by our unit; t
 NO_DIRECTION = "none: neither higher nor lower is better"
 RELATIONSHIPS = {"train": "first_party", "evaluate": "third_party"}  # of the evaluator to the model, by kind of run
 PERCENT, LONGEST_UNIT = ("percent", "percentage", "%"), 30
-# Provenance that is read back, if it is well formed.
-FACTS = ("run", "git_commit", "data_fingerprint")
 _LIMIT = re.compile("[1-9][0-9]{0,8}")
 
 
@@ -392,7 +391,7 @@ def _reported(log: _Log, where: str) -> ReportedModel:
         name=log.model_info.id,
         values=tuple(values),
         key=log.evaluation_id,
-        facts={name: details[name] for name in FACTS if name in details},
+        facts={name: details[name] for name in ORIGIN if name in details},
         limit=int(details["limit"]) if _LIMIT.fullmatch(details.get("limit", "")) else None,
     )
 
