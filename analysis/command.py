@@ -40,6 +40,7 @@ SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # lists the files that an analysis has written
 
 
+@without_collection()
 def analyze(options: AnalyzeOptions) -> Outcome:
     """See `biasbed.analysis.analyze`."""
     store = RunStore(resolve_uri(options.tracking_uri))
@@ -48,7 +49,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         check_folder(Path(options.output_dir).expanduser().absolute())
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
     # last digits would go by the number of cores.
-    with threadpool_limits(limits=1, user_api="blas"), without_collection():
+    with threadpool_limits(limits=1, user_api="blas"):
         analysis = compute(store, options)
     paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
@@ -76,19 +77,22 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
     with without_collection():
-        from biasbed.analysis.report import data_files, figures, html, references, report_tables, score_tables, tikz
-        from biasbed.analysis.report.table_model import Links
+        from biasbed.analysis.report import figures
 
         with figures.drawing(analysis, folder) as drawing:
+            from biasbed.analysis.report import data_files, html, references, report_tables, score_tables, tikz
+            from biasbed.analysis.report.table_model import Links
+
             files = data_files.write(analysis, folder)
             by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
             files |= report_tables.write_latex(analysis, folder, by_run)
             files |= references.write(analysis, folder)
             text = summary.render(analysis)
+            report = html.prepare(analysis, folder, by_run=by_run)
             files |= drawing.finish()
             files |= tikz.write(analysis, folder)
             files |= sample_images.files(folder)
-            files |= html.write(analysis, folder, by_run=by_run)
+            files |= report.write()
             files |= last_analysis.write(analysis, folder)
             (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
             files |= {SUMMARY: "everything that was found, as text"}

@@ -319,6 +319,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
         of_rules = _of_rules(rules, histories, collection, sets, options)
         of_decisions = _of_decisions(inputs, selected, runs, sets, options)
+        for comparison in comparisons:
+            comparison.test_pairs()
         results = computing.finish()  # before the table of curves, which would raise the peak of memory beside them
     notes += filter(None, [results.skipped])
     return Analysis(

@@ -7,10 +7,11 @@ import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from biasbed.analysis.columns import blocks
@@ -45,17 +46,37 @@ NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs
 CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become about the page's 14 pixels
 
 
-def write(
+@dataclass(frozen=True)
+class PreparedReport:
+    """Report whose sentences and tables are made; its figures may still be drawn."""
+
+    analysis: Analysis
+    folder: Path
+    is_alone: bool
+    template: Template
+    content: Mapping[str, Any]
+
+    def write(self) -> dict[str, str]:
+        """Write the page, and those of rows; the figures are expected in `folder/figures`."""
+        (self.folder / REPORT).write_text(self.template.render(self.content), encoding="utf-8")
+        pages = {} if self.is_alone else _write_cue_pages(self.analysis, self.folder)
+        return {REPORT: "everything on one page", **pages}
+
+
+def prepare(
     analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
-) -> dict[str, str]:
-    """Write the report; the figures are expected in `folder/figures`.
+) -> PreparedReport:
+    """Make all of the report that needs no figures.
 
     is_alone: it names no files beside it. by_run: `score_tables.by_run`, if it is made already.
     """
-    text = make_environment(TEMPLATES).get_template(REPORT).render(content(analysis, folder, is_alone, by_run))
-    (folder / REPORT).write_text(text, encoding="utf-8")
-    pages = {} if is_alone else _write_cue_pages(analysis, folder)
-    return {REPORT: "everything on one page", **pages}
+    template = make_environment(TEMPLATES).get_template(REPORT)
+    return PreparedReport(analysis, folder, is_alone, template, content(analysis, folder, is_alone, by_run))
+
+
+def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
+    """Write the report (`prepare`) and return file name -> one line that says what it is."""
+    return prepare(analysis, folder, is_alone).write()
 
 
 def _write_cue_pages(analysis: Analysis, folder: Path) -> dict[str, str]:
@@ -147,7 +168,6 @@ def _title(analysis: Analysis) -> str:
 def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: _Pictures) -> Mapping[str, Any]:
     """Return sentences, tables and figures of one choice of sets."""
     flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
-    names = ("critical_difference", "p_values", "ranks", "effects")
     return {
         "title": wording.setting_title(comparison, analysis.label),
         "rank_chart": charts.rank_chart(analysis, comparison),
@@ -157,7 +177,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
         "sure": fold(findings.sure(analysis, comparison), WORDS["sure"]),
         "flips": fold(flips, WORDS["flips"]),
         "tables": significance_tables.of_setting(analysis, comparison, links),
-        "figures": {name: pictures[f"{name}{comparison.suffix}"] for name in names},
+        "figures": pictures.of_setting(comparison.suffix),
     }
 
 
@@ -260,12 +280,17 @@ def _render_cell(cell: TableCell) -> str:
 class _Pictures:
     """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
-    def __init__(self, folder: Path, is_alone: bool) -> None:
-        self.folder, self.is_alone = folder / "figures", is_alone
+    def __init__(self, folder: Path, is_alone: bool, suffix: str = "") -> None:
+        """suffix: that follows each name (`RankTests.suffix`)."""
+        self.folder, self.is_alone, self.suffix = folder, is_alone, suffix
+
+    def of_setting(self, suffix: str) -> _Pictures:
+        """Return the figures of one choice of sets."""
+        return _Pictures(self.folder, self.is_alone, suffix)
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
-        path = self.folder / f"{name}.svg"
+        path = self.folder / "figures" / f"{name}{self.suffix}.svg"
         if not path.exists():
             return None
         text = path.read_text(encoding="utf-8")
@@ -274,7 +299,7 @@ class _Pictures:
         width, height = (round(float(points) / POINTS_PER_INCH * CSS_DPI) for points in size.groups())
         drawing = Markup(NAMESPACES.sub("", SIZE.sub("", text, count=1)))
         kinds = () if self.is_alone else ("pdf", "svg", "png")
-        files = [f"figures/{name}.{kind}" for kind in kinds if (self.folder / f"{name}.{kind}").exists()]
+        files = [f"figures/{path.stem}.{kind}" for kind in kinds if path.with_suffix(f".{kind}").exists()]
         return {"drawing": drawing, "width": width, "height": height, "files": files}
 
 

@@ -48,7 +48,7 @@ class History:
     def values(self, metric: record.MetricName | str, steps: Iterable[int]) -> list[float]:
         """Return the metric's values at the steps; NaN at each where it has none."""
         curve = self._curves.get(str(metric), {})
-        return [curve.get(step, math.nan) for step in steps]
+        return list(map(curve.get, steps, itertools.repeat(math.nan)))
 
     def mean(self, metric: record.MetricName | str, steps: Sequence[int]) -> float:
         """Return the metric's mean over the steps; NaN if any of them has no value."""

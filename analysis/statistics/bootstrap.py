@@ -41,6 +41,9 @@ def over_columns(block: str) -> str:
     return f"(mean over {block})"
 
 
+CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # whole numbers, which it has exactly, in half the memory
+
+
 @dataclass(frozen=True)
 class Resamples:
     """Counts of draws, one row per resample."""
@@ -48,7 +51,7 @@ class Resamples:
     blocks: Array  # resamples x blocks
     columns: Array  # resamples x columns: the column's share of its block's draws; all of them if it is the only one
     within: Mapping[str, Array]  # block of several columns -> resamples x its columns, for the block on its own
-    runs: Mapping[str, tuple[Array, ...]]  # algorithm -> resamples x runs for each element of `RowScores.together`
+    runs: Mapping[str, tuple[CompactCounts, ...]]  # algorithm -> resamples x runs for each element of `RowScores.together`
 
     def mean(self, values: Array) -> Array:
         """Return each resample's mean of values (resamples x columns) over the drawn blocks and columns."""
@@ -60,7 +63,9 @@ def resample(rows: Mapping[str, RowScores], design: Design, number: int) -> Resa
     """Draw `number` resamples for these rows. Equal shapes and names in the same order give equal draws."""
     generator = np.random.default_rng(SEED)
     blocks = _counts(generator, len(design.blocks), number)
-    runs = {name: tuple(_counts(generator, len(part), number) for part in row.parts) for name, row in rows.items()}
+    runs = {}
+    for name, row in rows.items():
+        runs[name] = tuple(_counts(generator, len(part), number).astype("float32") for part in row.parts)
     parts = []
     for position, names in enumerate(design.blocks.values()):
         drawn = blocks[:, position]
@@ -164,11 +169,11 @@ def _counts(generator: np.random.Generator, size: int, number: int) -> Array:
     return generator.multinomial(size, np.full(size, 1 / size), number).astype("float64")
 
 
-def column_means(row: RowScores, counts: Sequence[Array]) -> Array:
+def column_means(row: RowScores, counts: Sequence[CompactCounts]) -> Array:
     """Return the means over the drawn runs, resamples x columns; over all runs if no drawn run has a score there."""
     means: dict[str, Array] = {}
     for part, drawn in zip(row.parts, counts, strict=True):
-        means |= dict(zip(map(str, part), cell_means(part, drawn).T, strict=True))
+        means |= dict(zip(map(str, part), cell_means(part, drawn.astype("float64")).T, strict=True))
     return np.stack([means[name] for name in row.columns], axis=1)
 
 
@@ -179,9 +184,6 @@ def cell_means(frame: pd.DataFrame, counts: Array) -> Array:
     number = counts @ present
     sums = counts @ np.where(present, values, 0.0)
     return np.where(number > 0, sums / np.where(number > 0, number, 1.0), np.nanmean(values, axis=0))
-
-
-CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # of runs: whole numbers, which it has exactly
 
 
 @dataclass(frozen=True)
@@ -237,9 +239,9 @@ def _win_rates(runs: Mapping[str, SortedRuns], counts: Mapping[str, CompactCount
     return rates
 
 
-def _with_all_runs(counts: Sequence[Array]) -> list[CompactCounts]:
+def _with_all_runs(counts: Sequence[CompactCounts]) -> list[CompactCounts]:
     """Return counts of draws, runs x resamples for each training, with every run once as a further resample."""
-    return [np.concatenate([drawn.T, np.ones((drawn.shape[1], 1))], axis=1).astype("float32") for drawn in counts]
+    return [np.concatenate([drawn.T, np.ones((drawn.shape[1], 1), "float32")], axis=1) for drawn in counts]
 
 
 def _sort_runs(row: RowScores, column: str) -> SortedRuns:

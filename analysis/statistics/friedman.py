@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,10 +80,20 @@ class RankTests:
     ranks: pd.DataFrame  # sets x algorithms, 1 = best
     skipped: str = ""  # the reason if there are no tests
     friedman: Friedman | None = None
-    nemenyi: pd.DataFrame | None = None  # algorithms x algorithms, p-values
     pair: PairTest | None = None
     reach: power.DesignLimits | None = None
     noun: str = "set"  # word for a block: `set`, or `data set` if it has several columns
+
+    @cached_property
+    def nemenyi(self) -> pd.DataFrame | None:
+        """p-values of Nemenyi's test, algorithms x algorithms; None without an omnibus test."""
+        if self.friedman is None:
+            return None
+        return _nemenyi_of_ranks(self.ranks)
+
+    def test_pairs(self) -> None:
+        """Compute `nemenyi` now: its library loads matplotlib, for which there may be a better time than at first use."""
+        _ = self.nemenyi
 
     @property
     def size(self) -> str:
@@ -259,14 +270,18 @@ def _statistics_of_each(ranks: exact.Array) -> _Statistics:
 
 def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
     """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006)."""
-    import scikit_posthocs
-
     check_scores(scores)
     if scores.shape[1] < 3 or scores.shape[0] < 2:
         raise Failure("the Nemenyi test needs three algorithms and two sets")
+    return _nemenyi_of_ranks(rank(scores, lower_is_better))
+
+
+def _nemenyi_of_ranks(ranks: pd.DataFrame) -> pd.DataFrame:
+    import scikit_posthocs
+
     # The library ranks what it gets. Ranks keep their order, and each set's direction is already taken into account.
-    table = scikit_posthocs.posthoc_nemenyi_friedman(rank(scores, lower_is_better))
-    return pd.DataFrame(table.to_numpy(), index=scores.columns, columns=scores.columns)
+    table = scikit_posthocs.posthoc_nemenyi_friedman(ranks)
+    return pd.DataFrame(table.to_numpy(), index=ranks.columns, columns=ranks.columns)
 
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:
@@ -311,7 +326,7 @@ def compare(
     base["reach"] = power.reach(len(algorithms), len(sets), alpha, noun)
     if len(algorithms) == 2:
         return RankTests(**base, pair=compare_two(scores, lower_is_better))
-    return RankTests(**base, friedman=friedman(ranks.to_numpy()), nemenyi=nemenyi(scores, lower_is_better))
+    return RankTests(**base, friedman=friedman(ranks.to_numpy()))
 
 
 # Scores are rounded to this many digits before they are compared: means of the same numbers in another order differ in

@@ -100,10 +100,21 @@ class Sheet(Figure):
         self.legend(handles, labels, fontsize=points, **position)
 
 
+def measure_less(figure: Figure) -> None:
+    """Keep matplotlib from measuring ticks more than once wherever it lays out or draws a figure.
+
+    Nobody may name an axis of it later: a name would stand in the corner.
+    """
+    for axes in figure.axes:
+        for axis, spine in ((axes.xaxis, "bottom"), (axes.yaxis, "left")):
+            if axis.get_tick_params()[f"label{spine}"]:  # they lie further out, and are measured anyway
+                axes.spines[spine].set_in_layout(False)
+            if not axis.get_label_text():  # its place would be sought beside the ticks all the same
+                axis.set_label_coords(0, 0)
+
+
 def lay_out(figure: Figure) -> Bbox:
     """Lay out all parts; return their bounds together, in inches."""
-    for axes in figure.axes:
-        axes.spines["left"].set_in_layout(False)  # its ticks have names, which lie further out and are measured anyway
     engine = figure.get_layout_engine()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the layout was not applied

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from biasbed.errors import UsageError
 
@@ -83,6 +82,8 @@ def from_logits(
 
     Raises UsageError for NaN, infinite or too few values, probabilities, labels that are no class, or other lengths.
     """
+    from scipy.special import logsumexp  # late: few analyses have scores of classes
+
     matrix = check_logits(logits, where)
     numbers = np.zeros(len(matrix), dtype=np.int64)
     if labels is not None:

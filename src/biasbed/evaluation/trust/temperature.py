@@ -6,7 +6,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax
 
 LIMITS = (0.01, 100.0)  # of the temperature, where the likelihood has no maximum between them
 STEPS, WITHIN = 100, 1e-13  # of Newton's method, and the relative change at which it ends
@@ -74,5 +73,7 @@ def _expect(centred: np.ndarray, inverse: float) -> _Expected:
 
 def scale(log_probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """Return the log-probabilities [N,K] at a temperature. Decisions stay the same."""
+    from scipy.special import log_softmax  # late: few analyses have scores of classes
+
     result: np.ndarray = log_softmax(log_probabilities / temperature, axis=1)
     return result
