@@ -297,7 +297,7 @@ def test_of_two_copies_that_look_before_they_see_the_other_one_is_left_alone(
 def test_the_tags_of_a_folder_s_state_do_not_decide_whose_its_run_is(folder: RunFolder, tracking: str) -> None:
     ended_offline(folder)
     state = folder.read_state()
-    forged = {ownership.START: ownership.new_tag("another's"), ownership.IMPORTING: "x", record.ORIGIN_RUN: "a" * 32}
+    forged = {ownership.START: ownership.new_tag("another's"), ownership.IMPORT: "x", record.ORIGIN_RUN: "a" * 32}
     folder.write_state({**state, "tags": {**state["tags"], **forged}})
     tracker = Tracker(folder)
     tracker.reopen()
@@ -305,7 +305,7 @@ def test_the_tags_of_a_folder_s_state_do_not_decide_whose_its_run_is(folder: Run
     (run,) = all_runs(tracking)
     assert (run.info.status, rows(tracking, run.info.run_id)) == ("FINISHED", [(1, 100)])
     assert run.data.tags[ownership.START].split()[0] == ownership._hash(folder.read_starts()[-1].token)
-    assert not {ownership.IMPORTING, record.ORIGIN_RUN} & run.data.tags.keys()
+    assert not {ownership.IMPORT, record.ORIGIN_RUN} & run.data.tags.keys()
 
 
 def test_copies_that_were_continued_apart_are_sent_once_each(folder: RunFolder, tracking: str) -> None:
@@ -333,7 +333,7 @@ def made(uri: str, monkeypatch: pytest.MonkeyPatch, time: float, who: str = ELSE
     with monkeypatch.context() as patch:
         patch.setattr(ownership, "signature", lambda: who)
         patch.setattr(ownership.time, "time", lambda: time)
-        tags = {record.ORIGIN_RUN: "a" * 32, ownership.IMPORTING: ownership.new_tag("secret")}
+        tags = {record.ORIGIN_RUN: "a" * 32, ownership.IMPORT: ownership.new_tag("secret")}
     return str(MlflowClient(uri).create_run("0", tags=tags).info.run_id)
 
 

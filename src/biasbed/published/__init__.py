@@ -29,7 +29,7 @@ PATHS = (
     "a file that export wrote (.zip), results of Every Eval Ever (.json, or a folder of such), a model card with a "
     "model-index (README.md, or its folder), a sweep's folder or CSV"
 )
-RUNS_AT_A_TIME = 50  # between two searches for runs that another command makes; a kill leaves as many unfinished
+RUNS_AT_A_TIME = 100  # between two searches for runs that another command makes; a kill leaves as many unfinished
 
 
 def names() -> tuple[str, ...]:

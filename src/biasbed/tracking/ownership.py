@@ -5,7 +5,7 @@ it in the folder, and tags the run with its hash. A folder continues a run if it
 another copy has continued the run meanwhile. The tag is a hash, so that nobody who reads the server can forge a folder
 that overwrites or deletes another user's run.
 
-A run that is being imported has the tag `biasbed.importing` with the process that makes it. Its maker searches for
+An imported run has the tag `biasbed.import` with the process that makes it, or has made it. The maker searches for
 other runs of the same origin at the beginning and before the end: one that has ended stays, else the first claim wins.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 # Tags of runs: hash of the token, time, host and process of the start that writes the run; the same for an import.
-START, IMPORTING = "biasbed.start", "biasbed.importing"
-OWNING = (START, IMPORTING, record.ORIGIN_RUN, record.FOLDER_ID)  # tags that no folder's state decides
+START, IMPORT = "biasbed.start", "biasbed.import"
+OWNING = (START, IMPORT, record.ORIGIN_RUN, record.FOLDER_ID)  # tags that no folder's state decides
 STALE = 3600.0  # seconds after which a claim from another machine is taken for one whose command was killed
 AnyRun = Any  # MLflow's `Run`, with the steps and times of its rows, or a `StoredRun`
 
@@ -327,7 +327,7 @@ def make_runs(
     rivals: dict[str, StoredRun] = {}
     try:
         for run in runs:
-            tags = {**run.tags, IMPORTING: new_tag(uuid.uuid4().hex)}
+            tags = {**run.tags, IMPORT: new_tag(uuid.uuid4().hex)}
             created = client.create_run(experiment, start_time=run.period[0], tags=tags, run_name=run.name)
             run_ids[str(created.info.run_id)] = run
             created_runs[str(created.info.run_id)] = created
@@ -339,7 +339,6 @@ def make_runs(
                 run.fill(created_runs[run_id])
         for run_id, run in unfinished.items():
             client.set_terminated(run_id, run.status, run.period[1])
-            client.delete_tag(run_id, IMPORTING)  # not before its end: a running one would look abandoned
     except BaseException:
         with contextlib.suppress(Exception):  # the next import deletes them otherwise
             for run_id in run_ids:
@@ -380,7 +379,7 @@ def _first_rival(our_run: StoredRun, runs: Iterable[StoredRun]) -> StoredRun | N
     others = [run for run in runs if run is not our_run]
     complete = [run for run in others if run.info.status != "RUNNING"]
     claimed = [run for run in others if run.info.status == "RUNNING" and not _is_abandoned(run)]
-    earlier = [run for run in claimed if precedence(run, IMPORTING) < precedence(our_run, IMPORTING)]
+    earlier = [run for run in claimed if precedence(run, IMPORT) < precedence(our_run, IMPORT)]
     return next(iter(complete or earlier), None)
 
 
@@ -388,5 +387,5 @@ def _is_abandoned(run: StoredRun) -> bool:
     """Return True for a run that was never completed, and that no process is completing."""
     if run.info.status != "RUNNING":  # the status is set last
         return False
-    holder = read_holder(run.data.tags.get(IMPORTING))
+    holder = read_holder(run.data.tags.get(IMPORT))
     return holder is None or holder.is_own or holder.is_gone or time.time() - holder.time / 1000 > STALE

@@ -18,7 +18,7 @@ from biasbed.system import commands, places
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.ownership import IMPORTING, MadeRun, NewRun, ended, make_runs, read_holder
+from biasbed.tracking.ownership import IMPORT, MadeRun, NewRun, ended, make_runs, read_holder
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
@@ -147,7 +147,7 @@ def import_archive(source: str, listed: bool = True) -> int:
         summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
     print(summary)
     if left:
-        holder = read_holder(left[0].data.tags.get(IMPORTING)) or "another command"
+        holder = read_holder(left[0].data.tags.get(IMPORT)) or "another command"
         print(f"{len(left)} left to {holder}, which imports them at this moment")
     if listed:
         for run in made:
