@@ -317,10 +317,9 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
-        of_rules = _of_rules(rules, histories, collection, sets, options)
-        of_decisions = _of_decisions(inputs, selected, runs, sets, options)
-        for comparison in comparisons:
-            comparison.test_pairs()
+        further = _of_rules(rules, histories, collection, sets, options)
+        further |= _of_decisions(inputs, selected, runs, sets, options)
+        strict_setting.run_nemenyi(comparisons)
         results = computing.finish()  # before the table of curves, which would raise the peak of memory beside them
     notes += filter(None, [results.skipped])
     return Analysis(
@@ -342,10 +341,9 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         overlaps=overlaps,
         comparisons=comparisons,
         pairwise=results,
-        **of_rules,
+        **further,
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
-        **of_decisions,
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
         curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),

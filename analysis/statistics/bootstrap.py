@@ -51,7 +51,8 @@ class Resamples:
     blocks: Array  # resamples x blocks
     columns: Array  # resamples x columns: the column's share of its block's draws; all of them if it is the only one
     within: Mapping[str, Array]  # block of several columns -> resamples x its columns, for the block on its own
-    runs: Mapping[str, tuple[CompactCounts, ...]]  # algorithm -> resamples x runs for each element of `RowScores.together`
+    # Algorithm -> resamples x runs for each element of `RowScores.together`.
+    runs: Mapping[str, tuple[CompactCounts, ...]]
 
     def mean(self, values: Array) -> Array:
         """Return each resample's mean of values (resamples x columns) over the drawn blocks and columns."""

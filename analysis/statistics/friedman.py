@@ -86,14 +86,10 @@ class RankTests:
 
     @cached_property
     def nemenyi(self) -> pd.DataFrame | None:
-        """p-values of Nemenyi's test, algorithms x algorithms; None without an omnibus test."""
+        """p-values of Nemenyi's test, algorithms x algorithms; None without an omnibus test. Its library loads late."""
         if self.friedman is None:
             return None
         return _nemenyi_of_ranks(self.ranks)
-
-    def test_pairs(self) -> None:
-        """Compute `nemenyi` now: its library loads matplotlib, for which there may be a better time than at first use."""
-        _ = self.nemenyi
 
     @property
     def size(self) -> str:

@@ -80,8 +80,8 @@ MUTANTS: list[Mutant] = [
         "analysis/selection/test_rules.py",
         (
             "selection: the mean over the epochs tested",
-            "return [curve.get(step, math.nan) for step in steps]",
-            "return [curve.get(step, 0.0) for step in steps]",
+            "itertools.repeat(math.nan)",
+            "itertools.repeat(0.0)",
             "a missing value counts as zero",
             "::test_a_measure_that_is_missing_at_a_selected_epoch_is_empty",
         ),

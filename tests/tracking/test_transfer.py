@@ -13,7 +13,7 @@ from biasbed import cli, record
 from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
-from biasbed.tracking import transfer
+from biasbed.tracking import ownership, transfer
 from biasbed.tracking.archive import Archive
 from biasbed.tracking.transfer import export
 from helpers.archives import rich_run, zipped
@@ -23,13 +23,14 @@ from helpers.toy_runs import THREE, Recorder, fill
 
 
 def told(uri: str, run_id: str) -> dict[str, Any]:
-    """All that a server knows of a run, ids aside."""
+    """All that a server knows of a run, ids and the claim of an import aside."""
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
     run = client.get_run(run_id)
     inputs = run.inputs.dataset_inputs if run.inputs else []
-    tags = {k: v for k, v in run.data.tags.items() if not k.startswith("biasbed.origin") and k != "mlflow.parentRunId"}
+    own = ("biasbed.origin", ownership.IMPORT, "mlflow.parentRunId")
+    tags = {name: value for name, value in run.data.tags.items() if not name.startswith(own)}
     return {
         "info": (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time),
         "experiment": client.get_experiment(run.info.experiment_id).name,
@@ -110,7 +111,8 @@ def test_the_original_and_a_file_of_an_import_are_known(recorder: Recorder, move
     transfer.import_archive(str(file))
     (run,) = all_runs(there)
     again = zipped(recorder, run.info.run_id)
-    with Archive(again) as opened:
+    with Archive(file) as original, Archive(again) as opened:
+        assert opened.runs == original.runs  # without what the import has added
         assert (opened.runs[0].run_id, opened.runs[0].server) == (run_id, recorder.uri)
     assert transfer.import_archive(str(again)) == 0
     move("third")
