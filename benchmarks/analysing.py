@@ -33,6 +33,7 @@ from sides import Goal, Row, Work, interleaved, ratios, show
 from biasbed import record
 from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.runs.store import RunStore
+from biasbed.system.garbage import without_collection
 
 TITLE = "Analysis"
 HOW = (
@@ -184,8 +185,9 @@ def parts(uri: str) -> dict[str, float]:
 def whole(uri: str, study: str) -> None:
     """In a process of its own: prints the seconds of reading and of all, and the processor's."""
     began = time.perf_counter()
-    from biasbed.analysis import command, result
-    from biasbed.analysis.options import AnalyzeOptions
+    with without_collection():  # as the command line does
+        from biasbed.analysis import command, result
+        from biasbed.analysis.options import AnalyzeOptions
 
     took = {
         "reading": _timed(result, "gather"),

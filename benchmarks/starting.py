@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BARE, TORCH, MLFLOW = "python", "import torch", "import mlflow"
 LIBRARIES = "import torch, torchvision, mlflow"
 NOTES = (
-    "Nearly all of the import of 158 runs is MLflow's own: loading it, making the tables of a new database, and five "
+    "Nearly all of the import of 158 runs is MLflow's own: loading it, making the tables of a new database, and four "
     "calls of its client for each run."
 )
 IMPORTS = {name: name for name in (TORCH, MLFLOW, LIBRARIES)} | {BARE: "pass"}
