@@ -30,7 +30,8 @@ HEAD = """# Results
 
 Written by `PYTHONPATH=src python benchmarks/all.py`, table by table; each says when, where and of which commit. A ratio
 is the median of rounds in which both sides took turns, its spread their quartiles. What is measured and how is in the
-program that each table names; benchmarks/gpu.py does the same on a GPU, in a file of its own.
+program that each table names; benchmarks/gpu.py does the same on a GPU, in a file of its own. What is told in seconds
+goes by how fast the machine was in that hour: below each table is how long Python took to count.
 """
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 REFERENCES = "references"  # the topic that needs what others wrote
