@@ -74,28 +74,28 @@ def analyze(options: AnalyzeOptions) -> Outcome:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+@without_collection()
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
-    with without_collection():
-        from biasbed.analysis.report import figures
+    from biasbed.analysis.report import figures
 
-        with figures.drawing(analysis, folder) as drawing:
-            from biasbed.analysis.report import data_files, html, references, report_tables, score_tables, tikz
-            from biasbed.analysis.report.table_model import Links
+    with figures.drawing(analysis, folder) as drawing:
+        from biasbed.analysis.report import data_files, html, references, report_tables, score_tables, tikz
+        from biasbed.analysis.report.table_model import Links
 
-            files = data_files.write(analysis, folder)
-            by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
-            files |= report_tables.write_latex(analysis, folder, by_run)
-            files |= references.write(analysis, folder)
-            text = summary.render(analysis)
-            report = html.prepare(analysis, folder, by_run=by_run)
-            files |= drawing.finish()
-            files |= tikz.write(analysis, folder)
-            files |= sample_images.files(folder)
-            files |= report.write()
-            files |= last_analysis.write(analysis, folder)
-            (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
-            files |= {SUMMARY: "everything that was found, as text"}
+        files = data_files.write(analysis, folder)
+        by_run = score_tables.by_run(analysis, Links(analysis))  # of thousands of rows, and in two files
+        files |= report_tables.write_latex(analysis, folder, by_run)
+        files |= references.write(analysis, folder)
+        text = summary.render(analysis)
+        report = html.prepare(analysis, folder, by_run=by_run)
+        files |= drawing.finish()
+        files |= tikz.write(analysis, folder)
+        files |= sample_images.files(folder)
+        files |= report.write()
+        files |= last_analysis.write(analysis, folder)
+        (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+        files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
     return files
 

@@ -35,7 +35,7 @@ from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
-from biasbed.analysis.statistics import pairwise
+from biasbed.analysis.statistics import friedman, pairwise
 from biasbed.analysis.statistics.pairwise import PairwiseResults
 
 if TYPE_CHECKING:
@@ -317,9 +317,9 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
-        further = _of_rules(rules, histories, collection, sets, options)
-        further |= _of_decisions(inputs, selected, runs, sets, options)
-        strict_setting.run_nemenyi(comparisons)
+        of_rules = _of_rules(rules, histories, collection, sets, options)
+        of_decisions = _of_decisions(inputs, selected, runs, sets, options)
+        friedman.run_nemenyi(comparisons)
         results = computing.finish()  # before the table of curves, which would raise the peak of memory beside them
     notes += filter(None, [results.skipped])
     return Analysis(
@@ -341,7 +341,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         overlaps=overlaps,
         comparisons=comparisons,
         pairwise=results,
-        **further,
+        **of_rules,
+        **of_decisions,
         spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
         effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
         laid_out=paper_layout.layout_values(layouts, selected, sets),

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from results import ROOT, Topic, renew
+from results import ROOT, Topic, measure_pace, renew
 from sides import Row, show
 
 HEAD = """# Results
@@ -45,9 +45,10 @@ def measured(topic: str, quick: bool, given: Mapping[str, Any]) -> tuple[Topic, 
     """In a process of its own. given: what this topic's `rows` takes besides."""
     multiprocessing.set_start_method("fork", force=True)  # of what it starts in turn, as in a training
     module = importlib.import_module(topic)
-    began = time.perf_counter()
+    pace, began = None if quick else measure_pace(), time.perf_counter()
     rows = module.rows(quick, **given)
-    about = Topic(topic, module.TITLE, module.HOW, getattr(module, "NOTES", ""), time.perf_counter() - began, quick)
+    took, notes = time.perf_counter() - began, getattr(module, "NOTES", "")
+    about = Topic(topic, module.TITLE, module.HOW, notes, took, quick, pace=pace)
     return about, rows
 
 

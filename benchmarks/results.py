@@ -16,7 +16,7 @@ from pathlib import Path
 from sides import Row
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNTED = 20_000_000
+COUNTED = 20_000_000  # numbers, for `measure_pace`
 LIBRARIES = ("torch", "torchvision", "numpy", "mlflow", "simplejpeg", "pillow")
 COLUMNS = ("what", "ratio", "spread", "goal", "met", "note")
 
@@ -32,6 +32,7 @@ class Topic:
     took: float  # seconds
     quick: bool = False
     device: str = ""  # beside the machine: an accelerator
+    pace: float | None = None  # `measure_pace`, before the rows
 
 
 # --- where ------------------------------------------------------------------------------------------------------------
@@ -52,9 +53,10 @@ def machine() -> str:
     return f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB"
 
 
-def pace() -> float:
-    """Seconds in which Python counts: a core that is shared with neighbours takes two and a half times as long in some
-    hours as in others, and so does all that is told in seconds.
+def measure_pace() -> float:
+    """Return the seconds in which Python counts to `COUNTED`, best of three: the speed of the machine at this time.
+
+    A core that is shared takes two and a half times as long in some hours as in others.
     """
     times = []
     for _ in range(3):
@@ -91,7 +93,7 @@ def section(topic: Topic, rows: Sequence[Row]) -> str:
     """A topic with its table, between marks by which the next run finds it."""
     day = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
     where = f"Measured {day} in {topic.took:.0f} s, commit {commit()}, load {os.getloadavg()[0]:.1f} at the end."
-    where += f" Python counted to {COUNTED:,} in {pace():.2f} s."
+    where += "" if topic.pace is None else f" Python counted to {COUNTED:,} in {topic.pace:.2f} s."
     place = f"{', '.join(filter(None, (topic.device, machine())))}; {versions()}."
     smoke = "**A smoke run with tiny sizes: these numbers mean nothing.**" if topic.quick else ""
     missed = [row.name for row in rows if row.met is False]

@@ -154,12 +154,6 @@ def compare_settings(
     return tuple(comparisons)
 
 
-def run_nemenyi(comparisons: Sequence[RankTests]) -> None:
-    """Run Nemenyi's tests, which the comparisons keep: their library takes a second to load, best beside other work."""
-    for comparison in comparisons:
-        _ = comparison.nemenyi
-
-
 def score_table_like(runs: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """Return the score table of a run table, with the rows and columns of another score table."""
     return score_table(runs, list(dict.fromkeys(table["algorithm"])), list(dict.fromkeys(table["dataset"])))

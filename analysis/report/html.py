@@ -57,7 +57,10 @@ class PreparedReport:
     content: Mapping[str, Any]
 
     def write(self) -> dict[str, str]:
-        """Write the page, and those of rows; the figures are expected in `folder/figures`."""
+        """Write the page and a page for each row; return file name -> one line that says what it is.
+
+        The figures are expected in `folder/figures`.
+        """
         (self.folder / REPORT).write_text(self.template.render(self.content), encoding="utf-8")
         pages = {} if self.is_alone else _write_cue_pages(self.analysis, self.folder)
         return {REPORT: "everything on one page", **pages}
@@ -66,7 +69,7 @@ class PreparedReport:
 def prepare(
     analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
 ) -> PreparedReport:
-    """Make all of the report that needs no figures.
+    """Make all of the report that needs no figures; it is to be written when they are drawn.
 
     is_alone: it names no files beside it. by_run: `score_tables.by_run`, if it is made already.
     """
@@ -110,7 +113,7 @@ def make_environment(*folders: Path) -> Environment:
 def content(
     analysis: Analysis, folder: Path, is_alone: bool = False, by_run: ReportTable | None = None
 ) -> dict[str, Any]:
-    """Return what the template prints: sentences, tables of text, figures as data URIs."""
+    """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
     answer = findings.answer_sentences(analysis)
     texture = further_findings.texture_sentences(analysis.texture, analysis.alpha, analysis.label)
@@ -177,7 +180,7 @@ def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: 
         "sure": fold(findings.sure(analysis, comparison), WORDS["sure"]),
         "flips": fold(flips, WORDS["flips"]),
         "tables": significance_tables.of_setting(analysis, comparison, links),
-        "figures": pictures.of_setting(comparison.suffix),
+        "figures": pictures.with_suffix(comparison.suffix),
     }
 
 
@@ -281,10 +284,10 @@ class _Pictures:
     """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
     def __init__(self, folder: Path, is_alone: bool, suffix: str = "") -> None:
-        """suffix: that follows each name (`RankTests.suffix`)."""
+        """suffix: appended to each figure's name (`RankTests.suffix`)."""
         self.folder, self.is_alone, self.suffix = folder, is_alone, suffix
 
-    def of_setting(self, suffix: str) -> _Pictures:
+    def with_suffix(self, suffix: str) -> _Pictures:
         """Return the figures of one choice of sets."""
         return _Pictures(self.folder, self.is_alone, suffix)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from biasbed import record
 from biasbed.errors import Failure
+from biasbed.system.garbage import collected_after
 from biasbed.tracking.server import guarded
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def fetch(store: RunStore, runs: Sequence[str], names: Sequence[str], folder: Pa
 
     runs: ids, of which the first is used. names: of sets. If the server fails, the report has no pictures.
     """
-    with contextlib.suppress(Failure), guarded(store.uri), tempfile.TemporaryDirectory() as scratch:
+    # Each download leaves a thread until it is collected, and a process with threads can't be copied (system.forks).
+    quietly = contextlib.suppress(Failure)
+    with quietly, guarded(store.uri), collected_after(), tempfile.TemporaryDirectory() as scratch:
         for run_id in runs[:1]:
             paths = {artifact.path for artifact in store.client.list_artifacts(run_id, record.PICTURES_FOLDER)}
             kept = [name for name in names if f"{record.PICTURES_FOLDER}/{name}.png" in paths][:MOST]

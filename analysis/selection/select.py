@@ -173,10 +173,12 @@ def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria
     """Return `SELECTED_COLUMNS`. means, criteria: the columns `value` and `selection_value`."""
     if not chosen:
         return pd.DataFrame(columns=list(SELECTED_COLUMNS))
-    monitors: dict[tuple[str, tuple[int, ...]], float] = {}  # many columns of a run have the same steps
-    for _, candidate, _, protocol, steps in chosen:
-        if (candidate.run.id, steps) not in monitors:
-            monitors[candidate.run.id, steps] = candidate.history.mean(protocol.monitor, steps)
+    # Many columns of a run have the same steps. A published run has other curves in each cell.
+    monitors: dict[tuple[str, str, tuple[int, ...]], float] = {}
+    for pool, candidate, _, protocol, steps in chosen:
+        key = pool.cell, candidate.run.id, steps
+        if key not in monitors:
+            monitors[key] = candidate.history.mean(protocol.monitor, steps)
     values = {
         "run_id": [run.candidate.run.id for run in chosen],
         "replicate": [run.pool.replicates[run.candidate.run.id] for run in chosen],
@@ -187,7 +189,7 @@ def _describe_runs(chosen: Sequence[ChosenRun], means: Sequence[float], criteria
         "first_step": [min(run.steps) for run in chosen],
         "last_step": [max(run.steps) for run in chosen],
         "num_steps": [len(run.steps) for run in chosen],
-        "monitor": [monitors[run.candidate.run.id, run.steps] for run in chosen],
+        "monitor": [monitors[run.pool.cell, run.candidate.run.id, run.steps] for run in chosen],
         "selection_value": criteria,
     }
     return pd.DataFrame(values)

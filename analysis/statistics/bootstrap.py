@@ -41,7 +41,8 @@ def over_columns(block: str) -> str:
     return f"(mean over {block})"
 
 
-CompactCounts = np.ndarray[Any, np.dtype[np.float32]]  # whole numbers, which it has exactly, in half the memory
+# Numbers of draws: float32 holds whole numbers up to 2^24 exactly, in half the memory.
+CompactCounts = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)

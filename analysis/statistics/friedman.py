@@ -12,7 +12,7 @@ Answers: How is the Friedman test computed?
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -86,10 +86,13 @@ class RankTests:
 
     @cached_property
     def nemenyi(self) -> pd.DataFrame | None:
-        """p-values of Nemenyi's test, algorithms x algorithms; None without an omnibus test. Its library loads late."""
+        """p-values of Nemenyi's test, algorithms x algorithms; None without an omnibus test.
+
+        They are computed at first use, as scikit-posthocs takes a second to load.
+        """
         if self.friedman is None:
             return None
-        return _nemenyi_of_ranks(self.ranks)
+        return _nemenyi(self.ranks)
 
     @property
     def size(self) -> str:
@@ -264,20 +267,22 @@ def _statistics_of_each(ranks: exact.Array) -> _Statistics:
     return _Statistics(chi2, f, (k - 1, (k - 1) * (n - 1)))
 
 
-def nemenyi(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006)."""
-    check_scores(scores)
-    if scores.shape[1] < 3 or scores.shape[0] < 2:
-        raise Failure("the Nemenyi test needs three algorithms and two sets")
-    return _nemenyi_of_ranks(rank(scores, lower_is_better))
+def _nemenyi(ranks: pd.DataFrame) -> pd.DataFrame:
+    """Return the p-values of Nemenyi's test (algorithms x algorithms), by the studentized range (Demsar 2006).
 
-
-def _nemenyi_of_ranks(ranks: pd.DataFrame) -> pd.DataFrame:
+    ranks: sets x algorithms.
+    """
     import scikit_posthocs
 
     # The library ranks what it gets. Ranks keep their order, and each set's direction is already taken into account.
     table = scikit_posthocs.posthoc_nemenyi_friedman(ranks)
     return pd.DataFrame(table.to_numpy(), index=ranks.columns, columns=ranks.columns)
+
+
+def run_nemenyi(comparisons: Iterable[RankTests]) -> None:
+    """Compute Nemenyi's p-values now. Loading their library takes a second: do it while other processes work."""
+    for comparison in comparisons:
+        comparison.nemenyi  # noqa: B018 - it is kept
 
 
 def compare_two(scores: pd.DataFrame, lower_is_better: Sequence[str] = ()) -> PairTest:

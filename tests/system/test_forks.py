@@ -102,6 +102,24 @@ def test_a_process_with_threads_does_its_tasks_itself() -> None:
         thread.join()
 
 
+def test_watchers_of_the_launcher_and_of_the_input_do_not_count_as_threads() -> None:
+    """Under `mlflow run` every command watches its launcher; its reports are computed side by side all the same."""
+    program = """
+import os, threading
+from biasbed.system import forks, processes
+
+alone = forks.count_processes()
+processes.follow_launcher(interval=600)
+os.environ[processes.LIFELINE] = "yes"
+processes.end_with_input()
+print(threading.active_count(), forks.count_processes() == alone)
+"""
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, env=command_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read().split() == [b"3", b"True"]
+
+
 def test_an_error_that_cannot_be_sent_is_told_by_its_text() -> None:
     class Local(Exception):
         """Can't be pickled: it is found under no name."""

@@ -29,8 +29,8 @@ def told(uri: str, run_id: str) -> dict[str, Any]:
     client = MlflowClient(uri)
     run = client.get_run(run_id)
     inputs = run.inputs.dataset_inputs if run.inputs else []
-    own = ("biasbed.origin", ownership.IMPORT, "mlflow.parentRunId")
-    tags = {name: value for name, value in run.data.tags.items() if not name.startswith(own)}
+    of_import = {record.ORIGIN_RUN, record.ORIGIN_SERVER, ownership.IMPORT, "mlflow.parentRunId"}
+    tags = {name: value for name, value in run.data.tags.items() if name not in of_import}
     return {
         "info": (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time),
         "experiment": client.get_experiment(run.info.experiment_id).name,

@@ -66,7 +66,7 @@ def _write(analysis: Analysis, planned_figure: PlannedFigure, folder: Path) -> N
         figure = planned_figure.draw()
         path = folder / "figures" / planned_figure.name
         FigureCanvasAgg(figure)
-        style.measure_less(figure)
+        style.skip_repeated_measuring(figure)
         bounds = style.lay_out(figure)
         drawing = svg.render(figure, bounds, planned_figure.name)
         path.with_name(f"{path.name}.svg").write_text(drawing, encoding="utf-8")

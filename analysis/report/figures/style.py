@@ -100,17 +100,17 @@ class Sheet(Figure):
         self.legend(handles, labels, fontsize=points, **position)
 
 
-def measure_less(figure: Figure) -> None:
-    """Keep matplotlib from measuring ticks more than once wherever it lays out or draws a figure.
+def skip_repeated_measuring(figure: Figure) -> None:
+    """Keep matplotlib from measuring ticks more than once each time that it lays out or draws a figure.
 
-    Nobody may name an axis of it later: a name would stand in the corner.
+    Set no labels of axes afterwards: they would be placed in the corner.
     """
     for axes in figure.axes:
         for axis, spine in ((axes.xaxis, "bottom"), (axes.yaxis, "left")):
-            if axis.get_tick_params()[f"label{spine}"]:  # they lie further out, and are measured anyway
-                axes.spines[spine].set_in_layout(False)
-            if not axis.get_label_text():  # its place would be sought beside the ticks all the same
-                axis.set_label_coords(0, 0)
+            if axis.get_tick_params()[f"label{spine}"]:
+                axes.spines[spine].set_in_layout(False)  # tick labels lie further out, and are measured anyway
+            if not axis.get_label_text():
+                axis.set_label_coords(0, 0)  # else its place is sought beside the ticks, text or not
 
 
 def lay_out(figure: Figure) -> Bbox:

@@ -17,7 +17,7 @@ from typing import Any
 
 from biasbed.errors import Failure
 from biasbed.system.garbage import collection_of_new
-from biasbed.system.processes import ENDING, die_with_parent
+from biasbed.system.processes import ENDING, WATCHER, die_with_parent
 
 NUMBER = 4  # bytes of a task's number
 MOST_PROCESSES = 8  # each has its own copy of what it changes
@@ -88,9 +88,11 @@ def forked(tasks: Sequence[ForkedTask], purpose: str) -> Iterator[ForkedTasks]:
 def count_processes() -> int:
     """Return how many copies are worth making; 1 if this process can't be copied safely.
 
-    A copy has only the thread that made it: what another thread had locked would stay locked.
+    A copy has only the thread that made it: what another thread had locked would stay locked. Watchers lock nothing;
+    under `mlflow run` every command has one.
     """
-    if sys.platform != "linux" or threading.active_count() > 1:
+    others = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if sys.platform != "linux" or any(thread.name != WATCHER for thread in others):
         return 1
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 

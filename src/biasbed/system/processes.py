@@ -22,6 +22,7 @@ LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not
 ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
 STORE = "BIASBED_STORE"  # environment variable: the file in which the processes of one machine find each other
+WATCHER = "biasbed watcher"  # name of the threads that wait for another process to end and hold no lock meanwhile
 PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
 
 
@@ -92,7 +93,7 @@ def follow_launcher(interval: float = 2.0) -> None:
     while (pid > 1 and _command(pid).rsplit("/", 1)[-1] in ("bash", "sh", "dash", "torchrun")) or _is_torchrun(pid):
         pid = _parent(pid)
     if pid > 1:
-        threading.Thread(target=_watch, args=(pid, interval), daemon=True).start()
+        threading.Thread(target=_watch, args=(pid, interval), name=WATCHER, daemon=True).start()
 
 
 def _watch(pid: int, interval: float) -> None:
@@ -145,7 +146,7 @@ def end_with_parent() -> None:
 def end_with_input() -> None:
     """With `LIFELINE` set, end with SIGTERM when the standard input does: a container has no parent to follow."""
     if os.environ.pop(LIFELINE, None) is not None:
-        threading.Thread(target=_read_to_end, daemon=True).start()
+        threading.Thread(target=_read_to_end, name=WATCHER, daemon=True).start()
 
 
 def _read_to_end() -> None:

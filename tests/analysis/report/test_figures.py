@@ -257,6 +257,19 @@ def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:
     assert not np.any([line.get_ydata() for line in scores.selection_gap(analysis, rows).axes[0].lines[:2]])
 
 
+def test_measuring_less_moves_nothing(outcome: Outcome) -> None:
+    for planned in figures.planned(outcome.analysis):
+        bounds = []
+        for is_skipped in (False, True):
+            with matplotlib.rc_context(style.STYLE):
+                figure = planned.draw()
+                FigureCanvasAgg(figure)
+                if is_skipped:
+                    style.skip_repeated_measuring(figure)
+                bounds.append([style.lay_out(figure).bounds, *(axes.get_position().bounds for axes in figure.axes)])
+        assert np.array(bounds[1]) == pytest.approx(np.array(bounds[0]), abs=1 / style.DPI), planned.name
+
+
 # --- in print ---------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +278,7 @@ def printed(make: Callable[[], Figure], inches: float, points: float) -> tuple[F
     with matplotlib.rc_context(style.STYLE):
         figure = make()
         FigureCanvasAgg(figure)
+        style.skip_repeated_measuring(figure)
         style.fit(figure, style.lay_out(figure), inches, points)
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
