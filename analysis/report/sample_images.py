@@ -30,9 +30,12 @@ def fetch(store: RunStore, runs: Sequence[str], names: Sequence[str], folder: Pa
 
     runs: ids, of which the first is used. names: of sets. If the server fails, the report has no pictures.
     """
-    # Each download leaves a thread until it is collected, and a process with threads can't be copied (system.forks).
-    quietly = contextlib.suppress(Failure)
-    with quietly, guarded(store.uri), collected_after(), tempfile.TemporaryDirectory() as scratch:
+    with (
+        contextlib.suppress(Failure),
+        guarded(store.uri),
+        collected_after(),  # a download leaves a thread until then, with which no figures are drawn side by side
+        tempfile.TemporaryDirectory() as scratch,
+    ):
         for run_id in runs[:1]:
             paths = {artifact.path for artifact in store.client.list_artifacts(run_id, record.PICTURES_FOLDER)}
             kept = [name for name in names if f"{record.PICTURES_FOLDER}/{name}.png" in paths][:MOST]

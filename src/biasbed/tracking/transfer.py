@@ -78,7 +78,7 @@ def _study_runs(uri: str, study: str) -> list[Any]:
 def _described(uri: str, run: Any) -> ArchivedRun:
     """Return a run with the id and the server where it was trained, which an imported run has in its tags."""
     client, tags = writer(uri), dict(run.data.tags)
-    tags.pop(IMPORT, "")
+    tags.pop(IMPORT, "")  # the claim of an import to this server
     parent = tags.pop(notes.PARENT, "")
     if parent:
         parent = client.get_run(parent).data.tags.get(record.ORIGIN_RUN, parent)

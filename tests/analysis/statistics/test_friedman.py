@@ -185,17 +185,20 @@ GOOD = np.arange(12.0).reshape(4, 3) % 5
         (lambda s: s.astype({"alg1": "str"}), "those of alg1 are not"),
         (lambda s: s.rename(columns={"alg1": "alg0"}), r"algorithm .*twice: \['alg0'\]"),
         (lambda s: s.rename(index={"set1": "set0"}), r"set .*twice: \['set0'\]"),
-        (lambda s: s.iloc[:0], "no set is left to compare on"),
+        (lambda s: s.iloc[:0], "no scores"),
     ],
     ids=["nan", "inf", "words", "two columns of one name", "two rows of one name", "empty"],
 )
-def test_bad_matrices_are_refused(change: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    "test", [friedman.check_scores, lambda s: friedman.compare(s, 0.05)], ids=["check_scores", "compare"]
+)
+def test_bad_matrices_are_refused(change: Any, message: str, test: Any) -> None:
     scores = change(matrix(GOOD))
-    if scores.empty:
-        assert friedman.compare(scores, 0.05).skipped == message
+    if scores.empty and test is not friedman.check_scores:
+        assert test(scores).skipped == "no set is left to compare on"
         return
     with pytest.raises(Failure, match=message):
-        friedman.compare(scores, 0.05)
+        test(scores)
 
 
 @pytest.mark.parametrize(
