@@ -16,6 +16,7 @@ import argparse
 import concurrent.futures
 import importlib
 import multiprocessing
+import signal
 import sys
 import time
 import traceback
@@ -25,6 +26,8 @@ from typing import Any
 
 from results import ROOT, Topic, measure_pace, renew
 from sides import Row, show
+
+from biasbed.system.processes import die_with_parent
 
 HEAD = """# Results
 
@@ -43,6 +46,7 @@ TOPICS = (
 
 def measured(topic: str, quick: bool, given: Mapping[str, Any]) -> tuple[Topic, list[Row]]:
     """In a process of its own. given: what this topic's `rows` takes besides."""
+    die_with_parent(signal.SIGKILL)  # else it would disturb whoever measures next
     multiprocessing.set_start_method("fork", force=True)  # of what it starts in turn, as in a training
     module = importlib.import_module(topic)
     pace, began = None if quick else measure_pace(), time.perf_counter()
