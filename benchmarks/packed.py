@@ -28,6 +28,7 @@ from torchvision import transforms as reference
 from biasbed.config import WHOLE, Augment, Preprocess
 from biasbed.data import packed, transforms
 from biasbed.data.folders import FolderSource, open_folder
+from biasbed.datasets.releases import read_releases
 from biasbed.evaluation.test_cache import CachedSet
 from biasbed.prepare.packed_images import PackedForm, pack
 
@@ -36,7 +37,7 @@ HOW = (
     "`benchmarks/packed.py`: times as fast as torchvision's reference pipeline (Pillow, ToTensor, Normalize) on the "
     "files that were packed, one thread, processor time."
 )
-IMAGENET = 1_281_167  # training images
+IMAGENET = read_releases()["imagenet_train"].images
 FORMS = (PackedForm(), PackedForm(256, 90), PackedForm(256, "raw"))
 GOALS = (None, Goal(2.6, at_least=True), Goal(6, at_least=True))
 

@@ -76,7 +76,7 @@ def testing(place: Path, images: int, rounds: int) -> list[Row]:
     source = sources(place / "images", -(-images // 75))["one set"].subset(range(images), "photographs")
     sides = {"trained": trained(source), "tested": tested(source, place)}
     each = ratios(interleaved(sides, rounds), "tested", "trained")
-    under, over = sum(entry.data.images for entry in TEST_SETS.values()), TRAINING["imagenet"].images
+    under, over = sum(entry.data.release.images for entry in TEST_SETS.values()), TRAINING["imagenet"].release.images
     share = [one * under / over for one in each]
     note = f"{under:,} images tested, {over:,} trained on"
     return [
@@ -131,7 +131,7 @@ def tested(source: Source, place: Path) -> Work:
 
 def epoch() -> float:
     """Seconds of an epoch of ImageNet on a fast GPU."""
-    return TRAINING["imagenet"].images / GPU_RATE
+    return TRAINING["imagenet"].release.images / GPU_RATE
 
 
 def engine_of(folder: Path, backbone: str) -> Engine:

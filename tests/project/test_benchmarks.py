@@ -10,6 +10,8 @@ import pytest
 
 from helpers import benchmarks, commands
 
+TOPICS = [topic for topic in benchmarks.load("all").TOPICS if topic != "references"]  # which needs others' programs
+
 # As much of the programs of others as is asked for, by file.
 PROGRAMS = {
     "erm, domains": {
@@ -191,13 +193,18 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_command_measures_a_topic_into_its_file(tmp_path: Path) -> None:
-    words = [sys.executable, str(commands.ROOT / "benchmarks" / "all.py"), "corruptions", "--quick"]
-    refused = run(words)
-    assert refused.returncode == 2
-    assert "--quick needs --to" in refused.stderr
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_command_measures_each_topic_into_its_file(tmp_path: Path, topic: str) -> None:
+    words = [sys.executable, str(commands.ROOT / "benchmarks" / "all.py"), topic, "--quick"]
     done = run([*words, "--to", str(tmp_path / "found.md")])
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "found.md").read_text()
     assert "these numbers mean nothing" in text
-    assert "| all 75 / five naive glass blurs |" in text
+    assert text.count(f"<!-- begin {topic} -->") == 1
+    assert text.count("\n| ") > 2  # heading, line and rows
+
+
+def test_quick_numbers_are_not_written_over_measured_ones() -> None:
+    refused = run([sys.executable, str(commands.ROOT / "benchmarks" / "all.py"), "corruptions", "--quick"])
+    assert refused.returncode == 2
+    assert "--quick needs --to" in refused.stderr
