@@ -20,5 +20,5 @@ def validators() -> str:
     """A Python of an environment of its own: their packages need other versions than ours."""
     python = os.environ.get("BIASBED_VALIDATORS", "")
     if not python:
-        pytest.skip("BIASBED_VALIDATORS=<python 3.12 with every-eval-ever==0.3.0, mlcroissant and pyarrow> is not set")
+        pytest.skip("BIASBED_VALIDATORS=<python 3.12 with every-eval-ever==0.3.0> is not set")
     return python

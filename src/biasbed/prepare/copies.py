@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-import numpy as np
-
 from biasbed.data import transforms
 from biasbed.data.contact_sheet import save_examples
-from biasbed.data.prepared import MANIFEST, ImagesManifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.networks import frozen
-from biasbed.prepare import croissant
-from biasbed.prepare.croissant import DataDescription, DescribedOptions
 from biasbed.prepare.distortion import Distortion
 from biasbed.prepare.images import Copies, PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions, load
@@ -26,7 +22,7 @@ from biasbed.settings import build, flatten, setting, specs
 
 
 @dataclass(frozen=True)
-class ImagesOptions(DescribedOptions, PooledOptions, KeptOptions):
+class ImagesOptions(PooledOptions, KeptOptions):
     """Settings of makers of images."""
 
     format: Literal["png", "jpg"] = setting("png", "of the images: png without loss, jpg at quality 95")
@@ -73,31 +69,13 @@ class ImagesMaker(KeptMaker[M]):
         existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
         if existing is not None and existing.complete and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
-            if not (folder / croissant.DESCRIPTION).is_file():
-                self._describe(folder)
             return folder
         processes = self.options.how_many(self.device)
         count = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop").images
         made = self.store.open_images(self.source, self.name, self.source)
         save_examples(folder / "examples.png", made, transforms.CentreCrop(self.config.image_size))
-        self._describe(folder)
         print(f"done: {count} images in {folder}", file=sys.stderr)
         return folder
-
-    def _describe(self, folder: Path) -> None:
-        """Describe the copies for other tools, unless that is turned off."""
-        if not self.options.croissant:
-            return
-        made = self.store.open_images(self.source, self.name, self.source)
-        about = DataDescription(
-            f"{self.source.name}_{self.name}",
-            f"Copies of the images of '{self.source.name}' (fingerprint {self.source.fingerprint()}), made as "
-            f"'{self.name}'; {MANIFEST} has all settings.",
-            {self.source.name: self.find_release(self.source)},
-            self.cited,
-        )
-        names = [f"images/{name}" for name in made.ids]
-        croissant.describe_images(folder, about, names, label_columns(made), MANIFEST)
 
     def _make_network(self) -> None:
         """Make the network with those of the options that its maker has, too."""
@@ -125,14 +103,6 @@ class ImagesMaker(KeptMaker[M]):
         make = functools.partial(_open, self.options.what, flatten(self.options), network, self.material())
         seed, form = self.config.seed, self.options.format
         return Copies(self.source, folder / "images", form, seed, self.redraw, make, self.device)
-
-
-def label_columns(source: Source) -> dict[str, list[str]]:
-    """Return the label of each image by its class's name; of several labels all names, joined by +."""
-    y = np.asarray(source.y)
-    if y.ndim == 1:
-        return {"label": [source.classes[k] for k in y.tolist()]}
-    return {"label": ["+".join(np.asarray(source.classes)[row.astype(bool)]) for row in y]}
 
 
 def _open(name: str, options: Mapping[str, Any], network: Path | None, material: Source, device: str) -> Distortion:

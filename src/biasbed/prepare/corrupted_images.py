@@ -13,19 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from biasbed import suites
 from biasbed.data.corruptions import BENCHMARK, CORRUPTIONS, EXTRAS, SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import FORMAT, QUALITY, as_released, clean, released_name, released_names
-from biasbed.data.prepared import MANIFEST, ImagesManifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, UsageError
-from biasbed.prepare import croissant
-from biasbed.prepare.copies import label_columns
-from biasbed.prepare.croissant import DataDescription, DescribedOptions
 from biasbed.prepare.images import PooledOptions, complete, missing, same_settings
 from biasbed.prepare.maker import KeptMaker, KeptOptions
 from biasbed.settings import nearest, setting
@@ -37,7 +33,7 @@ GROUPS = {"benchmark": BENCHMARK, "extra": EXTRAS, "all": (*BENCHMARK, *EXTRAS)}
 
 
 @dataclass(frozen=True)
-class CorruptionsOptions(DescribedOptions, PooledOptions, KeptOptions):
+class CorruptionsOptions(PooledOptions, KeptOptions):
     """Settings of the maker of corrupted images."""
 
     corruptions: tuple[str, ...] = setting(
@@ -113,10 +109,6 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
     """Maker of corrupted copies of a suite's images; corruptions may be added later."""
 
     Settings = CorruptionsOptions
-    cited = (
-        "Dan Hendrycks and Thomas Dietterich: Benchmarking Neural Network Robustness to Common Corruptions and "
-        "Perturbations, ICLR 2019"
-    )
 
     def make(self) -> Path:
         """Write the missing files and return their folder. Raises UsageError if the disk is too small."""
@@ -128,41 +120,12 @@ class CorruptionsMaker(KeptMaker[CorruptionsOptions]):
         existing = same_settings(folder, manifest, self.options.overwrite, ", prepared_dir= elsewhere")
         if existing is not None and existing.complete and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images in every condition", file=sys.stderr)
-            if not (folder / croissant.DESCRIPTION).is_file():
-                self._describe(work, existing.skipped)
             return folder
         refuse_full_disk(work, shutil.disk_usage(folder.parent).free)
         processes = self.options.how_many("cpu")
         done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         print(f"done: {done.images} images in {len(list(work.conditions()))} conditions in {folder}", file=sys.stderr)
-        self._describe(work, done.skipped)
         return folder
-
-    def _describe(self, work: Corrupting, skipped: Sequence[str]) -> None:
-        """Describe all corrupted images of the folder for other tools, unless that is turned off."""
-        if not self.options.croissant:
-            return
-        source, left_out = work.source, set(skipped)
-        labels = label_columns(source)["label"]
-        names: list[str] = []
-        columns: dict[str, list[Any]] = {"label": [], "corruption": [], "severity": [], "original": []}
-        there = [name for name in CORRUPTIONS if (work.folder / name).is_dir()]  # made now or before
-        for corruption, severity in itertools.product(there, SEVERITIES):
-            for row, original in enumerate(source.ids):
-                path = work.path(row, corruption, severity)
-                if original in left_out or not path.exists():
-                    continue
-                names.append(path.relative_to(work.folder).as_posix())
-                for name, value in zip(columns, (labels[row], corruption, severity, original), strict=True):
-                    columns[name].append(value)
-        about = DataDescription(
-            f"{source.name}_{self.name}",
-            f"Images of '{source.name}' (fingerprint {source.fingerprint()}) under corruptions of ImageNet-C in five "
-            f"severities; {MANIFEST} has all settings.",
-            {source.name: self.find_release(source)},
-            self.cited,
-        )
-        croissant.describe_images(work.folder, about, names, columns, MANIFEST)
 
     def _frost(self) -> Path | None:
         if "frost" not in self.options.names():

@@ -32,7 +32,6 @@ class _DeepAugImages(ImagesMaker[DeepAugOptions]):
     """Maker of every image's output of a network whose weights and features are distorted."""
 
     Settings = DeepAugOptions
-    cited = "Dan Hendrycks et al.: The Many Faces of Robustness, ICCV 2021"
     Distortion: ClassVar[Any]
 
     @classmethod

@@ -16,11 +16,10 @@ from biasbed.compute.device import choose_device
 from biasbed.config import Config
 from biasbed.data.prepared import MAKERS, PreparedStore
 from biasbed.data.source import Source
-from biasbed.datasets.releases import Release
 from biasbed.errors import Failure, UsageError
 from biasbed.options import PrepareOptions
 from biasbed.settings import nearest, setting
-from biasbed.suites import make_suite, open_suite
+from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite
 from biasbed.tracking.folder import exclusive
 
@@ -34,7 +33,6 @@ class Maker(Generic[P]):
     """
 
     Settings: ClassVar[type[PrepareOptions]] = PrepareOptions
-    cited: ClassVar[str] = ""  # paper of what is made, for descriptions of it
 
     def __init__(self, options: P, config: Config) -> None:
         """Keep the settings. config: of the suite whose images are meant."""
@@ -48,13 +46,6 @@ class Maker(Generic[P]):
     def run(self) -> Path | None:
         """Run the maker; return the file or folder that it makes. Raises UsageError for settings that don't fit."""
         raise NotImplementedError
-
-    def find_release(self, source: Source) -> Release | None:
-        """Return the published release of a source that the suite opened; None for images of the user's own."""
-        for data_set in make_suite(self.config).data_sets():
-            if data_set.is_published and data_set.name == source.name:
-                return data_set.release
-        return None
 
 
 def load(name: str) -> type[Maker[Any]]:

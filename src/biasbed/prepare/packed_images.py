@@ -25,10 +25,7 @@ from biasbed.config import LARGEST_SIDE, WHOLE
 from biasbed.data import packed, prepared, transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
-from biasbed.datasets.releases import Release
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
-from biasbed.prepare import croissant
-from biasbed.prepare.croissant import DataDescription
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
 from biasbed.settings import setting
@@ -89,7 +86,7 @@ class PackedImages(Maker[PackedOptions]):
             folder = packed.pack_folder(store, source.name, fingerprint, self.options.packed.name)
             with exclusive(folder, "packed"), failures(folder):
                 processes = self.options.how_many("cpu")
-                pack(source, fingerprint, folder, self.options.packed, processes, self.find_release(source))
+                pack(source, fingerprint, folder, self.options.packed, processes)
         return store
 
     def _sources(self) -> dict[str, FolderSource]:
@@ -103,18 +100,8 @@ class PackedImages(Maker[PackedOptions]):
         return {fingerprint: replace(source, packs=None) for fingerprint, source in sources.items()}
 
 
-def pack(
-    source: FolderSource,
-    fingerprint: str,
-    folder: Path,
-    form: PackedForm,
-    processes: int,
-    release: Release | None,
-) -> None:
-    """Write the missing shards of a source, and its index. Damaged shards of a complete pack are written again.
-
-    release: of the source, for the description; None for images of the user's own.
-    """
+def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
+    """Write the missing shards of a source, and its index. Damaged shards of a complete pack are written again."""
     work = Packing.from_form(source, folder, form)
     if (folder / packed.INDEX).is_file():
         damage = _find_damage(folder)
@@ -132,24 +119,7 @@ def pack(
     shards = tuple(packed.Shard(*part.shard) for part in parts)
     about = packed.About(source.name, os.path.abspath(source.root), fingerprint, form.name, len(source), shards)
     packed.write_index(folder, about, [part.columns for part in parts])
-    _describe(source, about, folder, release)
     print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
-
-
-def _describe(source: FolderSource, about: packed.About, folder: Path, release: Release | None) -> None:
-    """Describe the shards for other tools."""
-    kinds = {"label": "sc:Integer"} if np.asarray(source.y).ndim == 1 else {}
-    kinds |= {name: "sc:Integer" for name in ("domain", "bias") if getattr(source, name) is not None}
-    is_raw = about.form.endswith("-raw")
-    pixels = "; their bytes are raw pixels, uint8 [H,W,3]" if is_raw else ""
-    description = DataDescription(
-        folder.name,
-        f"Images of '{about.source}' (fingerprint {about.fingerprint}) in Parquet files, in the form {about.form}"
-        f"{pixels}. Labels are numbers of the classes {listed(source.classes, 1000)}.",
-        {about.source: release},
-    )
-    digests = {shard.name: shard.sha256 for shard in about.shards}
-    croissant.describe_shards(folder, description, digests, kinds, has_images=not is_raw)
 
 
 def _refuse_full_disk(work: Packing) -> None:

@@ -64,10 +64,6 @@ class StylizedImages(ImagesMaker[StylizedOptions]):
 
     Settings = StylizedOptions
     network = "style"
-    cited = (
-        "Robert Geirhos, Patricia Rubisch, Claudio Michaelis, Matthias Bethge, Felix A. Wichmann and Wieland Brendel: "
-        "ImageNet-trained CNNs are biased towards texture, ICLR 2019"
-    )
 
     @classmethod
     def distortion(cls, options: StylizedOptions, network: Path | None, material: Source, device: str) -> Stylization:

@@ -18,15 +18,12 @@ from torch import Tensor
 from biasbed import suites
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import FolderSource
-from biasbed.data.prepared import MANIFEST, ImagesManifest
+from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DATA_SETS
 from biasbed.datasets.metadata_csv import refuse_missing
-from biasbed.datasets.releases import read_releases
 from biasbed.datasets.waterbirds import SEVERITY, ComposedWaterbirds, composition
 from biasbed.errors import CorruptImage, UsageError
-from biasbed.prepare import croissant
-from biasbed.prepare.birds import CLASSES, CUB, KINDS, SPLIT_NAMES, Composed, Places, assign, find_originals
-from biasbed.prepare.croissant import DataDescription, DescribedOptions
+from biasbed.prepare.birds import CLASSES, CUB, Composed, Places, assign, find_originals
 from biasbed.prepare.images import PooledOptions, SingleFiles, complete, missing, same_settings
 from biasbed.prepare.maker import Maker, WrittenOptions, failures
 from biasbed.settings import setting
@@ -38,7 +35,7 @@ COLUMNS = ("img_id", "img_filename", "y", "split", "place", "place_filename")  #
 
 
 @dataclass(frozen=True)
-class WaterbirdsOptions(DescribedOptions, PooledOptions, WrittenOptions):
+class WaterbirdsOptions(PooledOptions, WrittenOptions):
     """Settings of the composer. Severity and seed are `data.severity` and `data.seed`."""
 
     cub: str = setting("auto", "folder of CUB-200-2011, with segmentations in it or beside it (auto: below data_dir)")
@@ -106,10 +103,6 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
     """Maker of the data set `waterbirds_ac` at one severity, in the folder where its reader looks for it."""
 
     Settings = WaterbirdsOptions
-    cited = (
-        "Shiori Sagawa, Pang Wei Koh, Tatsunori B. Hashimoto and Percy Liang: Distributionally Robust Neural Networks "
-        "for Group Shifts, ICLR 2020"
-    )
 
     def run(self) -> Path:
         """Compose the missing images and return their folder.
@@ -145,39 +138,12 @@ class WaterbirdsMaker(Maker[WaterbirdsOptions]):
         existing = same_settings(folder, manifest, self.options.overwrite)
         if existing is not None and table.is_file() and not missing(work, existing.skipped):
             print(f"{folder} is complete already: {existing.images} images", file=sys.stderr)
-            if not (folder / croissant.DESCRIPTION).is_file():
-                self._describe(work, existing)
             return folder
         processes = self.options.how_many("cpu")
         done = complete(work, manifest, folder, processes, may_skip=self.config.corrupt != "stop")
         write_whole(table, work.table(done.skipped))
-        self._describe(work, done)
         print(f"done: {done.images} images in {folder}", file=sys.stderr)
         return folder
-
-    def _describe(self, work: Composition, manifest: ImagesManifest) -> None:
-        """Describe the composed images for other tools, unless that is turned off."""
-        if not self.options.croissant:
-            return
-        left_out = set(manifest.skipped)
-        names: list[str] = []
-        columns: dict[str, list[Any]] = {"label": [], "split": [], "place": [], "bird": [], "scene": []}
-        for name, row in zip(work.names, work.rows, strict=True):
-            if name in left_out:
-                continue
-            names.append(name)
-            values = (CLASSES[row.bird.y], SPLIT_NAMES[row.split], KINDS[row.kind], row.bird.image, row.scene)
-            for column, value in zip(columns.values(), values, strict=True):
-                column.append(value)
-        about = DataDescription(
-            work.folder.parent.name,
-            f"Birds of CUB-200-2011 before backgrounds of Places365, composed as Waterbirds with severity "
-            f"{manifest.settings['severity']:g} and seed {manifest.settings['seed']}; {MANIFEST} has fingerprints of "
-            "all originals.",
-            {name: read_releases()[name] for name in ("cub", "places365")},
-            self.cited,
-        )
-        croissant.describe_images(work.folder, about, names, columns, MANIFEST)
 
 
 def mask_of(image: str) -> str:
