@@ -17,16 +17,9 @@ from biasbed import suites
 from biasbed.algorithms.make import mean_std
 from biasbed.api.active_run import is_run_active, log_metrics
 from biasbed.api.card import Card
-from biasbed.api.given_model import (
-    Model,
-    TransformImage,
-    find_device,
-    name_model,
-    prepare_images,
-    unchanged,
-    wrap_model,
-)
+from biasbed.api.given_model import TransformImage, name_model, prepare_images, wrap_model
 from biasbed.api.keywords import to_flags, without_none
+from biasbed.api.model_state import CHANGED, Model, find_device, run_unchanged
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
 from biasbed.errors import UsageError, first_line
@@ -213,27 +206,39 @@ class LoopEvaluator:
             raise UsageError(f"every={every}: should be at least 1")
         self.every = every
         self._request = request
+        self._process = os.getpid()
         self._evaluation: Evaluation | None = None
         self._evaluator: Evaluator | None = None
 
     def __call__(self, model: Model) -> Card:
         """Test the model as it is now and return its card; nothing is logged."""
+        if self._process != os.getpid():
+            raise UsageError("this Evaluator was made in another process: make one in the process that calls it")
         device = find_device(model, self._request.device)
-        with unchanged(model, device), convert_errors():
-            tested, flags = self._request.load(model, device)
-            evaluation = self._evaluation
-            if evaluation is None or evaluation.model.outputs != tested.outputs:
-                evaluation = plan(flags.options, flags.shared, tested)
-                self._evaluator = None
-            else:
-                job = make_job(flags.options, evaluation.job.config, tested, evaluation.suite)
-                evaluation = replace(evaluation, model=tested, job=job)
-            if self._evaluator is None or self._evaluator.group.device != device:
-                group = Group(device=device)
-                self._evaluator = Evaluator.from_config(evaluation.suite.testing, evaluation.job.config, group)
-            self._evaluator.capture.attach(tested.module)
-            self._evaluation = evaluation
-            return Card(evaluation, evaluate_in_memory(evaluation, self._evaluator, self._request.quiet))
+        with convert_errors():
+            return run_unchanged(model, device, lambda: self._test(model, device))
+
+    def _test(self, model: Model, device: torch.device) -> Card:
+        """Test a model that is in evaluation mode on the device. Raises UsageError if it changes meanwhile."""
+        tested, flags = self._request.load(model, device)
+        evaluation, evaluator = self._evaluation, self._evaluator
+        self._evaluator = None  # one that was cut off is not used again
+        if evaluation is None or evaluation.model.outputs != tested.outputs:
+            evaluation = plan(flags.options, flags.shared, tested)
+            evaluator = None
+        else:
+            job = make_job(flags.options, evaluation.job.config, tested, evaluation.suite)
+            evaluation = replace(evaluation, model=tested, job=job)
+        if evaluator is None or evaluator.group.device != device:
+            group = Group(device=device)
+            evaluator = Evaluator.from_config(evaluation.suite.testing, evaluation.job.config, group)
+        evaluator.capture.attach(tested.module)
+        self._evaluation = evaluation
+        results = evaluate_in_memory(evaluation, evaluator, self._request.quiet)
+        if replace(tested).weights != tested.weights:
+            raise UsageError(CHANGED)
+        self._evaluator = evaluator
+        return Card(evaluation, results)
 
     def after_epoch(self, model: Model, epoch: int) -> Card | None:
         """Test the model after every `every`-th epoch and log its metrics into the active MLflow run.

@@ -1,20 +1,18 @@
-"""Models in memory, as evaluation takes them: what they return, how their images are made, and their state kept."""
+"""Models in memory, as evaluation takes them: what they return, and how their images are made."""
 
 from __future__ import annotations
 
-import contextlib
-import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from biasbed import record
+from biasbed.api.model_state import CHANGED, Model, fingerprint
 from biasbed.data.decoding import as_pillow_decodes
 from biasbed.data.source import Decoded, Picture
 from biasbed.data.watermark import Watermark
@@ -27,7 +25,6 @@ from biasbed.networks.library import timm_settings, torchvision_settings
 from biasbed.networks.normalisation import by_channel
 from biasbed.suites.sets import EvaluationSet
 
-Model = nn.Module | Callable[[Tensor], Tensor]
 TransformImage = Callable[[Image.Image], Any]
 TWO = 2  # images by which a model is tried
 CHANNELS = (3, 1, 2)  # of these images, the first that the model takes
@@ -147,6 +144,12 @@ class GivenNetwork(nn.Module):
         self.backbone = model if isinstance(model, nn.Module) else _Function(model)
         self.mean_std = None if mean_std is None else by_channel(mean_std, channels)
         self.normalise = None if self.mean_std is None else Normalise(*self.mean_std).to(device)
+        self.width: int | None = None  # number of outputs, once the model was tried
+        self.state: object = None  # of the model from then on
+
+    def watch(self, width: int) -> None:
+        """From now on raise UsageError if the model changes, or the number of its outputs."""
+        self.width, self.state = width, fingerprint(self.backbone)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.device)
@@ -158,6 +161,10 @@ class GivenNetwork(nn.Module):
                 f"the model returns {describe_output(logits)} for {len(x)} images, and should return logits "
                 f"[{len(x)},classes]: {_advise(logits)}"
             )
+        if self.width not in (None, logits.shape[1]):
+            raise UsageError(f"the model returns {logits.shape[1]} outputs, and before it returned {self.width}")
+        if self.state not in (None, fingerprint(self.backbone)):
+            raise UsageError(CHANGED)
         return logits
 
 
@@ -208,6 +215,7 @@ def wrap_model(
     names = _check_classes(classes, outputs)
     if not any(True for _ in network.parameters()):
         network.register_buffer("logits", logits.float().cpu())
+    network.watch(outputs)
     how = None
     if network.mean_std is not None:
         how = Normalisation(*network.mean_std, "given", preparation.why)
@@ -282,49 +290,3 @@ def _check_classes(classes: Sequence[str] | None, outputs: int) -> tuple[str, ..
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"classes=: two outputs are called '{twice}'")
     return names
-
-
-# --- state ------------------------------------------------------------------------------------------------------------
-
-
-def find_device(model: Model, device: str | torch.device) -> torch.device:
-    """Return the device to test on: the one that is named, or for `auto` the one on which the model's weights are."""
-    if device != "auto":
-        try:
-            chosen = torch.device(device)
-        except RuntimeError as error:
-            raise UsageError(f"device={device}: {first_line(error)}") from None
-        if chosen.type == "cuda" and not torch.cuda.is_available():
-            raise UsageError(f"device={device}: there is no GPU here")
-        return chosen
-    if isinstance(model, nn.Module):
-        for tensor in (*model.parameters(), *model.buffers()):
-            return tensor.device
-    return torch.device("cpu")
-
-
-@contextlib.contextmanager
-def unchanged(model: Model, device: torch.device) -> Iterator[None]:
-    """Put the model in evaluation mode on `device` within the block; then restore mode, device and random states."""
-    torch_state, numpy_state, python_state = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    modes: dict[nn.Module, bool] = {}
-    home = find_device(model, "auto")
-    if isinstance(model, nn.Module):
-        modes = {module: module.training for module in model.modules()}
-        if device != home:
-            model.to(device)
-        with contextlib.suppress(NotImplementedError):  # a model of torch.export has one mode and refuses the call
-            model.eval()
-    try:
-        yield
-    finally:
-        if isinstance(model, nn.Module) and device != home:
-            model.to(home)
-        for module, mode in modes.items():
-            module.training = mode
-        torch.set_rng_state(torch_state)
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)

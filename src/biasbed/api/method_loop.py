@@ -15,8 +15,8 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm, mean_std, networks_for, start_algorithm
 from biasbed.algorithms.presets import load_presets
 from biasbed.algorithms.requests import Stage, StreamRequest
-from biasbed.api.given_model import find_device
 from biasbed.api.keywords import to_flags
+from biasbed.api.model_state import find_device
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
