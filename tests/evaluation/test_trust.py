@@ -177,6 +177,40 @@ def test_auroc_is_the_probability_of_the_right_order() -> None:
     assert detection.auroc(np.zeros(1), np.ones(1)) == 1  # sets of one image
 
 
+def test_false_positives_count_from_exactly_95_percent_of_the_outside_images() -> None:
+    """19 of 20 outside images are above both inside images, so the first threshold is before these."""
+    outside = np.array([*range(19, 0, -1), -1.0])
+    assert detection.false_positives(np.zeros(2), outside) == 0
+    assert detection.false_positives(np.array([1.5, 0]), outside) == 0.5
+    assert detection.false_positives(np.zeros(2), np.array([*range(18, 0, -1), -1.0, -2.0])) == 1
+
+
+def test_images_with_the_same_logits_in_any_order_and_offset_tie() -> None:
+    """The maximum softmax of whole logits has as many values as there are sorted differences from the largest."""
+    generator = np.random.default_rng(4)
+    logits = generator.integers(-3, 4, (400, 5)).astype(float)
+    offsets = generator.integers(-4000, 4000, (400, 1))
+    differences = np.sort(logits.max(axis=1, keepdims=True) - logits, axis=1).astype(int)
+    keys = np.array([str(row) for row in differences])
+    scores = from_logits(logits + offsets).max_softmax
+    assert len(np.unique(scores)) == len(np.unique(keys))
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys), key=lambda key: -scores[keys == key][0]))}
+    outlier = np.array([ranks[key] for key in keys])
+    pairs = outlier[200:, None] - outlier[None, :200]
+    expected = ((pairs > 0) + (pairs == 0) / 2).mean()
+    assert detection.auroc(detection.max_softmax(scores[:200]), detection.max_softmax(scores[200:])) == expected
+    assert (from_logits(300 * logits + 30).max_softmax <= 1).all()
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+def test_a_confidence_of_exactly_k_fifteenths_is_in_the_lower_bin(number: int) -> None:
+    """Bins are closed above (Guo et al. 2017, section 2): of k/15 right and k/15 - 1/30 wrong there is one bin."""
+    assert proper_scores.confidence_bins(np.array([number / 15])).tolist() == [number - 1]
+    both = np.array([number / 15, number / 15 - 1 / 30])
+    expected = abs(1 / 2 - both.mean())
+    assert proper_scores.ece(both, np.array([True, False])) == pytest.approx(expected)
+
+
 def test_bad_outlier_scores_are_refused() -> None:
     with pytest.raises(UsageError, match="are NaN"):
         detection.auroc(np.array([np.nan]), np.ones(2))
@@ -249,6 +283,15 @@ def test_smaller_alphas_have_larger_sets_and_sets_follow_their_classes() -> None
         assert (sets[1] <= sets[2]).all()
         other = conformal.Conformal.fit(score(turned.probabilities), turned.labels)
         assert other.p_values(score(turned.probabilities)) == pytest.approx(p_values[:, order])
+
+
+@pytest.mark.parametrize(("images", "alpha", "rank"), [(19, 0.05, 19), (99, 0.1, 90), (9, 0.3, 7), (4, 0.5, 3)])
+def test_sets_end_at_the_usual_rank_of_the_calibration_scores(images: int, alpha: float, rank: int) -> None:
+    """The threshold is the ceil((1 - alpha)(1 + n))-th smallest score (Romano, Sesia and Candes 2020, section 2)."""
+    scores = np.arange(1, images + 1) / (images + 1)
+    predictor = conformal.Conformal.fit(scores[:, None], np.zeros(images, dtype=int))
+    sets = conformal.prediction_sets(predictor.p_values(scores[None, :]), alpha)
+    assert sets[0].tolist() == [number < rank for number in range(images)]
 
 
 def test_one_calibration_image_promises_every_class() -> None:

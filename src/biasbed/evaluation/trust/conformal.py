@@ -1,8 +1,9 @@
 """Split conformal prediction sets: LAC and APS, overall or with a threshold for each group (Mondrian).
 
-A set holds every class whose p-value is at least alpha (Vovk, Gammerman and Shafer 2005, section 2.2). The p-value of a
-class is (1 + number of calibration images whose label has at least its nonconformity) / (1 + calibration images). On
-images that are exchangeable with the calibration images the label is in the set with probability 1 - alpha at least.
+A set holds every class whose p-value is above alpha (Vovk, Gammerman and Shafer 2005, section 2.2). With n calibration
+images the p-value of a class is (1 + number of those whose label has at least its nonconformity) / (1 + n). So a set
+holds the classes up to the ceil((1 - alpha) (1 + n))-th smallest nonconformity of calibration labels. On images that
+are exchangeable with the calibration images the label is in the set with probability 1 - alpha at least.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 DIGITS = 12  # after the point, of sums of probabilities
-ROUNDING = 1e-12  # by which a p-value that is alpha may come out below it
+ROUNDING = 1e-12  # by which a p-value that is alpha may come out above it
 
 
 def lac(probabilities: np.ndarray) -> np.ndarray:
@@ -79,5 +80,5 @@ def _p_values(calibration: np.ndarray, nonconformity: np.ndarray) -> np.ndarray:
 
 def prediction_sets(p_values: np.ndarray, alpha: float) -> np.ndarray:
     """Return which classes are in each image's prediction set, bool [N,K]."""
-    sets: np.ndarray = p_values >= alpha - ROUNDING
+    sets: np.ndarray = p_values > alpha + ROUNDING
     return sets

@@ -82,8 +82,6 @@ def from_logits(
 
     Raises UsageError for NaN, infinite or too few values, probabilities, labels that are no class, or other lengths.
     """
-    from scipy.special import logsumexp  # late: few analyses have scores of classes
-
     matrix = check_logits(logits, where)
     numbers = np.zeros(len(matrix), dtype=np.int64)
     if labels is not None:
@@ -99,9 +97,13 @@ def from_logits(
     if groups is not None:
         group_names = np.asarray(groups, dtype=str)
         _check_length(group_names, matrix, f"groups of {where}")
-    energy = logsumexp(matrix, axis=1)
-    log_probabilities = matrix - energy[:, None]
-    max_softmax = np.exp(log_probabilities.max(axis=1))
+    largest = matrix.max(axis=1, keepdims=True)
+    centred = matrix - largest  # first: matrix - energy would round by the size of the logits, which breaks ties
+    # Sorted, so that images with the same logits in another order tie.
+    log_sum = np.log(np.exp(np.sort(centred, axis=1)).sum(axis=1, keepdims=True))
+    log_probabilities = centred - log_sum
+    energy = (largest + log_sum)[:, 0]
+    max_softmax = np.exp(-log_sum[:, 0])
     columns = log_probabilities, numbers, energy, max_softmax, names, feature_matrix, group_names
     return ScoredImages(*columns, is_named=images is not None, is_labelled=labels is not None)
 
