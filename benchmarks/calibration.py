@@ -4,16 +4,15 @@
 
 Equal algorithms in every scenario, alpha = 0.05; each rate stands with its Monte Carlo standard error. All it prints is
 in docs/calibration.md; tests/analysis/statistics/test_calibration.py runs the same functions with fewer
-simulations. Two minutes in all, and half an hour for the studies that stop when decided; `--part` runs one of them.
+simulations. Two minutes in all; `--part` runs one of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +34,6 @@ from biasbed.analysis.statistics import per_set as persets
 from biasbed.analysis.statistics.design import row_from_runs, single_column_blocks
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
-from biasbed.analysis.statistics.sequential import Look, SequentialDesign, analyse
 
 ALPHA = 0.05
 CLUSTER = 3  # sets made from the same images: silhouette, edge and cue_conflict
@@ -285,85 +283,6 @@ def per_set(generator: np.random.Generator, number: int, num_algorithms: int, nu
     }
 
 
-# --- studies that stop when decided -----------------------------------------------------------------------------------
-
-
-def make_design(num_rows: int, control: bool, group: int, num_seeds: int = 10) -> SequentialDesign:
-    """All pairs of rows `0`, `1`, ..., or every row with `0`."""
-    family = pairs(tuple(map(str, range(num_rows))), "0" if control else None)
-    return SequentialDesign(family, group, num_seeds // group, ALPHA)
-
-
-def simulate_studies(
-    generator: np.random.Generator, number: int, design: SequentialDesign, effects: Sequence[float]
-) -> Iterator[list[Look]]:
-    """Looks of studies whose rows have normal scores with these means, in standard deviations between runs."""
-    for _ in range(number):
-        scores = generator.normal(size=(len(effects), design.group * design.looks)) + np.array(effects)[:, None]
-        yield analyse(design, {str(row): values.tolist() for row, values in enumerate(scores)})
-
-
-def sequential_errors(
-    generator: np.random.Generator, number: int, design: SequentialDesign, effects: Sequence[float]
-) -> Rate:
-    """How often a comparison of two rows with one mean is decided at any look."""
-    errors = []
-    for looks in simulate_studies(generator, number, design, effects):
-        decided = itertools.chain.from_iterable(look.decided for look in looks)
-        errors.append(any(effects[int(verdict.a)] == effects[int(verdict.b)] for verdict in decided))
-    return rate(errors)
-
-
-def joint_arrangement_errors(generator: np.random.Generator, number: int, num_rows: int, group: int) -> Rate:
-    """The same at a single look for the largest difference of all pairs, with one arrangement for all (AdaStop)."""
-    signs = np.array([[1.0 if run in some else -1.0 for run in range(2 * group)] for some in _halves(2 * group)])
-    scores = generator.normal(size=(number, num_rows, group))
-    largest = np.zeros((number, len(signs)))
-    for a, b in itertools.combinations(range(num_rows), 2):
-        both = np.concatenate([scores[:, a], scores[:, b]], axis=1)
-        largest = np.maximum(largest, np.abs(both @ signs.T))
-    p = (largest >= largest[:, :1] - 1e-9).mean(axis=1)  # the first arrangement is the observed one
-    return rate(p <= ALPHA)
-
-
-def _halves(number: int) -> Iterator[tuple[int, ...]]:
-    return itertools.combinations(range(number), number // 2)
-
-
-@dataclass(frozen=True)
-class Saving:
-    """What studies that stop when decided need, of those that train every seed."""
-
-    trainings: float  # mean share
-    decided: Rate  # of the comparisons of rows that differ
-    fixed: Rate  # the same with all seeds and exact Mann-Whitney tests with Holm
-
-    def __str__(self) -> str:
-        return f"{100 * (1 - self.trainings):.0f} % saved; decides {self.decided}, ten seeds {self.fixed}"
-
-
-def savings(generator: np.random.Generator, number: int, design: SequentialDesign, effects: Sequence[float]) -> Saving:
-    """Trainings of simulated studies, and how often rows that differ are told apart."""
-    share, decided, fixed = [], [], []
-    different = [pair for pair in design.comparisons if effects[int(pair[0])] != effects[int(pair[1])]]
-    state = generator.bit_generator.state
-    for looks in simulate_studies(generator, number, design, effects):
-        trained, rows = 0, design.rows
-        for look in looks:
-            trained += len(rows) * design.group
-            rows = look.open_rows
-        share.append(trained / (len(design.rows) * design.group * design.looks))
-        verdicts = {(verdict.a, verdict.b) for verdict in itertools.chain.from_iterable(e.decided for e in looks)}
-        decided += [pair in verdicts for pair in different or design.comparisons]
-    generator.bit_generator.state = state  # the same scores
-    for _ in range(number):
-        scores = generator.normal(size=(len(effects), design.group * design.looks)) + np.array(effects)[:, None]
-        p = np.array([exact.rank_sum(scores[int(a)], scores[int(b)]) for a, b in design.comparisons])
-        significant = dict(zip(design.comparisons, exact.holm(p) < ALPHA, strict=True))
-        fixed += [significant[pair] for pair in different or design.comparisons]
-    return Saving(float(np.mean(share)), rate(decided), rate(fixed))
-
-
 def _print(title: str, columns: Mapping[str, Mapping[str, Rate]]) -> None:
     print(f"\n{title}\n")
     print(f"| percent | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
@@ -420,38 +339,6 @@ def print_further(generator: np.random.Generator) -> None:
     _print("Coverage of 95 % stratified bootstrap intervals", coverages)
 
 
-# Rows of simulated studies: means in standard deviations between runs, whether the first row is a control, and the
-# number of studies by the runs per look.
-STUDIES: Mapping[str, tuple[tuple[float, ...], bool, Mapping[int, int]]] = {
-    "two equal rows": ((0, 0), False, {2: 10_000, 5: 5_000, 1: 10_000}),
-    "three equal rows, all pairs": ((0, 0, 0), False, {2: 10_000, 5: 2_000, 1: 5_000}),
-    "four equal rows, control": ((0, 0, 0, 0), True, {2: 10_000, 5: 2_000, 1: 5_000}),
-    "three equal rows and one 5 sd apart, all pairs": ((0, 0, 0, 5), False, {2: 3_000, 5: 1_000, 1: 2_000}),
-    "two equal pairs 3 sd apart, all pairs": ((0, 0, 3, 3), False, {2: 3_000, 5: 1_000, 1: 2_000}),
-}
-
-
-def print_sequential_errors(generator: np.random.Generator) -> None:
-    print("\nstop=decided, ten seeds: family-wise error in percent\n")
-    for group in (2, 5, 1):
-        for name, (effects, control, numbers) in STUDIES.items():
-            design = make_design(len(effects), control, group)
-            error = sequential_errors(generator, numbers[group], design, effects)
-            print(f"| {name} | groups of {group} | {error} | {numbers[group]:,} studies |", flush=True)
-    joint = {f"{k} equal rows": joint_arrangement_errors(generator, 20_000, k, 5) for k in (2, 3, 4, 6)}
-    _print("One arrangement for all pairs, one look at five seeds: family-wise error", {"largest difference": joint})
-
-
-def print_sequential_savings(generator: np.random.Generator) -> None:
-    for title, num_rows, control in (("two rows", 2, False), ("four rows, control", 4, True)):
-        print(f"\n{title}, ten seeds; all rows but the first are better by so much\n")
-        for effect in (0.0, 0.5, 1.0, 2.0):
-            for group in (1, 2, 5):
-                effects = (0.0, *[effect] * (num_rows - 1))
-                saving = savings(generator, 1000, make_design(num_rows, control, group), effects)
-                print(f"| {effect:g} sd | groups of {group} | {saving} |", flush=True)
-
-
 def print_hierarchical(generator: np.random.Generator) -> None:
     columns = {f"N={n}, R={r}": hierarchical_decisions(generator, 100, n, r) for n in (6, 10) for r in (3, 10)}
     _print("Hierarchical decisions, two equal algorithms (rope in units of the interactions)", columns)
@@ -464,8 +351,6 @@ PARTS = {
     "coverage": print_coverage,
     "per_set": print_per_set,
     "further": print_further,
-    "sequential_errors": print_sequential_errors,
-    "sequential_savings": print_sequential_savings,
     "hierarchical": print_hierarchical,
 }
 

@@ -113,7 +113,6 @@ def read_run(run: Any) -> Run:
         parameters=_number(run, record.PARAMETERS),
         images_per_second=float(run.data.metrics.get("time/images_per_second", 0.0)),
         is_quick=bool(tag(record.QUICK, "")),
-        stop=tag(record.STOP, ""),
         config=parameters(run),
     )
 

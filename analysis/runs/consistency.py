@@ -38,7 +38,7 @@ def irregularities(runs: Sequence[Run], allow: Sequence[str]) -> list[str]:
     notes = []
     for difference in differences:
         notes.append("accepted: " + ": ".join(map(str.strip, difference.lines)))
-    return notes + _oracle_notes(runs) + _stop_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
+    return notes + _oracle_notes(runs) + _commit_notes(runs) + _skipped_notes(runs)
 
 
 def _oracle_notes(runs: Sequence[Run]) -> list[str]:
@@ -54,20 +54,6 @@ def _oracle_notes(runs: Sequence[Run]) -> list[str]:
             "their scores are an upper bound that no practice can reach"
         )
     return notes
-
-
-def _stop_notes(runs: Sequence[Run]) -> list[str]:
-    """Return a note if the scores decided how many seeds there are: the tests here take their number as fixed."""
-    stopped = [run for run in runs if run.stop]
-    if not stopped:
-        return []
-    subject = "seeds were added until the planned comparisons were decided"
-    if len(stopped) < len(runs):
-        subject = f"{subject} for {len(stopped)} of {len(runs)} runs, and were fixed for the others"
-    return [
-        f"ADAPTIVE: {subject} (stop=decided), so the number of runs depends on the scores; the p-values and intervals "
-        "here take it as fixed, and the family-wise error holds only for the verdicts in decisions.json of the study"
-    ]
 
 
 def _skipped_notes(runs: Sequence[Run]) -> list[str]:

@@ -63,7 +63,6 @@ class Run:
     parameters: int = 0  # number of the model's parameters; 0 if unknown
     images_per_second: float = 0.0  # in training; for a tested model in testing
     is_quick: bool = False  # True if its study is only a quick demonstration
-    stop: str = ""  # the plan of a study that added seeds until it was decided (`record.STOP`); empty: fixed seeds
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property

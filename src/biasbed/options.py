@@ -197,26 +197,6 @@ class BenchmarkOptions(StudyOptions):
     study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
     loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
     dry_run: bool = setting(False, "list what is done, unfinished and to do, and estimate what is left; start nothing")
-    stop: Literal["none", "decided"] = setting(
-        "none", "decided: add seeds in groups until every comparison is decided; seeds= has the most that are trained"
-    )
-    stop_group: int = setting(2, "seeds of each row that are added before each look at the scores", ge=1)
-    stop_alpha: float = setting(0.05, "family-wise error of all comparisons at all looks together", gt=0, lt=0.5)
-    stop_control: str = setting("none", "row that all others are compared with (none: all pairs are compared)")
-    stop_score: tuple[str, ...] | Auto = setting(
-        "auto",
-        "sets whose mean is a run's score, as sketch,edge or shape_bias/cue_conflict (auto: every set's headline)",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in STOP_SETTINGS:
-            value = getattr(self, name)
-            if self.stop == "none" and value != specs(BenchmarkOptions)[name].default:
-                raise ValueError(f"{name}={value}: has no effect without stop=decided")
-
-
-STOP_SETTINGS = ("stop_group", "stop_alpha", "stop_control", "stop_score")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,6 @@ REPEAT = "biasbed.repeat"  # of a trial: number of the search's repeat
 SPACE = "biasbed.space"  # of a trial: hash of the search that it belongs to, the same in all repeats
 TRIAL_STATE = "biasbed.trial_state"  # how it ended: complete, pruned, superseded, failed
 SWEEP = "biasbed.sweep"  # the sweep that chose the hyper-parameters
-STOP = "biasbed.stop"  # of a study whose seeds were added until it was decided, and of its runs: the plan, as JSON
 ORACLE = "biasbed.oracle"  # the metric of test sets by which hyper-parameters were chosen
 BEST_VALUES = "biasbed.best"  # trainings: JSON object, exact values of `best/*`, which are rounded for MLflow's pages
 ENDED_BY = "biasbed.ended_by"  # the signal that ended a run early

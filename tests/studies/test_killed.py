@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -72,15 +71,6 @@ def _is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def live_undisturbed(command: list[str], tmp_path: Path) -> Killed:
-    """The same study, offline in folders of its own, from start to end."""
-    straight = [*command, "--tracking", "offline", "--output_dir", str(tmp_path / "straight")]
-    undisturbed = Killed(straight, tmp_path / "straight", tmp_path / "straight.log")
-    undisturbed.start()
-    assert undisturbed.process.wait(600) == 0, undisturbed.log.read_text()
-    return undisturbed
 
 
 def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tmp_path: Path) -> None:
@@ -196,77 +186,6 @@ def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracki
             for path in (folder, reference)
         )
         assert own == undisturbed == stored(tracking, run.info.run_id)
-
-
-@pytest.mark.timeout(1500)
-def test_a_study_that_stops_when_decided_stops_alike_if_it_is_killed(
-    image_root: Path, tracking: str, tmp_path: Path
-) -> None:
-    """A row that learns and one that does not: launcher and training are killed, another machine goes on, analysis."""
-    path = tmp_path / "table.yaml"
-    flags = settings(image_root)
-    rate = flags.pop("optim.lr")
-    rows = f"{{learns: {{algorithm: erm, optim.lr: {rate}}}, stays: {{algorithm: erm, optim.lr: 1.0e-9}}}}"
-    path.write_text(f"suite: folders\nstudy: mine\nrows: {rows}\nseeds: 0..6\n")
-    command = ["benchmark", "--table", str(path), "--loader_workers", "0", "--workers", "2", "--stop", "decided"]
-    command += ["--stop_group", "1", "--stop_alpha", "0.4", "--stop_score", "loss/ink,loss/paint", "--retries", "5"]
-    command += [word for name, value in flags.items() for word in (f"--{name}", value)]
-    study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(3)
-    study.start()
-    for victim in ("launcher", "training", "launcher"):
-        time.sleep(draw.uniform(4, 10))
-        study.kill(victim, draw)
-    assert study.process.wait(600) == 0, study.log.read_text()
-    undisturbed = live_undisturbed(command, tmp_path)
-    decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
-    assert decisions[0].read_bytes() == decisions[1].read_bytes()
-    looks = json.loads(decisions[0].read_text())["looks"]
-    # Losses on other domains are far apart from the first seed on. 2 / 2^3 > 0.4 x 3 / 7, and 2 / 2^4 < 0.4 x 4 / 7.
-    assert [look["comparisons"][0]["decided"] for look in looks] == [False, False, False, True]
-    assert len(run_folders(study.home)) == len(all_runs(tracking, kind="train")) == 8
-    assert "saved by stop=decided: 6 of 14 trainings" in study.log.read_text()
-    (parent,) = all_runs(tracking, kind="study")
-    assert parent.data.tags[record.STOP] == all_runs(tracking, kind="train")[0].data.tags[record.STOP]
-    # Another machine, without the folders: the looks are made from what the server has.
-    elsewhere = children.run([*command, "--output_dir", str(tmp_path / "elsewhere")])
-    assert elsewhere.returncode == 0, elsewhere.stderr
-    assert not run_folders(tmp_path / "elsewhere")
-    other = tmp_path / "elsewhere" / "studies" / "mine" / "decisions.json"
-    assert other.read_bytes() == decisions[0].read_bytes()
-    fixed = children.run([*command[:7], *command[-2 * len(flags) :]])
-    assert fixed.returncode == 2, fixed.stderr
-    assert "stops when decided: give stop=decided as before" in fixed.stderr
-    analysis = children.run(["analyze", "--study", "mine", "--output_dir", str(tmp_path / "report")])
-    assert analysis.returncode == 0, analysis.stderr
-    assert "ADAPTIVE: seeds were added until" in analysis.stdout + analysis.stderr
-
-
-@pytest.mark.timeout(1500)
-def test_a_study_of_the_demo_stops_alike_if_its_launcher_is_killed_twice(tracking: str, tmp_path: Path) -> None:
-    path = tmp_path / "table.yaml"
-    rows = "{learns: {algorithm: erm, optim.lr: 0.01}, stays: {algorithm: erm, optim.lr: 1.0e-9}}"
-    path.write_text(f"suite: demo\nstudy: mine\nrows: {rows}\nseeds: 0..3\n")
-    command = ["benchmark", "--table", str(path), "--loader_workers", "0", "--workers", "2", "--stop", "decided"]
-    command += ["--stop_group", "1", "--stop_alpha", "0.49", "--stop_score", "loss/in_domain", "--device", "cpu"]
-    command += ["--limit", "400", "--image_size", "24", "--backbone", "mlp", "--epochs", "10", "--batch_size", "10"]
-    command += ["--optim.lr_batch", "none", "--log_model", "false", "--sets", "in_domain"]
-    study, draw = Killed(command, tmp_path / "home", tmp_path / "log"), random.Random(5)
-    study.start()
-    for _ in range(2):
-        wait_for(study.trainings, 300)
-        time.sleep(draw.uniform(1, 4))
-        study.kill("launcher", draw)
-    assert study.process.wait(600) == 0, study.log.read_text()
-    undisturbed = live_undisturbed(command, tmp_path)
-    decisions = [home / "studies" / "mine" / "decisions.json" for home in (study.home, undisturbed.home)]
-    assert decisions[0].read_bytes() == decisions[1].read_bytes()
-    looks = json.loads(decisions[0].read_text())["looks"]
-    # The learning row's losses are lower with every seed: 2 / 2^2 > 0.49 x 2 / 4, and 2 / 2^3 < 0.49 x 3 / 4.
-    assert [look["comparisons"][0]["decided"] for look in looks] == [False, False, True]
-    folders = {folder.name: folder for folder in run_folders(undisturbed.home)}
-    assert len(folders) == len(run_folders(study.home)) == len(all_runs(tracking, kind="train")) == 6
-    for folder in run_folders(study.home):
-        assert history(folder) == history(folders[folder.name])
 
 
 def _check(

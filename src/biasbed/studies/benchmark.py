@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -20,7 +19,7 @@ from biasbed.studies.cells import HELD_OUT
 from biasbed.studies.display import Display
 from biasbed.studies.dry_run import describe_grid, list_runs
 from biasbed.studies.launchers import Launcher, open_launcher, read_options
-from biasbed.studies.plan import PlannedRun, Records, StudyPlan, make_plan
+from biasbed.studies.plan import Records, StudyPlan, make_plan
 from biasbed.studies.runner import Item, Runner
 from biasbed.studies.status import StudyRunStatus, estimate, read_statuses, seconds_per_unit
 from biasbed.studies.study import (
@@ -30,7 +29,6 @@ from biasbed.studies.study import (
     StudyRun,
     find_finished_runs,
     open_study,
-    refuse_changed_folder,
     refuse_mixture,
     write_lacking,
 )
@@ -49,9 +47,6 @@ from biasbed.system.terminal import clock
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
 
-if TYPE_CHECKING:
-    from biasbed.studies.stopping import GroupFeed, StopPlan
-
 
 def benchmark(flags: Mapping[str, str]) -> None:
     """Train or test every row in every cell with every seed; with `dry_run`, print what that means.
@@ -69,15 +64,10 @@ def benchmark(flags: Mapping[str, str]) -> None:
             raise
         print("\n".join(describe_grid(table, reason)))
         return
-    stop = None
-    if options.stop == "decided":
-        from biasbed.studies.stopping import plan_stop
-
-        stop = plan_stop(plan, options)
     if options.dry_run:
-        print("\n".join(dry_run(plan, stop)))
+        print("\n".join(dry_run(plan)))
     else:
-        train_plan(plan, launcher, options, stop=stop)
+        train_plan(plan, launcher, options)
 
 
 def main_study(flags: Mapping[str, str]) -> None:
@@ -146,16 +136,12 @@ def build_table(options: BenchmarkOptions, settings: Mapping[str, str]) -> Study
     return refuse_seen(study_table)
 
 
-def dry_run(plan: StudyPlan, stop: StopPlan | None = None) -> list[str]:
-    """Return every run with its status, and how long the rest takes; all seeds, if the study stops when decided.
-
-    Writes nothing.
-    """
-    _check_folder(plan, stop)
-    finished = find_finished_runs(_check_server(plan, stop), plan.table.study) if _is_tracked(plan) else {}
+def dry_run(plan: StudyPlan) -> list[str]:
+    """Return every run with its status, and how long the rest takes. Writes nothing."""
+    _check_folder(plan)
+    finished = find_finished_runs(_check_server(plan), plan.table.study) if _is_tracked(plan) else {}
     statuses = read_statuses(plan, finished)
-    head = [] if stop is None else stop.describe()
-    return [*_not_applicable(plan), *head, *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
+    return [*_not_applicable(plan), *list_runs(statuses, estimate(statuses, plan.workers), plan.workers)]
 
 
 def train_plan(
@@ -163,64 +149,40 @@ def train_plan(
     launcher: Launcher,
     options: StudyOptions,
     tags: Mapping[str, str] = MappingProxyType({}),
-    stop: StopPlan | None = None,
 ) -> None:
     """Train what is not done, under the study's run. Raises Failure with the runs that failed or were not sent.
 
-    tags: added to the study and to all its runs. stop: adds seeds until the comparison is decided.
+    tags: added to the study and to all its runs.
     """
     name, tags = plan.table.study, {**_origin_tags(plan.table), **tags}
-    if stop is not None:
-        tags = {**tags, record.STOP: stop.tag}
-    _check_folder(plan, stop)
+    _check_folder(plan)
     if _is_tracked(plan):
-        _check_server(plan, stop)  # before the run of `mlflow run` is taken
+        _check_server(plan)  # before the run of `mlflow run` is taken
     with open_study(plan.folder, name, plan.suite, plan.config, tags) as study:
         environment = {**study.environment, record.GIVEN_TAGS: json.dumps(tags)}
         finished = find_finished_runs(study.run.uri, name) if study.run is not None else {}
         display = Display(name, plan.workers)
         statuses = read_statuses(plan, finished)
-        feed = None if stop is None else _make_feed(stop, plan, statuses, study.run, display)
         write_whole(plan.folder / TABLE, yaml.safe_dump(_plain(plan.table), sort_keys=False))
         write_lacking(plan.folder, plan.lacking)
         is_finished = study.run.is_finished if study.run is not None else lambda run: False
-        first = [status for status in statuses if feed is None or status.run.kind != "train"]
-        runner = Runner(first, plan.workers, launcher, options.retries, display, environment, is_finished, feed)
+        runner = Runner(statuses, plan.workers, launcher, options.retries, display, environment, is_finished)
         open_states = [status.state for _, status in statuses if status.state != "done"]
         left = "nothing is left to train"
         if open_states:
-            most = " at most" if feed is not None else ""
-            left = f"{len(open_states)} to train{most}, {plan.workers} at a time"
+            left = f"{len(open_states)} to train, {plan.workers} at a time"
             left += forecast(plan, statuses, study.run.uri if study.run is not None else None)
-        head = [] if stop is None else stop.describe()
-        display.say("\n".join([*_not_applicable(plan), *head, f"{name}: {len(statuses)} runs; {left}"]))
+        display.say("\n".join([*_not_applicable(plan), f"{name}: {len(statuses)} runs; {left}"]))
 
         def end() -> None:
             runner.stop()
             display.close()
-            _write_ledger(plan, runner.items, study.run, feed)
+            _write_ledger(plan, runner.items, study.run)
 
         study.at_end.callback(end)
         runner.run()
         study.status = "FAILED" if any(item.state == "failed" for item in runner.items) else "FINISHED"
     _refuse_failed(runner.items)
-
-
-def _make_feed(
-    stop: StopPlan, plan: StudyPlan, statuses: Sequence[StudyRunStatus], study_run: StudyRun | None, display: Display
-) -> GroupFeed:
-    """Return the source of runs of a study that stops when decided."""
-    from biasbed.studies.stopping import GroupFeed
-
-    by_identity = {run.identity: status for run, status in statuses}
-
-    def read_records(run: PlannedRun, names: Sequence[str]) -> Records:
-        records: Records = run.folder().read_journal()
-        if not records and study_run is not None:
-            records = study_run.read_records(run, names)
-        return records
-
-    return GroupFeed(stop, plan.folder, lambda run: by_identity[run.identity], read_records, display.say)
 
 
 def forecast(plan: StudyPlan, statuses: Sequence[StudyRunStatus], uri: str | None) -> str:
@@ -275,28 +237,25 @@ def _is_tracked(plan: StudyPlan) -> bool:
     return plan.config.tracking == "on"
 
 
-def _check_server(plan: StudyPlan, stop: StopPlan | None) -> str:
+def _check_server(plan: StudyPlan) -> str:
     """Return the tracking server; UsageError if the study of this name there differs."""
     uri = resolve_uri()
     hashes = {(run.row, run.cell): run.config_hash for run in plan.runs}
-    refuse_mixture(uri, plan.table.study, plan.suite, hashes, stop="" if stop is None else stop.tag)
+    refuse_mixture(uri, plan.table.study, plan.suite, hashes)
     return uri
 
 
 # --- the study's files ------------------------------------------------------------------------------------------------
 
 
-def _check_folder(plan: StudyPlan, stop: StopPlan | None) -> None:
-    """Raise UsageError if the study's folder is that of a sweep, or has another plan to stop."""
+def _check_folder(plan: StudyPlan) -> None:
+    """Raise UsageError if the study's folder is that of a sweep."""
     if (plan.folder / SWEPT).exists():
         raise UsageError(f"the study '{plan.table.study}' is a sweep: name another with study=")
-    refuse_changed_folder(plan.folder, plan.table.study, "" if stop is None else stop.tag)
 
 
-def _write_ledger(
-    plan: StudyPlan, items: list[Item], study_run: StudyRun | None, feed: GroupFeed | None = None
-) -> None:
-    """Write what the study has cost so far, and print it, with what was saved by stopping when decided."""
+def _write_ledger(plan: StudyPlan, items: list[Item], study_run: StudyRun | None) -> None:
+    """Write what the study has cost so far, and print it."""
     lines = []
     for item in items:
         records: Records = item.run.folder().read_journal()
@@ -304,12 +263,9 @@ def _write_ledger(
             records = study_run.read_records(item.run)
         cost = ledger.compute_cost(item.run, records)
         lines.append(ledger.Line(item.run, item.state, item.run.reached(records), cost))
-    path, unneeded = plan.folder / LEDGER, feed.unneeded if feed is not None else []
-    not_needed = [ledger.Line(run, "not needed", 0, ledger.Cost()) for run in unneeded]
-    ledger.write_ledger(path, [*lines, *not_needed])
+    path = plan.folder / LEDGER
+    ledger.write_ledger(path, lines)
     summary = ledger.format_summary(lines, str(plan.config.device))
-    if feed is not None and feed.is_complete:
-        summary.append(ledger.format_saved(lines, unneeded))
     print("\n".join([*summary, f"each run: {path}"]))
 
 

@@ -163,16 +163,6 @@ def _make_row(line: Line) -> dict[str, object]:
     }
 
 
-def format_saved(lines: Sequence[Line], unneeded: Sequence[PlannedRun]) -> str:
-    """Format what a study saved that stopped when decided: trainings, and their hours by the mean of their row."""
-    planned = sum(line.run.kind == "train" for line in lines) + len(unneeded)
-    hours = 0.0
-    for run in unneeded:
-        costs = [line.cost.total for line in lines if line.run.group == run.group]
-        hours += sum(costs) / len(costs)
-    return f"saved by stop=decided: {len(unneeded)} of {planned} trainings, about {hours:.3f} hours"
-
-
 def format_summary(lines: Sequence[Line], device: str) -> list[str]:
     """Format the costs as a table for the terminal: a line per row and cell, then the total."""
     groups: dict[str, list[Line]] = {}

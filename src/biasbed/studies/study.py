@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from biasbed.system.files import refuse_links, write_whole
 from biasbed.system.processes import Interrupted, ignore_signals, interruptible
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
-from biasbed.tracking.folder import make_folder, read_mapping
+from biasbed.tracking.folder import make_folder
 from biasbed.tracking.launched_run import take_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.run_reader import find_runs
@@ -30,9 +30,8 @@ from biasbed.tracking.tracker import PARENT_RUN
 
 # Files in a study's folder: its status, for `sync`; its table or, of a sweep, its searches; its cost.
 NOTE, TABLE, SWEPT, LEDGER = "study.json", "table.yaml", "sweep.yaml", "ledger.csv"
-DECISIONS = "decisions.json"  # of a study that stops when decided: its plan, and every look
 TRIALS, WINNERS, PLOTS = "trials.csv", "winners.yaml", "plots"  # of a sweep
-LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, DECISIONS, LEDGER, TRIALS, WINNERS, PLOTS)
+LOGGED = (TABLE, SWEPT, record.NOT_APPLICABLE_FILE, LEDGER, TRIALS, WINNERS, PLOTS)
 TIMES = ("time/epoch_seconds", "time/evaluation_seconds", "time/stages_seconds", "time/late_seconds")
 
 
@@ -51,12 +50,12 @@ def _row_and_cell(tags: Mapping[str, str]) -> tuple[str, str]:
 
 
 def refuse_mixture(
-    uri: str, study: str, suite: str, hashes: Mapping[tuple[str, str], str], kind: str = "train", stop: str = ""
+    uri: str, study: str, suite: str, hashes: Mapping[tuple[str, str], str], kind: str = "train"
 ) -> None:
     """Raise UsageError if the study exists already with another suite, or with other settings of a row in a cell.
 
     Analysis would refuse the mixture later. hashes: (row, cell) -> config_hash. kind: of the study's runs, `trial` for
-    a sweep and `train` for a benchmark. stop: the plan of a study that stops when decided (`StopPlan.tag`).
+    a sweep and `train` for a benchmark.
     """
     conflicts: dict[tuple[str, str], str] = {}
     for run in find_runs(uri, study=study):
@@ -66,9 +65,6 @@ def refuse_mixture(
             raise UsageError(f"the study '{study}' is {there}: name another with study=")
         if tags.get(record.SUITE, suite) != suite:
             raise UsageError(f"the study '{study}' is one of the suite {tags[record.SUITE]}: name another with study=")
-        is_finished_training = tags.get(record.KIND) == "train" and run.info.status == "FINISHED"
-        if is_finished_training or (tags.get(record.KIND) == "study" and notes.PARENT not in tags):
-            refuse_changed_plan(study, stop, tags.get(record.STOP, ""))
         if tags.get(record.KIND) in record.TABLED and run.info.status == "FINISHED":
             position = _row_and_cell(tags)
             if hashes.get(position, tags.get(record.CONFIG_HASH)) != tags.get(record.CONFIG_HASH):
@@ -79,41 +75,6 @@ def refuse_mixture(
                 f"the study '{study}' has finished runs of {group_name(*position)} with other settings or data "
                 f"(run {conflicts[position]}): name another with study="
             )
-
-
-def refuse_changed_plan(study: str, planned: str, existing: str) -> None:
-    """Raise UsageError if a study exists with another plan. Both are tags; empty: the seeds are fixed."""
-    if planned == existing:
-        return
-    advice = "name another with study="
-    if not existing:
-        raise UsageError(
-            f"the study '{study}' has runs of fixed seeds: looks would come after their scores were seen; {advice}"
-        )
-    if not planned:
-        raise UsageError(f"the study '{study}' stops when decided: give stop=decided as before, or {advice}")
-    raise UsageError(
-        f"the study '{study}' was planned otherwise ({_describe_tag(existing)}): a plan must not change once scores "
-        f"have been seen; repeat its command, or {advice}"
-    )
-
-
-def _describe_tag(tag: str) -> str:
-    try:
-        values = dict(json.loads(tag))
-    except (ValueError, TypeError):
-        return "in a way that can't be read"
-    names = {"runs": "seeds", "group": "stop_group", "alpha": "stop_alpha", "control": "stop_control"}
-    return ", ".join(f"{name}={values.get(key)}" for key, name in names.items())
-
-
-def refuse_changed_folder(folder: Path, study: str, planned: str) -> None:
-    """Raise UsageError if the study's folder has another plan to stop. planned: a tag; empty if the seeds are fixed."""
-    decisions = read_mapping(folder / DECISIONS)
-    if decisions is not None:
-        refuse_changed_plan(study, planned, str(dict(decisions.get("plan", {})).get("tag", "?")))
-    elif (folder / TABLE).exists():
-        refuse_changed_plan(study, planned, "")
 
 
 class StudyRun:
@@ -195,13 +156,13 @@ class StudyRun:
         self._try(lambda: finished.update(find_finished_runs(self.uri, run.study, run_key=run.run_key)))
         return finished.get(run.identity)
 
-    def read_records(self, run: PlannedRun, names: Sequence[str] = TIMES) -> list[dict[str, Any]]:
-        """Return metrics of a run finished on another machine, in the form of journal records; by default its times."""
+    def read_records(self, run: PlannedRun) -> list[dict[str, Any]]:
+        """Return metrics of a run finished on another machine, in the form of journal records: its times."""
         steps: dict[int, dict[str, float]] = {}
         finished = self._find_finished(run)
 
         def read(run_id: str) -> None:
-            for name in names:
+            for name in TIMES:
                 for metric in writer(self.uri).get_metric_history(run_id, name):
                     steps.setdefault(metric.step, {})[name] = metric.value
 

@@ -388,19 +388,6 @@ def test_a_protocol_s_hash_is_of_its_file() -> None:
     assert newer.hash != old.hash
 
 
-def test_a_study_that_stopped_when_decided_is_told(recorder: Recorder) -> None:
-    plan = '{"alpha":0.05,"group":2}'
-    for name in ("erm", "infodrop"):
-        for seed in range(2):
-            recorder.train(name, seed, BETTER, **{record.STOP: plan})
-    (note,) = [note for note in computed(recorder).notes if note.startswith("ADAPTIVE")]
-    assert "until the planned comparisons were decided (stop=decided)" in note
-    assert "decisions.json" in note
-    recorder.train("erm", 2, BETTER)
-    (mixed,) = [note for note in computed(recorder).notes if note.startswith("ADAPTIVE")]
-    assert "for 4 of 5 runs, and were fixed for the others" in mixed
-
-
 # --- one model, tested in several places ------------------------------------------------------------------------------
 
 
