@@ -21,6 +21,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import findings, last_analysis, paper_tables, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections import SECTIONS
 from biasbed.errors import UsageError
 from biasbed.settings import flatten, word
 from biasbed.system import commands
@@ -50,7 +51,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
     # last digits would go by the number of cores.
     with threadpool_limits(limits=1, user_api="blas"):
-        analysis = compute(store, options)
+        analysis = compute(store, options, SECTIONS)
     paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
     last = last_analysis.read_last(target)

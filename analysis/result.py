@@ -6,9 +6,9 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import pandas as pd
 
@@ -19,11 +19,9 @@ from biasbed.analysis.columns import Column, blocks, by_name, make_design, names
 from biasbed.analysis.comparisons import (
     cue_profiles,
     deviations,
-    effective_robustness,
     paper_layout,
     rule_comparison,
     shape_bias,
-    single_runs,
     strict_setting,
     trust,
     validation_grain,
@@ -125,13 +123,46 @@ def scores_by_run(runs: pd.DataFrame) -> dict[tuple[str, str], float]:
     return dict(zip(places, runs["score"].astype(float).tolist(), strict=True))
 
 
+SCORE_DIGITS = 6  # of scores in CSV files; the tests use all digits
 UNIT_WORDS = {measures.FRACTION: "percent", measures.find_measure("loss").unit: "nats"}
+
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Question(Protocol[Answer]):
+    """Question whose answer `Scored.data` keeps: a section (`biasbed.analysis.sections`)."""
+
+    name: ClassVar[str]
+
+    def compute(self, scored: Scored) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Inputs of an analysis and the scores that its rule chose. Sections are computed from it on request."""
+
+    inputs: AnalysisInputs
+    options: AnalyzeOptions
+    sets: tuple[Column, ...]  # with values
+    selected: Selected
+    runs: pd.DataFrame  # scores.run_table of the runs that count
+    scores: pd.DataFrame  # scores.score_table
+    computed: dict[str, Any] = field(default_factory=dict, repr=False)  # name of a section -> its data
+
+    def data(self, question: Question[Answer]) -> Answer:
+        """Return what a section computes. It is computed at the first call."""
+        if question.name not in self.computed:
+            self.computed[question.name] = question.compute(self)
+        data: Answer = self.computed[question.name]
+        return data
 
 
 @dataclass(frozen=True)
 class Analysis:
     """Result of an analysis. Fractions are in percent."""
 
+    scored: Scored
     options: AnalyzeOptions
     collection: Collection
     algorithms: tuple[str, ...]  # in display order
@@ -141,9 +172,7 @@ class Analysis:
     alpha: float
     notes: tuple[str, ...]  # to be read before any number
     runs: pd.DataFrame  # scores.run_table of the runs that count
-    duplicates: pd.DataFrame  # the same of runs that don't count
     scores: pd.DataFrame  # scores.score_table
-    blocks: pd.DataFrame  # scores.block_scores: means of the blocks with several columns
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
     absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
     choices: pd.DataFrame  # select.choice_table: chosen runs and steps under every rule
@@ -156,17 +185,11 @@ class Analysis:
     selection: pd.DataFrame  # rule_comparison.compare_rules: the scores under every selection rule
     labels: pd.DataFrame  # rule_comparison.label_gains: gains of rules that take more labels
     grain: pd.DataFrame  # validation_grain.grain_table: intervals of selected scores, and the worth of one image
-    spread: pd.DataFrame  # deviations.deviation_table: deviations over runs and epochs; empty but for last_n
-    effective: (
-        pd.DataFrame
-    )  # effective_robustness.effective_table: accuracy on shifted sets above what that elsewhere predicts
-    over_images: single_runs.ComparedOverImages  # rows with one run, by their decisions on images
     cue_profiles: pd.DataFrame  # cue_profiles.cue_profile_table: what each row looks at
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
     trust: trust.TrustTables  # calibration, conformal sets and detection, where scores are stored
     laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
-    curves: pd.DataFrame  # columns algorithm, run_id, dataset, step, score; the headline of each set
     tracking_uri: str  # without password
     versions: Mapping[str, str]
     since: str = ""  # what changed since the last analysis in the same folder
@@ -175,6 +198,10 @@ class Analysis:
         """Return a line, since a notebook prints it; the frames have the rest."""
         size = f"{len(self.algorithms)} algorithms, {len(self.sets)} sets, {len(self.runs)} rows of runs"
         return f"<Analysis of {self.title}: {size}; selection={self.rule.name}>"
+
+    def data(self, question: Question[Answer]) -> Answer:
+        """Return what a section computes. It is computed at the first call."""
+        return self.scored.data(question)
 
     @property
     def error(self) -> str:
@@ -187,6 +214,30 @@ class Analysis:
     def published_algorithms(self) -> frozenset[str]:
         """Algorithms whose numbers others published."""
         return frozenset(run.algorithm for run in self.collection.runs if run.kind == "published")
+
+    @cached_property
+    def duplicates(self) -> pd.DataFrame:
+        """Run table (`scores.run_table`) of the runs that do not count."""
+        inputs, runs = self.scored.inputs, self.collection.duplicates
+        return scores.run_table(_select(inputs, runs).values, runs, self.scored.sets, inputs.collection.protocols)
+
+    @cached_property
+    def blocks(self) -> pd.DataFrame:
+        """Means of the blocks with several columns (`scores.block_scores`)."""
+        return scores.block_scores(self.runs, scores.mean_matrix(self.scores), self.scored.sets)
+
+    @cached_property
+    def spread(self) -> pd.DataFrame:
+        """Deviations over runs and epochs (`deviations.deviation_table`); empty but for last_n."""
+        inputs = self.scored.inputs
+        settings = (inputs.histories, self.scored.sets, inputs.rules, self.options.n)
+        return deviations.deviation_table(self.collection.runs, *settings)
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Headline of each set at every step; columns algorithm, run_id, dataset, step, score."""
+        runs = self.collection.unpublished or self.collection.runs
+        return scores.curve_table(self.scored.inputs.histories, runs, self.scored.sets)
 
     @cached_property
     def selection_gap(self) -> pd.DataFrame:
@@ -282,17 +333,18 @@ class Analysis:
         return text + (f"; not counted: {', '.join(others)}" if others else "")
 
 
-def compute(store: RunStore, options: AnalyzeOptions) -> Analysis:
-    """Read the runs that the options name and compute everything.
+def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
+    """Read the runs that the options name, score and test them.
 
-    Raises UsageError for options that fit no run, Failure if runs are missing or must not be compared.
+    ahead: sections that are computed beside the tests; others are when somebody asks for them. Raises UsageError for
+    options that fit no run, Failure if runs are missing or must not be compared.
     """
     paper_layout.requested(options)  # refuses an unknown layout before any run is read
-    return compute_from(gather(store, options), options)
+    return compute_from(gather(store, options), options, ahead)
 
 
-def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
-    """Compute everything from the inputs. Raises Failure if the score table has empty cells that are not accepted."""
+def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
+    """Score and test the inputs (`compute`). Raises Failure if cells are empty that are not accepted."""
     layouts = paper_layout.requested(options)
     collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
     label = display_names.check_names(options, collection.algorithms, sets, not collection.is_table)
@@ -319,10 +371,14 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
         of_rules = _of_rules(rules, histories, collection, sets, options)
         of_decisions = _of_decisions(inputs, selected, runs, sets, options)
+        scored = Scored(inputs, options, sets, selected, runs, table)
+        for question in ahead:
+            scored.data(question)
         friedman.run_nemenyi(comparisons)
-        results = computing.finish()  # before the table of curves, which would raise the peak of memory beside them
+        results = computing.finish()
     notes += filter(None, [results.skipped])
     return Analysis(
+        scored=scored,
         options=options,
         collection=collection,
         algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
@@ -332,9 +388,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         alpha=options.alpha,
         notes=tuple(notes),
         runs=runs,
-        duplicates=_duplicates(inputs, sets),
         scores=table,
-        blocks=scores.block_scores(runs, scores.mean_matrix(table), sets),
         not_applicable=lacking,
         absent=absent,
         daggers=daggers,
@@ -343,11 +397,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions) -> Analysis:
         pairwise=results,
         **of_rules,
         **of_decisions,
-        spread=deviations.deviation_table(collection.runs, histories, sets, inputs.rules, options.n),
-        effective=effective_robustness.effective_table(scores.mean_matrix(table), sets, options),
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
-        curves=scores.curve_table(histories, collection.unpublished or collection.runs, sets),
         tracking_uri=inputs.origin,
         versions=versions(collection.is_table),
     )
@@ -399,7 +450,6 @@ def _of_decisions(
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
         "cue_profiles": cue_profiles.cue_profile_table(inputs.decisions, selected, collection.algorithms),
-        "over_images": single_runs.compare_single_runs(inputs.decisions, collection, *compared),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
         "trust": trust.assess_rows(inputs.decisions, collection, *compared),
     }
@@ -409,12 +459,6 @@ def _select(inputs: AnalysisInputs, runs: Sequence[Run]) -> Selected:
     collection = inputs.collection
     pools = pools_of(runs, inputs.histories, inputs.sets, collection.protocols, collection.evidence)
     return select(inputs.rules, pools, inputs.sets, collection.protocols)
-
-
-def _duplicates(inputs: AnalysisInputs, sets: Sequence[Column]) -> pd.DataFrame:
-    """Return the run table of the runs that don't count."""
-    runs = inputs.collection.duplicates
-    return scores.run_table(_select(inputs, runs).values, runs, sets, inputs.collection.protocols)
 
 
 def _drop_untested(sets: Sequence[Column], selected: Selected, label: Labels) -> tuple[tuple[Column, ...], list[str]]:

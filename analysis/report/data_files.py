@@ -11,19 +11,19 @@ from typing import Any
 
 import pandas as pd
 
-from biasbed.analysis import scores
+from biasbed.analysis import scores, sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import groups, laid_out_tables, paper_tables, phrases, study_design, wording
 from biasbed.analysis.report.limitations import detectable
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import main
-from biasbed.analysis.result import Analysis
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
+from biasbed.analysis.sections.section import CsvFile
 from biasbed.analysis.statistics import planner
 from biasbed.analysis.statistics.friedman import STRICT, RankTests
 from biasbed.analysis.statistics.pairwise import limits_fields
 from biasbed.system.csv_tables import harmless
 
-SCORE_DIGITS = 6  # of what is written; the tests use all digits
 FLOAT_FORMAT = "%.10g"
 
 
@@ -63,12 +63,16 @@ def _text(value: Any) -> Any:
 
 def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
     """Return CSV file name -> its content and one line that says what it is; those without rows are left out."""
-    tables, descriptions = {}, phrases.group("files")
+    descriptions, files = phrases.group("files"), []
     for name, frame in (_score_frames(analysis) | _pairwise_frames(analysis)).items():
-        if frame is not None and len(frame):
+        if frame is not None:
+            files.append(CsvFile(name, frame, descriptions[name]))
+    tables = {}
+    for name, frame, description in (*files, *sections.csv_files(analysis)):
+        if len(frame):
             # No file of oracle numbers should look like one of others.
             is_marked = "oracle" in frame or not analysis.rule.oracle
-            tables[name] = (frame if is_marked else frame.assign(oracle=True), descriptions[name])
+            tables[name] = (frame if is_marked else frame.assign(oracle=True), description)
     return tables
 
 
@@ -91,8 +95,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "nemenyi.csv": nemenyi_rows(analysis),
         "grain.csv": analysis.grain.round(SCORE_DIGITS),
         "spread.csv": analysis.spread,
-        "effective_robustness.csv": analysis.effective.round(SCORE_DIGITS),
-        "over_images.csv": analysis.over_images.table,
         "trust.csv": analysis.trust.table.round(SCORE_DIGITS),
         "trust_groups.csv": analysis.trust.groups.round(SCORE_DIGITS),
         "cue_profiles.csv": analysis.cue_profiles.round(SCORE_DIGITS),

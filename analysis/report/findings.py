@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from biasbed.analysis import scores
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.further_findings import item_sentence, texture_sentences
+from biasbed.analysis.report.further_findings import texture_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.study_design import replicates
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS, pairs_apart
 from biasbed.analysis.statistics import per_set, power, stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
@@ -81,10 +82,10 @@ def answer_sentences(analysis: Analysis, most: int | None = None) -> list[str]:
 
 def _apart_over_images(analysis: Analysis) -> list[str]:
     """Return what tests over images tell apart, and how far that holds; empty if they tell nothing apart."""
-    compared = analysis.over_images
+    compared = analysis.data(SINGLE_RUNS)
     if not compared.table["significant"].astype(bool).any():
         return []
-    return [item_sentence(compared, analysis.alpha, analysis.label), say("single_runs_scope")]
+    return [pairs_apart(compared, analysis.alpha, analysis.label), SCOPE]
 
 
 def verdict(analysis: Analysis) -> str:
@@ -320,7 +321,7 @@ def on_single_sets(analysis: Analysis) -> list[str]:
 def without_tests_over_sets(analysis: Analysis) -> list[str]:
     """Return what is shown without any test over sets: by the runs on one set, by the images of single runs."""
     lines = on_sets_alone(analysis)
-    items = item_sentence(analysis.over_images, analysis.alpha, analysis.label)
+    items = pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label)
     if items:
         lines.append(items)
     return lines

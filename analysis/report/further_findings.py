@@ -7,15 +7,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from biasbed.analysis.comparisons.single_runs import ComparedOverImages
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 
 # --- shape bias -------------------------------------------------------------------------------------------------------
-
-MOST_ITEMS = 3  # pairs that the verdict names
 
 
 def texture_sentences(frame: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
@@ -57,74 +54,3 @@ def _list_differences(rows: Sequence[TableRecord], alpha: float, label: Labels) 
             evidence = say("texture_tested", low=low, high=high, p=wording.short_p(row["p_holm"], alpha))
         parts.append(f"{label(row['algorithm'])} {row['difference']:+.1f} [{evidence}]")
     return ", ".join(parts)
-
-
-# --- effective robustness ---------------------------------------------------------------------------------------------
-
-
-def effective_sentences(frame: pd.DataFrame, alpha: float, label: Labels) -> list[str]:
-    """Describe for each pair of sets the line, and the rows above it or too far from it.
-
-    frame: `effective_robustness.COLUMNS`.
-    """
-    sentences = []
-    for (reference, shifted), rows in frame.groupby(["reference", "dataset"], sort=False):
-        line = rows.iloc[0]
-        others = rows[~rows["plain"].astype(bool)]
-        is_far = others["extrapolated"].astype(bool)
-        above = others[(others["low"] > 0) & ~is_far].to_dict("records")
-        names = ", ".join(f"{label(row['algorithm'])} ({row['residual']:+.1f})" for row in above)
-        text = say(
-            "effective_line",
-            shifted=label(str(shifted)),
-            reference=label(str(reference)),
-            number=int(rows["plain"].sum()),
-            slope=line["slope"],
-            intercept=line["intercept"],
-            r2=line["r2"],
-        )
-        level = f"{100 * (1 - alpha):g}"
-        text += say("effective_above", level=level, rows=names or say("effective_no_row"))
-        if is_far.any():
-            text += say("effective_far", rows=", ".join(map(label, others.loc[is_far, "algorithm"])))
-        sentences.append(text)
-    return sentences
-
-
-# --- rows with one run ------------------------------------------------------------------------------------------------
-
-
-def item_sentence(compared: ComparedOverImages, alpha: float, label: Labels) -> str:
-    """Say which pairs McNemar's tests tell apart; empty without such tests."""
-    tested = compared.table[compared.table["p"].notna()]
-    if tested.empty:
-        return ""
-    apart = []
-    for row in tested[tested["significant"].astype(bool)].to_dict("records"):
-        better, worse = ("a", "b") if row["only_a"] > row["only_b"] else ("b", "a")
-        names = {"better": label(row[better]), "worse": label(row[worse]), "dataset": label(row["dataset"])}
-        apart.append(say("items_pair", **names, p=row["p_holm"]))
-    if not apart:
-        return say("items_not_apart", tests=len(tested), alpha=alpha)
-    more = say("items_more", number=len(apart) - MOST_ITEMS) if len(apart) > MOST_ITEMS else ""
-    return say("items_apart", pairs="; ".join(apart[:MOST_ITEMS]), more=more)
-
-
-def single_run_sentences(compared: ComparedOverImages, alpha: float, label: Labels) -> list[str]:
-    """Describe all comparisons over images together; nothing if no row has one run."""
-    if not compared.applies:
-        return []
-    table = compared.table
-    if table.empty:
-        return [say("single_runs_not_compared"), *compared.left_out]
-    tested, significant = int(table["p"].notna().sum()), int(table["significant"].sum())
-    lines = [say("single_runs_read", number=compared.images)]
-    if tested:
-        lines.append(say("single_runs_tested", tested=tested, number=significant, alpha=alpha))
-    views = sorted(set(table.loc[table["p"].isna(), "dataset"]))
-    if views:
-        lines.append(say("single_runs_views", sets=", ".join(map(label, views)), reason=say("single_runs_dependent")))
-    if ((table["num_runs_a"] > 1) | (table["num_runs_b"] > 1)).any():
-        lines.append(say("single_runs_first"))
-    left_out = [say("single_runs_left_out", reason=reason) for reason in compared.left_out]
-    return [*lines, say("single_runs_scope"), *left_out]

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     charts,
@@ -137,8 +138,7 @@ def content(
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
         "contents": [(anchor, say(f"headings.{anchor}")) for anchor in (*(["cues"] if cues_first else []), *CONTENTS)],
         "cues_first": cues_first,
-        "effective": further_findings.effective_sentences(analysis.effective, analysis.alpha, analysis.label),
-        "over_images": further_findings.single_run_sentences(analysis.over_images, analysis.alpha, analysis.label),
+        "sections": list(sections.shown(analysis, links)),
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": limitations.weaknesses(analysis),
         "unseen": fold(unseen, WORDS["unseen"]),

@@ -28,6 +28,7 @@ from biasbed.analysis.report.table_model import (
     text_cell,
 )
 from biasbed.analysis.result import Analysis, number
+from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 
 CSV = "layouts.csv"
 
@@ -140,7 +141,7 @@ def _our_gain(
     analysis: Analysis, layout: TableLayout, values: pd.DataFrame, pair: Hypothesis, head: str
 ) -> Gain | None:
     """Return the gain of our own runs on a column; None if one of the two rows has none."""
-    paired = analysis.over_images.table
+    paired = analysis.data(SINGLE_RUNS).table
     of_set = paired[paired["dataset"] == layout.columns[head].set]
     return paper_layout.gain(values, pair.row, pair.over, analysis.alpha, of_set)
 

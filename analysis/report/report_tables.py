@@ -36,8 +36,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "sets": significance_tables.per_set(analysis),
         "paper": paper_section(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
-        "effective": score_tables.effective_robustness(analysis, links),
-        "over_images": significance_tables.over_images(analysis, links),
         "trust": trust_tables.on_page(analysis, links),
         "card": score_tables.card(analysis, links),
         "grain": rule_tables.grain(analysis),

@@ -382,29 +382,3 @@ def _ours(links: Links) -> CellMaker:
         return make_number(record)._replace(href=links.to_algorithm(record["algorithm"]))
 
     return make
-
-
-def effective_robustness(analysis: Analysis, links: Links) -> list[tuple[str, ReportTable]]:
-    """(name of its figure, table) of each pair of sets, the rows farthest above the line first."""
-    tables = []
-    for (reference, dataset), frame in analysis.effective.groupby(["reference", "dataset"], sort=False):
-        columns = [
-            TableColumn("", links.algorithm()),
-            TableColumn("", prepared("kind")),
-            TableColumn(analysis.label(str(reference)), number("reference_accuracy")),
-            TableColumn(analysis.label(str(dataset)), number("accuracy")),
-            TableColumn("predicted", number("predicted")),
-            TableColumn("above the line", interval("residual", "low", "high")),
-        ]
-        records = []
-        for row in frame.sort_values("residual", ascending=False, kind="stable").to_dict("records"):
-            kind = ""
-            if row["extrapolated"]:
-                kind = "extrapolated"
-            records.append({**row, "kind": text_cell("plain" if row["plain"] else kind)})
-        level = f"{100 * (1 - analysis.alpha):g}"
-        names = {"dataset": analysis.label(str(dataset)), "reference": analysis.label(str(reference))}
-        caption = say("effective", level=level, **names)
-        table = make_table(caption, columns, records, "effective_robustness.csv", oracle=analysis.rule.oracle)
-        tables.append((wording.effective_figure(str(reference), str(dataset)), table))
-    return tables

@@ -18,7 +18,6 @@ from biasbed.analysis.report.table_model import (
     TableCell,
     TableColumn,
     TableRecord,
-    count,
     count_cell,
     interval,
     interval_cell,
@@ -298,35 +297,6 @@ def per_set(analysis: Analysis) -> ReportTable | None:
         TableColumn("pairs told apart", prepared("apart")),
     ]
     return make_table(say("per_set"), columns, records, "per_set_pairs.csv", oracle=analysis.rule.oracle)
-
-
-def over_images(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Pairs of which one at least has a single run, by their decisions on images; None without any."""
-    frame = analysis.over_images.table
-    if frame.empty:
-        return None
-    records = []
-    for row in frame.to_dict("records"):
-        names = {
-            "name_a": links.run_cell(row["run_a"], links.label(row["a"])),
-            "name_b": links.run_cell(row["run_b"], links.label(row["b"])),
-        }
-        records.append(dict(row) | names)
-    columns = [
-        TableColumn("set", named("dataset", analysis.label)),
-        TableColumn("a", prepared("name_a")),
-        TableColumn("b", prepared("name_b")),
-        TableColumn("only a", count("only_a")),
-        TableColumn("only b", count("only_b")),
-        TableColumn("photographs", count("photographs")),
-        TableColumn("a - b", interval("difference", "low", "high")),
-        TableColumn("p", p_value("p", analysis.alpha)),
-        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
-    ]
-    level = f"{100 * (1 - analysis.alpha):g}"
-    slots = {"views": say("single_runs_dependent"), "scope": say("single_runs_scope")}
-    caption = say("over_images", level=level, **slots)
-    return make_table(caption, columns, records, "over_images.csv", oracle=analysis.rule.oracle)
 
 
 # --- power ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Sequence
 
+from biasbed.analysis import sections
 from biasbed.analysis.columns import make_design
 from biasbed.analysis.report import (
     findings,
@@ -16,13 +17,13 @@ from biasbed.analysis.report import (
     paper_tables,
     rule_tables,
     score_tables,
-    significance_tables,
     trust_findings,
     wording,
 )
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
+from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.statistics.friedman import RankTests
@@ -52,17 +53,14 @@ def render(analysis: Analysis) -> str:
         say("summary_texture"), further_findings.texture_sentences(analysis.texture, analysis.alpha, label)
     )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
-    parts += _section(
-        say("summary_effective"), further_findings.effective_sentences(analysis.effective, analysis.alpha, label)
-    )
-    parts += _section(
-        say("summary_single_runs"), further_findings.single_run_sentences(analysis.over_images, analysis.alpha, label)
-    )
-    parts += _over_images(analysis, links)
+    for section, shown in sections.shown(analysis, links):
+        parts += _section(section.title, sections.sentences(shown))
+        if section.prints_tables(analysis):
+            parts += [render_table(part) for part in shown if isinstance(part, ReportTable)]
     parts += _section(say("summary_trust"), trust_findings.trust_sentences(analysis))
     parts += _reproduction(analysis) + _regret(analysis, links) + _criteria(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
-    if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.over_images.applies:
+    if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:
         parts += _section(say("headings.single"), findings.on_single_sets(analysis))
     parts += _section(say("summary_plan"), limitations.planned(analysis))
     return "\n\n".join(parts)
@@ -139,14 +137,6 @@ def _criteria(analysis: Analysis) -> list[str]:
             rows.append([f"{dataset} {rule_tables.oracle_name(row)}", *values])
     title = say("summary_criteria", number=means["num_algorithms"].iloc[0])
     return [_titled(title, align(["", *digits], rows))]
-
-
-def _over_images(analysis: Analysis, links: Links) -> list[str]:
-    """Render the comparisons over single items that a user brought; those of tracked runs are in the report."""
-    table = significance_tables.over_images(analysis, links)
-    if table is None or not analysis.collection.is_table:
-        return []
-    return [render_table(table)]
 
 
 def _reproduction(analysis: Analysis) -> list[str]:

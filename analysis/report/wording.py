@@ -112,11 +112,6 @@ def unit(analysis: Analysis) -> str:
     return score_unit
 
 
-def effective_figure(reference: str, dataset: str) -> str:
-    """Return the name of a figure of effective robustness."""
-    return f"effective_{dataset}_by_{reference}"
-
-
 def by_category(dataset: str) -> str:
     """Return the name of the figure of shape biases by category of the shape."""
     return f"shape_bias_by_category_{dataset}"

@@ -8,8 +8,9 @@ plain; with few of them it is loose, which its prediction intervals show.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,18 +18,72 @@ import numpy as np
 import pandas as pd
 
 from biasbed import measures
+from biasbed.analysis import scores
 from biasbed.analysis.columns import Column, by_name
+from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    interval,
+    make_table,
+    number,
+    text_cell,
+)
+from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from biasbed.analysis.options import AnalyzeOptions
 
+FILE = "effective_robustness.csv"
+FEW = 10  # rows whose names do not lie over each other in the figure
+TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5, 99.9)  # percent
 LEAST = 4  # plain rows: with three, a line leaves one degree of freedom for the scatter
 COLUMNS = (
     *("reference", "dataset", "algorithm", "plain", "reference_accuracy", "accuracy", "predicted"),
     *("residual", "low", "high", "extrapolated", "slope", "intercept", "r2"),
 )
+
+
+class EffectiveRobustness(Section[pd.DataFrame]):
+    """Accuracy on shifted sets above what accuracy elsewhere predicts; the data are `COLUMNS`."""
+
+    name = "effective"
+    title = "Effective robustness"
+
+    def compute(self, scored: Scored) -> pd.DataFrame:
+        return effective_table(scores.mean_matrix(scored.scores), scored.sets, scored.options)
+
+    def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
+        description = "accuracy on shifted sets above the line through plain rows, on probit axes"
+        yield CsvFile(FILE, data.round(SCORE_DIGITS), description)
+
+    def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        pairs = list(data.groupby(["reference", "dataset"], sort=False))
+        if pairs:
+            yield Sentences(tuple(describe_line(rows, analysis.alpha, analysis.label) for _, rows in pairs))
+        for (reference, dataset), rows in pairs:
+            yield PlannedFigure(
+                f"effective_{dataset}_by_{reference}",
+                functools.partial(scatter, analysis, rows),
+                f"accuracy on {dataset} by that on {reference}, and the line through plain rows",
+                "accuracy on a shifted set by accuracy elsewhere",
+                "Both axes are probits of accuracies, on which plain models lie near a line.",
+            )
+            yield make_pair_table(rows, analysis, links)
+
+
+EFFECTIVE_ROBUSTNESS = EffectiveRobustness()
+
+# --- what is computed -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -153,3 +208,112 @@ def _plain_rows(options: AnalyzeOptions, names: Collection[str], complete: Colle
             "models that nothing was done to for robustness, as plain=resnet18,resnet50,..."
         )
     return usable
+
+
+# --- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def describe_line(rows: pd.DataFrame, alpha: float, label: Labels) -> str:
+    """Describe the line of a pair of sets, and the rows above it or too far from it. rows: `COLUMNS`."""
+    line = rows.iloc[0]
+    others = rows[~rows["plain"].astype(bool)]
+    is_far = others["extrapolated"].astype(bool)
+    above = others[(others["low"] > 0) & ~is_far].to_dict("records")
+    names = ", ".join(f"{label(row['algorithm'])} ({row['residual']:+.1f})" for row in above) or "none"
+    shifted, reference = label(str(line["dataset"])), label(str(line["reference"]))
+    text = (
+        f"{shifted} by {reference}: the line through {int(rows['plain'].sum())} plain rows has slope "
+        f"{line['slope']:.4f}, intercept {line['intercept']:.4f} and R² {line['r2']:.3f}, in probits. Rows above the "
+        f"{100 * (1 - alpha):g} % prediction interval for one more plain row: {names}."
+    )
+    if is_far.any():
+        far = ", ".join(map(label, others.loc[is_far, "algorithm"]))
+        text += f" Nothing can be said about {far}: they lie far outside the plain rows' range."
+    return text
+
+
+def make_pair_table(rows: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return the table of a pair of sets, the rows farthest above the line first."""
+    reference, dataset = (analysis.label(str(rows[name].iloc[0])) for name in ("reference", "dataset"))
+    columns = [
+        TableColumn("", links.algorithm()),
+        TableColumn("", _kind),
+        TableColumn(reference, number("reference_accuracy")),
+        TableColumn(dataset, number("accuracy")),
+        TableColumn("predicted", number("predicted")),
+        TableColumn("above the line", interval("residual", "low", "high")),
+    ]
+    caption = (
+        f"Accuracy on {dataset} above what accuracy on {reference} predicts, in points; below it, the "
+        f"{100 * (1 - analysis.alpha):g} % prediction interval for one more plain row. Extrapolated: outside the plain "
+        "rows' range by more than its width, where the line tells nothing."
+    )
+    records = rows.sort_values("residual", ascending=False, kind="stable").to_dict("records")
+    return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)
+
+
+def _kind(row: TableRecord) -> TableCell:
+    if row["plain"]:
+        return text_cell("plain")
+    return text_cell("extrapolated" if row["extrapolated"] else "")
+
+
+def scatter(analysis: Analysis, frame: pd.DataFrame) -> Figure:
+    """Draw one pair of sets. Rows outside the band have names; if there are few, all have.
+
+    frame: rows of `COLUMNS`.
+    """
+    from scipy import stats
+
+    from biasbed.analysis.report.figures.style import COLOURS, GREY, LIGHT, SMALL, Sheet
+
+    figure = Sheet(figsize=(6.0, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    x, y = (stats.norm.ppf(frame[name].to_numpy() / 100) for name in ("reference_accuracy", "accuracy"))
+    ends = np.array([x.min(), x.max()])
+    first = frame.iloc[0]
+    axes.plot(ends, first["intercept"] + first["slope"] * ends, color=GREY, lw=1, zorder=1, label="through plain rows")
+    order = np.argsort(x)
+    low, high = (stats.norm.ppf((frame["accuracy"] - frame[end]).to_numpy() / 100)[order] for end in ("high", "low"))
+    axes.fill_between(x[order], low, high, color=LIGHT, lw=0, zorder=0, label="one more of them")
+    for kind, colour, chosen in (
+        ("plain", COLOURS[6], frame["plain"].to_numpy(dtype=bool)),
+        ("other", COLOURS[0], ~(frame["plain"] | frame["extrapolated"]).to_numpy(dtype=bool)),
+        ("extrapolated", COLOURS[1], (frame["extrapolated"] & ~frame["plain"]).to_numpy(dtype=bool)),
+    ):
+        face = "white" if kind == "extrapolated" else colour
+        axes.plot(x[chosen], y[chosen], "o", ms=5, color=colour, markerfacecolor=face, label=kind, zorder=2)
+    for row, a, b in zip(frame.to_dict("records"), x, y, strict=True):
+        accuracies = f"{row['accuracy']:.1f} at {row['reference_accuracy']:.1f}"
+        text = f"{analysis.label(row['algorithm'])}: {accuracies}, {row['residual']:+.1f} from the line"
+        figure.tip(axes, float(a), float(b), text)
+    named = (frame["low"] > 0) | (frame["high"] < 0) | frame["extrapolated"] | (len(frame) <= FEW)
+    for name, a, b in zip(frame["algorithm"][named], x[named], y[named], strict=True):
+        axes.annotate(
+            analysis.label(str(name)), (a, b), (4, 3), textcoords="offset points", fontsize=7, color="#444444"
+        )
+    _probit(axes, "x", x)
+    _probit(axes, "y", y)
+    axes.set_xlabel(f"accuracy on {analysis.label(first['reference'])}, percent (probit scale)")
+    axes.set_ylabel(f"accuracy on {analysis.label(first['dataset'])}, percent (probit scale)")
+    figure.legend_below(*axes.get_legend_handles_labels(), SMALL)
+    return figure
+
+
+def _probit(axes: Axes, which: str, values: np.ndarray) -> None:
+    """Set ticks in percent."""
+    from scipy import stats
+
+    margin = 0.08 * max(float(np.ptp(values)), 0.1)
+    low, high = values.min() - margin, values.max() + margin
+    marks = [tick for tick in TICKS if low <= stats.norm.ppf(tick / 100) <= high]
+    places = [float(stats.norm.ppf(tick / 100)) for tick in marks]
+    labels = [f"{tick:g}" for tick in marks]
+    if which == "x":
+        axes.set_xlim(low, high + 2 * margin)  # room for names
+        axes.set_xticks(places, labels)
+    else:
+        axes.set_ylim(low, high)
+        axes.set_yticks(places, labels)
+    axes.grid(color="#ececec", lw=0.7)
+    axes.set_axisbelow(True)

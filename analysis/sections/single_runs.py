@@ -6,15 +6,29 @@ kind, for these very weights; it does not tell how much another seed would chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from biasbed.analysis.columns import Column
+from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableColumn,
+    count,
+    interval,
+    make_table,
+    named,
+    p_value,
+    prepared,
+)
+from biasbed.analysis.result import Analysis, Scored
 from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
 from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.statistics.pairs import pairs
@@ -24,6 +38,12 @@ from biasbed.system.terminal import ProgressBar
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
 
+FILE = "over_images.csv"
+MOST_ITEMS = 3  # pairs that the verdict names
+DEPENDENT = "an image is shown under several conditions: its views are not independent"
+SCOPE = (
+    "These results hold for other images of the same kind and these very weights; they say nothing about other seeds."
+)
 COLUMNS = (
     *("dataset", "cell", "a", "b", "num_runs_a", "num_runs_b", "run_a", "run_b", "seed_a", "seed_b"),
     *("images", "photographs", "both", "only_a", "only_b", "neither", "difference", "low", "high"),
@@ -43,6 +63,36 @@ class ComparedOverImages:
     def applies(self) -> bool:
         """True if some row has one run."""
         return bool(len(self.table) or self.left_out)
+
+
+class SingleRuns(Section[ComparedOverImages]):
+    """Rows with one run beside the others, by their decisions on images."""
+
+    name = "over-images"
+    title = "Rows with one run, over images"
+
+    def compute(self, scored: Scored) -> ComparedOverImages:
+        decisions = scored.inputs.decisions
+        sets = () if decisions.is_empty else scored.sets
+        return compare_single_runs(decisions, scored.inputs.collection, sets, scored.selected.values, scored.options)
+
+    def files(self, data: ComparedOverImages, analysis: Analysis) -> Iterator[CsvFile]:
+        description = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"
+        yield CsvFile(FILE, data.table, description)
+
+    def show(self, data: ComparedOverImages, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if data.applies:
+            yield Sentences(tuple(describe(data, analysis.alpha, analysis.label)))
+        if len(data.table):
+            yield make_pair_table(data.table, analysis, links)
+
+    def prints_tables(self, analysis: Analysis) -> bool:
+        return analysis.collection.is_table  # decisions on single items that a user brought
+
+
+SINGLE_RUNS = SingleRuns()
+
+# --- what is computed -------------------------------------------------------------------------------------------------
 
 
 def compare_single_runs(
@@ -156,3 +206,71 @@ def _compare_pairs(
             line |= {f"num_runs_{side}": len(rows[name]), f"run_{side}": first.id, f"seed_{side}": first.seed}
         lines.append(line | vars(comparison))
     return lines, unlike
+
+
+# --- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def pairs_apart(compared: ComparedOverImages, alpha: float, label: Labels) -> str:
+    """Say which pairs McNemar's tests tell apart; empty without such tests."""
+    tested = compared.table[compared.table["p"].notna()]
+    if tested.empty:
+        return ""
+    apart = []
+    for row in tested[tested["significant"].astype(bool)].to_dict("records"):
+        better, worse = ("a", "b") if row["only_a"] > row["only_b"] else ("b", "a")
+        names = f"{label(row[better])} beats {label(row[worse])} on {label(row['dataset'])}"
+        apart.append(f"{names} (p = {row['p_holm']:.2g})")
+    if not apart:
+        tests = f"none of {len(tested)} exact McNemar tests tells a pair apart at {alpha:g}"
+        return f"Item by item, {tests} (Holm's correction over all)."
+    more = f"; {len(apart) - MOST_ITEMS} more" if len(apart) > MOST_ITEMS else ""
+    named_pairs = "; ".join(apart[:MOST_ITEMS])
+    return f"Item by item, {named_pairs}{more} (exact McNemar tests with Holm's correction over all)."
+
+
+def describe(compared: ComparedOverImages, alpha: float, label: Labels) -> list[str]:
+    """Describe all comparisons over images together."""
+    table = compared.table
+    if table.empty:
+        return ["Rows with one run could not be compared over images.", *compared.left_out]
+    tested, significant = int(table["p"].notna().sum()), int(table["significant"].sum())
+    lines = [f"{compared.images:,} stored decisions on images were read to compare rows with one run with others."]
+    if tested:
+        told_apart = f"{significant} tell a pair apart at {alpha:g} after Holm's correction over all"
+        lines.append(f"Of {tested} exact McNemar tests {told_apart}.")
+    views = ", ".join(map(label, sorted(set(table.loc[table["p"].isna(), "dataset"]))))
+    if views:
+        lines.append(f"No McNemar test on {views}: {DEPENDENT}. The interval draws photographs with all views.")
+    if ((table["num_runs_a"] > 1) | (table["num_runs_b"] > 1)).any():
+        lines.append("For a row with several runs, its first run is compared.")
+    return [*lines, SCOPE, *(f"Left out: {reason}" for reason in compared.left_out)]
+
+
+def make_pair_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return the table of all pairs and sets. frame: `COLUMNS`."""
+    records = []
+    for row in frame.to_dict("records"):
+        names = {
+            "name_a": links.run_cell(row["run_a"], links.label(row["a"])),
+            "name_b": links.run_cell(row["run_b"], links.label(row["b"])),
+        }
+        records.append(dict(row) | names)
+    columns = [
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("a", prepared("name_a")),
+        TableColumn("b", prepared("name_b")),
+        TableColumn("only a", count("only_a")),
+        TableColumn("only b", count("only_b")),
+        TableColumn("photographs", count("photographs")),
+        TableColumn("a - b", interval("difference", "low", "high")),
+        TableColumn("p", p_value("p", analysis.alpha)),
+        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
+    ]
+    caption = (
+        "The same images decided by two models of which one at least has a single run: images on which only a, or only "
+        "b, is right; a - b in points of accuracy with a paired bootstrap interval over photographs "
+        f"({100 * (1 - analysis.alpha):g} %); McNemar's exact p, and by Holm over all tests of this table. A dash: "
+        f"{DEPENDENT}. {SCOPE}"
+    )
+    return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)

@@ -17,11 +17,13 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from biasbed.analysis import sections
 from biasbed.analysis.report import cue_tables, wording
-from biasbed.analysis.report.figures import cues, effective, effects, further, ranks, scores, style, svg
-from biasbed.analysis.report.figures.plan import PlannedFigure
+from biasbed.analysis.report.figures import cues, effects, further, ranks, scores, style, svg
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.system.forks import ForkedTasks, forked
 
@@ -139,10 +141,7 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     for cue_set, rows in analysis.cues.groupby("dataset", sort=False):
         drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
         yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
-    for (reference, dataset), rows in analysis.effective.groupby(["reference", "dataset"], sort=False):
-        description = f"accuracy on {dataset} by that on {reference}, and the line through plain rows"
-        name = wording.effective_figure(str(reference), str(dataset))
-        yield PlannedFigure(name, make(effective.scatter, analysis, rows), description)
+    yield from sections.figures(analysis, Links(analysis))
     gaps = scores.gap_rows(analysis)
     if len(gaps):
         description = "how far each selection rule stays behind the oracle"

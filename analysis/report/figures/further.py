@@ -11,9 +11,9 @@ from matplotlib.colors import CenteredNorm
 
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import ranks
-from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.figures.style import GREY, Sheet, legend, look, text_on
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.statistics.friedman import RankTests
 
 CELL = (0.92, 0.52)  # inches

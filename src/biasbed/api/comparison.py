@@ -19,12 +19,13 @@ from threadpoolctl import threadpool_limits
 from biasbed import analysis as frames_of_analysis
 from biasbed import measures
 from biasbed.analysis.options import CompareOptions
-from biasbed.analysis.report import findings, further_findings, report_tables, summary
+from biasbed.analysis.report import findings, report_tables, summary
 from biasbed.analysis.result import Analysis, compute_from
 from biasbed.analysis.runs import item_files, score_files
 from biasbed.analysis.runs.score_files import ColumnNames
 from biasbed.analysis.runs.user_scores import UserScores, select_scores
 from biasbed.analysis.score_inputs import gather_scores
+from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
 from biasbed.api.reported_scores import read_reported
 from biasbed.errors import UsageError
@@ -144,7 +145,7 @@ class ScoreComparison:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
         analysis, sentences = self.analysis, [findings.verdict(self.analysis)]
         if not self._tests.skipped:
-            sentences.append(further_findings.item_sentence(analysis.over_images, analysis.alpha, analysis.label))
+            sentences.append(pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label))
         elif len(analysis.sets) == 1 and not findings.without_tests_over_sets(analysis):
             sentences += findings.on_single_sets(analysis)
         return " ".join(filter(None, sentences))
@@ -201,7 +202,7 @@ class ScoreComparison:
     @property
     def items(self) -> pd.DataFrame:
         """McNemar's test and paired bootstrap of every pair on each data set; empty without decisions on items."""
-        return self.analysis.over_images.table
+        return self.analysis.data(SINGLE_RUNS).table
 
     @property
     def _limits(self) -> Limits | None:

@@ -29,8 +29,8 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import WIDTHS
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
-from biasbed.analysis.report.figures.plan import PlannedFigure
 from biasbed.analysis.report.groups import ColumnGroup
+from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
 

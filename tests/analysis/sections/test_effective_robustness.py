@@ -12,10 +12,9 @@ from scipy import stats
 
 from biasbed import cli
 from biasbed.analysis.columns import Column
-from biasbed.analysis.comparisons import effective_robustness
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report.further_findings import effective_sentences
+from biasbed.analysis.sections import effective_robustness
 from biasbed.errors import UsageError
 from biasbed.published import cells, import_runs
 from biasbed.suites import derived
@@ -68,7 +67,9 @@ def test_renditions_by_their_classes(means: pd.DataFrame) -> None:
 
 
 def test_what_is_said_of_it(means: pd.DataFrame) -> None:
-    (text,) = effective_sentences(effective_robustness.effective_table(means, SETS, options()), 0.05, Labels({}))
+    text = effective_robustness.describe_line(
+        effective_robustness.effective_table(means, SETS, options()), 0.05, Labels({})
+    )
     assert "slope 1.4104, intercept -2.3350 and R² 0.901" in text
     assert "deepaug_augmix (+10.6)" in text
     assert "noise2net" not in text.partition("Rows above")[2], "within what a plain row may be"

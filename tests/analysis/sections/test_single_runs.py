@@ -13,9 +13,9 @@ from biasbed import record
 from biasbed.analysis import scores
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import findings, summary
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS
 from biasbed.analysis.statistics import exact
 from biasbed.data.names import photographs
 from biasbed.evaluation.decisions import Decisions, write_predictions
@@ -92,9 +92,9 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
     assert (fogged["low"], fogged["high"]) == pytest.approx((pair["low"], pair["high"]))
     for name in ("report.html", "summary.txt"):
         words = " ".join((out / name).read_text(encoding="utf-8").split())
-        assert say("single_runs_scope") in words, name
+        assert SCOPE in words, name
         assert "480 stored decisions" in words, name
-    assert outcome.analysis.over_images.left_out == ()
+    assert outcome.analysis.data(SINGLE_RUNS).left_out == ()
 
 
 @pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
@@ -134,7 +134,7 @@ def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(
         if one is not None:
             log(recorder, ids[row], "plain", one, LAST - (row == "older"))
     recorder.client.log_text(ids["cut"], "no parquet", record.predictions_file("plain", "last"))
-    found = computed(recorder, sets="plain", selection="last").over_images
+    found = computed(recorder, sets="plain", selection="last").data(SINGLE_RUNS)
     lines = "\n".join(found.left_out)
     assert "plain, cut: the stored decisions can't be read" in lines
     assert "plain, none: no decisions are stored" in lines
@@ -156,7 +156,7 @@ def test_nothing_is_fetched_where_every_row_has_several_runs(
         for seed in (0, 1):
             recorder.train(name, seed, (0.5 + 0.01 * seed, 0.5), protocol=PROTOCOL)
     found = computed(recorder)
-    assert not found.over_images.applies
+    assert not found.data(SINGLE_RUNS).applies
     assert "over images" not in summary.render(found)
 
 

@@ -1,0 +1,74 @@
+"""Contract of a section: one question of an analysis, from what it computes to how that is shown.
+
+Answers: How is a measure with a table, a figure and a sentence added to the report?
+
+A section is one file of this folder and one line of `sections.SECTIONS`. Page, terminal, LaTeX, CSV and site go through
+that list and know no section by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from biasbed.analysis.report.table_model import Links, ReportTable
+from biasbed.analysis.result import Analysis, Scored
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SectionData = TypeVar("SectionData")
+
+
+class Sentences(NamedTuple):
+    """Sentences that are shown one below the other."""
+
+    lines: tuple[str, ...]
+
+
+class PlannedFigure(NamedTuple):
+    """Figure that the result allows, before it is drawn."""
+
+    name: str  # of its files
+    draw: Callable[[], Figure]
+    description: str  # one line for the list of files
+    alt: str = ""  # what the figure is, for those who do not see it
+    caption: str = ""
+
+
+class CsvFile(NamedTuple):
+    """Table as it is written to a CSV file."""
+
+    name: str
+    frame: pd.DataFrame  # no file is written for one without rows
+    description: str  # one line for the list of files
+
+
+ShownPart = Sentences | ReportTable | PlannedFigure  # of what a section shows, in its order
+
+
+class Section(Generic[SectionData]):
+    """One question. Override what it has: all but `compute` may show nothing."""
+
+    name: ClassVar[str]  # id, and anchor on the page
+    title: ClassVar[str]
+
+    def compute(self, scored: Scored) -> SectionData:
+        """Compute the section's data from runs, scores and decisions. Raises UsageError for unknown names."""
+        raise NotImplementedError
+
+    def files(self, data: SectionData, analysis: Analysis) -> Iterator[CsvFile]:
+        """Yield the CSV files."""
+        yield from ()
+
+    def show(self, data: SectionData, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        """Yield sentences, tables and figures as the page has them. No part: the section is left out."""
+        yield from ()
+
+    def prints_tables(self, analysis: Analysis) -> bool:
+        """Return True if the terminal shows the tables too; sentences are always printed."""
+        return False
+
+
+AnySection = Section[Any]
