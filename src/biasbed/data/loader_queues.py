@@ -40,27 +40,42 @@ class ReportingQueue(Queue):  # type: ignore[type-arg]
         self.put((index, UnsentBatch(f"a loader's process could not send a batch: {reason(error)}")))
 
 
-def make_context() -> BaseContext:
-    """Return the context of a loader's processes: the default one, with queues that report what they could not send."""
+def make_context(workers: int) -> BaseContext:
+    """Return the context of a loader's processes: the default one, with queues that report what they could not send.
+
+    Raises Failure if the system has no room for the queues of so many workers. They are tried here because torch prints
+    a traceback when a half-made iterator of its loader is destroyed.
+    """
     _shorten_sockets()
     default = multiprocessing.get_context(multiprocessing.get_start_method())
 
     class Context(type(default)):  # type: ignore[misc]
         def Queue(self, maxsize: int = 0) -> ReportingQueue:
-            try:
-                return ReportingQueue(maxsize, ctx=self)
-            except OSError as error:
-                raise Failure(f"can't start a loader's processes: {reason(error)}") from None
+            return ReportingQueue(maxsize, ctx=self)
 
-    return Context()
+    context = Context()
+    try:
+        _ = [context.Event(), *(context.Queue() for _ in range(workers + 1))]
+    except OSError as error:
+        raise Failure(f"can't start a loader's processes: {reason(error)}") from None
+    return context
 
 
 def received(batches: Iterable[T]) -> Iterator[T]:
-    """Yield what a loader's processes send. Raises UnsentBatch in the place of a batch that could not be sent."""
-    for batch in batches:
-        if isinstance(batch, UnsentBatch):
-            raise batch
-        yield batch
+    """Yield what a loader's processes send.
+
+    Raises UnsentBatch in the place of a batch that could not be sent, or for which there was no shared memory.
+    """
+    try:
+        for batch in batches:
+            if isinstance(batch, UnsentBatch):
+                raise batch
+            yield batch
+    except RuntimeError as error:  # torch raises a worker's error anew, with the worker's traceback as its text
+        last_line = str(error).strip().rpartition("\n")[2].removeprefix("RuntimeError: ")
+        if "unable to allocate shared memory" not in last_line:
+            raise
+        raise UnsentBatch(f"a loader's process could not make a batch: {last_line}: {FULL_SHARED_MEMORY}") from None
 
 
 def reason(error: Exception) -> str:

@@ -241,7 +241,7 @@ def loader_options(workers: int, pin: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"num_workers": workers, "pin_memory": pin}
     if workers:
         options |= {"persistent_workers": True, "worker_init_fn": _start_worker, "prefetch_factor": 4}
-        options["multiprocessing_context"] = loader_queues.make_context()
+        options["multiprocessing_context"] = loader_queues.make_context(workers)
     # Its own generator, because DataLoader draws a base seed from the global one for each pass.
     return options | {"generator": torch.Generator()}
 
