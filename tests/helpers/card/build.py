@@ -42,7 +42,7 @@ def build(folder: Path) -> Path:
     return library
 
 
-def run(library: Path, *programs: Sequence[str], timeout: float = 290) -> list[list[dict[str, Any]]]:
+def run(library: Path, *programs: Sequence[str], timeout: float = 800) -> list[list[dict[str, Any]]]:
     """Run modules of this package, each with its words, in one Python that finds the card; return the rows of each."""
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     environment = command_environment({**threads, "LD_PRELOAD": str(library), "CARD": str(library)})

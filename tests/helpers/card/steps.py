@@ -23,7 +23,7 @@ from biasbed.networks.network import as_input
 from biasbed.training.reading import prepare
 from biasbed.training.step_metrics import StepMetrics
 from helpers.card.simulation import Card
-from helpers.making import BUSY, CLASSES, EXAMPLES, batch_for, make
+from helpers.making import BUSY, CLASSES, EXAMPLES, TOWERS, batch_for, make
 
 CUDA = torch.device("cuda:0")
 # Past the stretch in which a method trains without its own term.
@@ -57,14 +57,15 @@ class Trial:
         return prepare(batch, algorithm.columns(algorithm.hparams), self.device)
 
     def take_stages(self, algorithm: Algorithm, batch: Batch) -> Stage:
-        """Take a few steps of each stage but the last that trains the network; return that one.
+        """Take a few steps of each stage before the last that trains the network; return that one.
 
+        A method that only fits a layer in a pass has no such stage: its last one is returned.
         A pass sees the same images again and again, as many as there are training images. A method may find nothing
         among so few: its Failure is no fault of the card's.
         """
         phases = algorithm.stages()
         stages = [phase for phase in phases if isinstance(phase, Stage)]
-        last = next(stage for stage in reversed(stages) if stage.steps is None)
+        last = next((stage for stage in reversed(stages) if stage.steps is None), stages[-1])
         for phase in phases[: phases.index(last)]:
             if isinstance(phase, Pass):
                 with contextlib.suppress(Failure):
@@ -78,7 +79,8 @@ class Trial:
                 algorithm.take_correct()
                 algorithm.take_notes()
             phase.end()
-        last.begin()
+        if self.name not in TOWERS:  # `make` has begun their only stage
+            last.begin()
         return last
 
     def look(self, algorithm: Algorithm, looking: Pass, batch: Batch) -> dict[str, Tensor]:
