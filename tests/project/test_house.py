@@ -259,7 +259,7 @@ def test_the_table_of_rooms_has_each_of_them_from_the_top_down() -> None:
 
 # --- the tests' own order ---------------------------------------------------------------------------------------------
 
-BESIDE_ROOMS = {"engines", "faults", "helpers", "inputs", "mutants", "preset_sources", "replays", "matrix.py"}
+BESIDE_ROOMS = {"engines", "faults", "helpers", "inputs", "preset_sources", "replays", "matrix.py"}
 
 
 def test_tests_lie_in_the_folders_of_rooms() -> None:
