@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 from PIL import Image
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
@@ -31,6 +32,9 @@ from helpers.postgres import postgres  # noqa: F401  (a fixture)
 
 # Before torch loads. Small convolutions: threads that wait for each other on a busy machine take longer than they save.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The same examples in every run, and no clock: a slow machine must not decide whether a test passes.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 yield_while_waiting()  # as every command does; a test of numbers beside a test of commands is a busy neighbour
 
 

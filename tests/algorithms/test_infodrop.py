@@ -104,7 +104,7 @@ def test_a_draw_of_a_single_position_is_certain_to_hit_it() -> None:
         lambda w: sum(w) > 1e-20
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_alias_table_holds_its_distribution(values: list[float]) -> None:
     weights = torch.tensor([values, values[::-1]], dtype=torch.float64)
     table = AliasTable.from_weights(weights)

@@ -24,7 +24,7 @@ def test_two_nodes_of_one_process_train_as_one_node_of_two(
     call = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "--", "biasbed", *flags]
     environment = {**command_environment(), "BIASBED_HOME": str(tmp_path / "nodes")}
     nodes = [subprocess.Popen(call, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    errors = [node.communicate(timeout=300)[1] for node in nodes]
+    errors = [node.communicate(timeout=600)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], errors
     (folder,) = run_folders(tmp_path / "nodes")
     done = children.run(flags, env={"BIASBED_HOME": str(tmp_path / "one")}, processes=2)

@@ -48,7 +48,7 @@ def three_domains(sizes: tuple[int, ...] = (40, 9, 20)) -> MemorySource:
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=SIZES, seed=st.integers(0, 99), start=st.integers(0, 400))
 def test_every_round_has_one_row_of_every_cell(sizes: list[int], seed: int, start: int) -> None:
     own = shuffled_cells(sizes)
@@ -57,7 +57,7 @@ def test_every_round_has_one_row_of_every_cell(sizes: list[int], seed: int, star
     assert (np.sort(rounds, axis=1) == np.arange(len(sizes))).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=SIZES, seed=st.integers(0, 99))
 def test_a_cell_s_rows_come_in_whole_passes(sizes: list[int], seed: int) -> None:
     own = shuffled_cells(sizes)
@@ -69,7 +69,7 @@ def test_a_cell_s_rows_come_in_whole_passes(sizes: list[int], seed: int) -> None
         assert numbers[own[rows] == cell].tolist() == [turn // size for turn in range(40)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=SIZES, replacement=st.booleans(), start=st.integers(0, 9000), cuts=st.lists(st.integers(1, 99), max_size=4)
 )
@@ -86,7 +86,7 @@ def test_any_stretch_is_read_alike_from_wherever_reading_starts(
         assert np.concatenate([piece[column] for piece in pieces]).tolist() == whole[column].tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes=SIZES, replacement=st.booleans())
 def test_no_row_meets_the_same_number_twice(sizes: list[int], replacement: bool) -> None:
     """Or two readings of one image would be augmented alike."""
@@ -181,7 +181,7 @@ def test_every_step_has_equal_parts_of_every_domain(sizes: tuple[int, ...], repl
         assert (images.domain[batch.index] == batch.domain.numpy()).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(batch=st.integers(4, 40), domains=st.integers(1, 4), steps=st.integers(1, 60))
 def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domains: int, steps: int) -> None:
     images = source(60, domain=np.arange(60) % domains, domains=tuple("abcd"[:domains]))

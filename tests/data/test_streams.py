@@ -37,7 +37,7 @@ def rows_of(main: Stream, seed: int, step: int) -> list[list[int]]:
     return [[key.row for key in keys if key.part == part] for part in range(len(main.parts))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(4, 60), batch=st.integers(2, 20), epoch=st.integers(0, 3), seed=st.integers(0, 99))
 def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, seed: int) -> None:
     main = stream([size], [1.0], batch)
@@ -48,7 +48,7 @@ def test_an_epoch_is_one_pass_in_a_new_order(size: int, batch: int, epoch: int, 
     assert size < 8 or not np.array_equal(rows, other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sizes=st.tuples(st.integers(4, 40), st.integers(2, 40)), world=st.integers(1, 4), step=st.integers(0, 30))
 def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: int) -> None:
     main = stream(list(sizes), [0.5, 0.5], 12)
@@ -61,7 +61,7 @@ def test_ranks_share_out_each_batch(sizes: tuple[int, int], world: int, step: in
     assert weights == pytest.approx([len(part) * world / len(whole) for part in parts])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(clean=st.integers(6, 50), extra=st.integers(3, 50))
 def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: int) -> None:
     main = stream([clean, extra], [0.5, 0.5], 8)

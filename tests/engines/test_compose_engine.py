@@ -85,7 +85,7 @@ class Compose:
     def up(self) -> None:
         """Until the server answers."""
         self.call("up -d --no-build")
-        wait_for(self.is_well, 300)
+        wait_for(self.is_well, 600)
 
     def is_well(self) -> bool:
         try:
@@ -155,7 +155,7 @@ def test_a_training_logs_into_it_and_all_is_there_after_restart_kill_and_restore
     process = inspected(compose.docker, "inspect", compose.container("server"))["State"]["Pid"]
     os.kill(process, signal.SIGKILL)  # not by `docker kill`, after which nothing is started again
     wait_for(lambda: not compose.is_well())
-    wait_for(compose.is_well, 300)
+    wait_for(compose.is_well, 600)
     assert kept(compose, run_id) == numbers
 
     dump = compose.call("exec -T database pg_dumpall -U biasbed --clean --if-exists")

@@ -74,7 +74,7 @@ def test_a_training_by_any_user_on_a_read_only_root_is_stopped_and_goes_on(
     image_root.chmod(0o755)
     name = docker.call(call[0], "--detach", *call[1:]).stdout.strip()
     try:
-        wait_for(lambda: [path for path in output.glob("*/*/metrics.jsonl") if path.stat().st_size], 300)
+        wait_for(lambda: [path for path in output.glob("*/*/metrics.jsonl") if path.stat().st_size], 600)
         docker.call("stop", "--time", "60", name)
         assert inspected(docker, "inspect", name)["State"]["ExitCode"] == 143
     finally:

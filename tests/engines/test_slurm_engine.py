@@ -25,7 +25,7 @@ def jobs(slurm: Slurm, study: EngineStudy) -> list[dict[str, str]]:
     return sorted(found, key=lambda job: (int(job.get("ArrayJobId", 0)), int(job.get("ArrayTaskId", 0))))
 
 
-def wait_for_restarts(slurm: Slurm, study: EngineStudy, expected: list[str], seconds: float = 300) -> None:
+def wait_for_restarts(slurm: Slurm, study: EngineStudy, expected: list[str], seconds: float = 600) -> None:
     """Until Slurm has started the study's jobs so often anew."""
 
     def running_again() -> bool:
@@ -82,7 +82,7 @@ def test_the_time_limit(slurm: Slurm, study: Studies, undisturbed: Path, lingeri
     it = study("limit", *NODE, "--slurm.minutes", "1", "--slurm.warning", "20", environment=slurm.environment)
     it.start()
     it.wait_for_epoch()
-    wait_for_restarts(slurm, it, ["1"], 120)
+    wait_for_restarts(slurm, it, ["1"], 600)
     lingering.hurry()
     it.end()
     it.check(store, undisturbed)

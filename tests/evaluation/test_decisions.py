@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from biasbed import measures, record
@@ -246,7 +246,6 @@ def test_the_interval_over_the_published_observers(shared: Path) -> None:
 # --- accuracy, calibration, consistency -------------------------------------------------------------------------------
 
 
-@settings(deadline=None)  # the first call imports scipy
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.99))
 def test_the_interval_of_an_accuracy_is_scipy_s(counts: tuple[int, int], level: float) -> None:
     from scipy.stats import binomtest

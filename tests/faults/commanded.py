@@ -24,7 +24,7 @@ from helpers.commands import command_environment
 from helpers.runs import all_runs, run_folders
 
 KILLS = (2, 4)  # of one life
-LONGEST = 400.0  # seconds of a start that nothing ends
+LONGEST = 800.0  # seconds of a start that nothing ends
 ALONE = "torchrun"  # a training that no study starts again
 LAUNCHER, TRAINING = "launcher", "training"
 EVENTS = {
@@ -126,7 +126,7 @@ class CommandedLife:
         if victim == LAUNCHER:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(300)
+                process.wait(600)
             return True
         found = [pid for pid in descendants(process.pid) if _is_training(pid)]
         with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ class CommandedLife:
                 os.kill(draw.choice(found), number)
         if found and self.what.name == ALONE:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(300)
+                process.wait(600)
         return bool(found)
 
     def finish(self, process: subprocess.Popen[bytes]) -> None:

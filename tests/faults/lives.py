@@ -21,7 +21,7 @@ from faults.starts import Start, gone
 from helpers.runs import run_folders
 
 MOST = 6  # starts that are disturbed; the next one may finish
-PATIENCE = 300.0  # seconds that a start may take, besides eight times those of the undisturbed one
+PATIENCE = 600.0  # seconds that a start may take, besides eight times those of the undisturbed one
 RESTS = 20.0  # seconds in which processes must be gone after a life
 REFUSED = re.compile(r"(best|last)\.ckpt.*resume=never starts anew")  # no file has what was damaged
 LOADER_GONE = re.compile("a loader process|another process of this training ended")
@@ -56,7 +56,7 @@ def undisturbed(training: Training, folder: Path, materials: Path) -> Undisturbe
     trace = folder / "trace"
     words, began = training.typed(materials), time.monotonic()
     start = Start(words, environment, folder, folder / "start", training.processes, {}, str(trace)).begin()
-    if not start.wait(300) or any(start.codes):
+    if not start.wait(600) or any(start.codes):
         raise RuntimeError(f"{training.name} does not even train undisturbed: {start.said(0)}")
     result = Result(folder / "home", folder / "mlflow.db")
     return Undisturbed(result, dict(Counter(trace.read_text().splitlines())), time.monotonic() - began)

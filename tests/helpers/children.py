@@ -67,7 +67,7 @@ def run(
     kill: tuple[str, int, str] | None = None,
     victim: int | None = None,
     cwd: Path | None = None,
-    timeout: float = 300,
+    timeout: float = 600,
     before: Callable[[], None] | None = None,
 ) -> Done:
     """`biasbed <words>`, in `processes` processes as torchrun would start them.

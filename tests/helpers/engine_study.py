@@ -90,7 +90,7 @@ class EngineStudy:
         self.start(*more, words=words)
         return self.end()
 
-    def end(self, seconds: float = 300) -> str:
+    def end(self, seconds: float = 600) -> str:
         """Until the last command has ended well; what it printed."""
         self.started[-1].join(seconds)
         text = self.printed()
@@ -113,7 +113,7 @@ class EngineStudy:
     def logs(self) -> str:
         return "".join(f"\n{path}:\n{path.read_text()}" for path in self.home.glob("*/*/train.log"))
 
-    def wait_for_epoch(self, runs: int = 1, seconds: float = 300) -> None:
+    def wait_for_epoch(self, runs: int = 1, seconds: float = 600) -> None:
         """Until so many trainings have ended their first epoch; each command's first ones linger in their second."""
         wait_for(lambda: sum(path.stat().st_size > 0 for path in self.home.glob("*/*/metrics.jsonl")) >= runs, seconds)
 

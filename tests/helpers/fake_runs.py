@@ -139,7 +139,7 @@ def runner(runs: list[PlannedRun], launcher: Launcher, retries: int = 1, **optio
     return Runner(standings, 2, launcher, retries, Notes(), pause=0.001, **options)  # type: ignore[arg-type]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

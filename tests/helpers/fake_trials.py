@@ -158,7 +158,7 @@ def finish(runner: Runner) -> TrialFeed:
     return feed
 
 
-def wait(condition: Callable[[], object], seconds: float = 300) -> None:
+def wait(condition: Callable[[], object], seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -65,7 +65,7 @@ class Cluster:
         self.process = subprocess.Popen(command, cwd=self.data, stderr=subprocess.DEVNULL, start_new_session=True)
         self.wait()
 
-    def wait(self, seconds: float = 300) -> None:
+    def wait(self, seconds: float = 600) -> None:
         """Until it accepts connections."""
         deadline = time.monotonic() + seconds
         ready = [self.binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
@@ -78,7 +78,7 @@ class Cluster:
         """SIGINT drops all connections and ends in good order, SIGQUIT is a crash."""
         if self.process is not None:
             self.process.send_signal(how)
-            self.process.wait(300)
+            self.process.wait(600)
             self.process = None
 
     def new_database(self, name: str) -> str:

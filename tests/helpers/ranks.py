@@ -49,7 +49,7 @@ def gradients(algorithm: Algorithm, batch: Batch) -> dict[str, list[Tensor]]:
     return found
 
 
-def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 300) -> list[dict[str, Any]]:
+def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 600) -> list[dict[str, Any]]:
     """Per rank what `_visit` finds, by method; TimeoutError when a process hangs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

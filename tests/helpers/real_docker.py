@@ -65,7 +65,7 @@ class Docker:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while self.call("info", check=False).returncode != 0:
             assert self.process.poll() is None, f"dockerd ended: see {self.scratch}/log"
             assert time.monotonic() < deadline, f"dockerd does not answer: see {self.scratch}/log"
@@ -77,7 +77,7 @@ class Docker:
                 self.process.kill()
             else:
                 self.process.terminate()
-            self.process.wait(300)
+            self.process.wait(600)
             self.process = None
             for place in (self.scratch / "exec" / "netns").glob("*"):  # dockerd leaves one mounted
                 subprocess.run(["umount", str(place)], check=False)

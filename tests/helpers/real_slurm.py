@@ -132,7 +132,7 @@ class Slurm:
         assert not check or done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
 
-    def wait(self, condition: object, seconds: float = 300) -> None:
+    def wait(self, condition: object, seconds: float = 600) -> None:
         assert callable(condition)
         deadline = time.monotonic() + seconds
         while not condition():
@@ -154,7 +154,7 @@ class Slurm:
         for name in reversed(self.started):
             number = signal.SIGKILL if name in NODES else signal.SIGTERM
             self.started[name].send_signal(number)
-            self.started[name].wait(300)
+            self.started[name].wait(600)
 
     def _run(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:

@@ -2,8 +2,8 @@
 
 One line on stderr (the last; of a refusal the only one), without signs that a terminal would obey; the right exit code;
 no traceback; no run left RUNNING; nothing written but into the output folder, the tracking store and the folder of
-temporary files; no code of the input executed; under 20 s of a processor, and 3 minutes of the clock, as the machine
-may be busy; under 2 GB.
+temporary files; no code of the input executed; under a minute of a processor, and ten minutes of the clock, as the
+machine may be busy; under 2 GB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from helpers import children
 from inputs import Case
 
-SECONDS, PATIENCE, BYTES = 20, 300, 2 * 2**30
+SECONDS, PATIENCE, BYTES = 60, 600, 2 * 2**30
 CANARY = "canary"  # the file that code of the input would write, in the case's folder
 REPORT = "written-elsewhere"  # where a child says what it wrote out of place
 STORE = ("mlflow.db", "mlflow.db-journal", "mlflow.db-wal", "mlflow.db-shm", "mlruns")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import cli, record
@@ -21,15 +21,7 @@ from biasbed.studies.study_table import parse_seeds
 from biasbed.training.resolve import resolve
 from inputs.arbitrary import KINDS, Kind
 
-pytestmark = pytest.mark.timeout(300)
-# The same examples in every run, so that no change but one of theirs breaks a test.
-DRAWN = settings(
-    max_examples=80,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+DRAWN = settings(max_examples=80)
 
 
 def settled(read: Callable[[], object]) -> bool:

@@ -191,7 +191,7 @@ def test_a_new_table_replaces_its_old_one_and_no_other() -> None:
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     environment = commands.command_environment()
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.mark.slow

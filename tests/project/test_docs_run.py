@@ -94,7 +94,6 @@ def test_the_studies_of_a_page_can_be_read(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command, tmp_path: Path) -> None:
     for name, text in TABLE.findall(page.read_text()):

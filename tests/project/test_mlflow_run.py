@@ -51,7 +51,7 @@ def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tr
     words = mlflow_run(clone, "train", "algorithm=infodrop", *parameters(image_root, 8))
     home = tmp_path / "home"
     launcher = subprocess.Popen(words, env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not any(path.stat().st_size for path in home.glob("folders/*/metrics.jsonl")):
         assert launcher.poll() is None
         assert time.monotonic() < deadline
@@ -59,13 +59,13 @@ def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tr
     (folder,) = run_folders(home)
     pid = int((folder / "lock").read_text().split()[1])
     os.kill(pid, signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=300)
+    output, _ = launcher.communicate(timeout=600)
     assert "edited copy" in output
     (killed,) = all_runs(tracking, kind="train")
     assert killed.info.status == "FAILED"
     assert len(history(folder)) < 8
 
-    again = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    again = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=600)
     assert again.returncode == 0, again.stderr
     (run,) = all_runs(tracking, kind="train")
     assert run.info.run_id != killed.info.run_id
@@ -83,7 +83,7 @@ def test_killed_under_mlflow_run_and_run_again(clone: Path, image_root: Path, tr
 @pytest.mark.slow  # by default tests/tracking/test_launched_run.py holds it, without MLflow's own command
 def test_a_refused_command_says_so_on_the_run_it_was_given(clone: Path, tracking: str) -> None:
     words = mlflow_run(clone, "train", "algorithm=infodrob")
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 1
     (run,) = all_runs(tracking)
     assert run.info.status == "FAILED"
@@ -97,7 +97,7 @@ def test_training_ends_with_its_launcher(clone: Path, image_root: Path, tracking
     """`mlflow run` killed without a word must not leave an orphan that trains on."""
     words = mlflow_run(clone, "train", *parameters(image_root, 2000))
     launcher = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not any(path.stat().st_size for path in tmp_path.glob("home/folders/*/metrics.jsonl")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -105,7 +105,7 @@ def test_training_ends_with_its_launcher(clone: Path, image_root: Path, tracking
     pid = int((folder / "lock").read_text().split()[1])
     launcher.kill()
     launcher.wait()
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < deadline, "the training outlived its launcher"
         time.sleep(0.2)

@@ -202,7 +202,7 @@ class OwnImages(Demo):
 def test_images_of_a_source_of_one_s_own_are_made_in_processes(here: Path, biasbed: Command) -> None:
     (here / "images.py").write_text(IMAGES)
     words = ("prepare", "--what", "maker.py:Negatives", "--suite", "images.py:OwnImages", "--image_size", "16")
-    assert "done: " in biasbed(*words, "--processes", "2", "--device", "cpu", timeout=300).stderr
+    assert "done: " in biasbed(*words, "--processes", "2", "--device", "cpu", timeout=600).stderr
 
 
 def test_a_maker_of_one_s_own_makes_training_data(here: Path, image_root: Path, biasbed: Command) -> None:

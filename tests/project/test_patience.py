@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
+
 ROOT = Path(__file__).resolve().parents[2]
-SHORTEST = 300  # seconds
+SHORTEST = 600  # seconds
 CLOCKS = {"monotonic", "time", "perf_counter"}
 WAITS = {"wait", "join", "wait_for", "wait_until"}
+HYPOTHESIS = {"deadline", "suppress_health_check", "derandomize", "database"}
+PROFILE = "tests/conftest.py"  # sets Hypothesis' limits for all tests
 # Attempts that are repeated until a longer limit, or databases that must not wait.
 ATTEMPTS = {"urlopen", "connect", "HTTPConnection", "create_connection"}
 
@@ -43,17 +47,37 @@ def _is_short(node: ast.expr) -> bool:
     return is_number and node.value < SHORTEST  # type: ignore[attr-defined,no-any-return]
 
 
-def test_no_test_waits_for_less_than_five_minutes() -> None:
-    files = sorted((ROOT / "tests").rglob("*.py"))
-    found = {path.relative_to(ROOT).as_posix(): short_limits(path.read_text()) for path in files}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+def other_limits(source: str) -> list[int]:
+    """Return the lines that set anything of Hypothesis but the number of examples."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    limited = (call for call in calls if {keyword.arg for keyword in call.keywords} & HYPOTHESIS)
+    return sorted(call.lineno for call in limited)
+
+
+def sources() -> Mapping[str, str]:
+    """Return the text of every Python file of the tests by its path."""
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted((ROOT / "tests").rglob("*.py"))}
+
+
+def test_no_test_waits_for_less_than_ten_minutes() -> None:
+    lines = {name: short_limits(source) for name, source in sources().items()}
+    assert {name: numbers for name, numbers in lines.items() if numbers} == {}
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert int(settings["timeout"]) >= 3 * SHORTEST  # a test's several waits, each with a message of its own
 
 
+def test_one_profile_of_hypothesis_has_no_deadline_and_no_test_another() -> None:
+    lines = {name: other_limits(source) for name, source in sources().items() if name != PROFILE}
+    assert {name: numbers for name, numbers in lines.items() if numbers} == {}
+    assert hypothesis.settings().deadline is None
+    assert hypothesis.settings().derandomize
+    assert hypothesis.HealthCheck.too_slow in hypothesis.settings().suppress_health_check
+
+
 def test_short_limits_are_seen() -> None:
     source = (
-        "def wait(condition, seconds=30.0):\n    end = time.monotonic() + 60\n    p.wait(20)\n    run(timeout=100)\n"
+        "def wait(condition, seconds=30.0):\n    end = time.monotonic() + 60\n    p.wait(20)\n    run(timeout=300)\n"
     )
     assert short_limits(source) == [1, 2, 3, 4]
-    assert not short_limits("p.wait(300)\n', '.join(names)\nurlopen(address, timeout=1)\n")
+    assert not short_limits("p.wait(600)\n', '.join(names)\nurlopen(address, timeout=1)\n")
+    assert other_limits("settings(max_examples=3)\nsettings(deadline=None)\nsettings(derandomize=True)\n") == [2, 3]

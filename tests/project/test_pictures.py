@@ -27,7 +27,6 @@ from helpers.toy_runs import THREE, Recorder, fill
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium"),
-    pytest.mark.timeout(600),
 ]
 
 

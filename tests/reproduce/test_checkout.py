@@ -147,7 +147,7 @@ def test_the_training_ends_with_the_command(
     wait_until(seen.exists)
     (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
     parent.send_signal(number)
-    parent.wait(300)
+    parent.wait(600)
     wait_until(lambda: not Path(f"/proc/{child}").exists() or is_zombie(child))
 
 
@@ -155,7 +155,7 @@ def is_zombie(pid: str) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def wait_until(condition: object, seconds: float = 300) -> None:
+def wait_until(condition: object, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "waited in vain"

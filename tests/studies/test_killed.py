@@ -54,7 +54,7 @@ class Killed:
             self.process.wait()
             return self.start()
         while True:
-            wait_for(self.trainings, 300)
+            wait_for(self.trainings, 600)
             with contextlib.suppress(OSError, IndexError):  # it has just ended by itself
                 rank = draw.choice(self.trainings())
                 parent = int(Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
@@ -78,7 +78,7 @@ def test_two_commands_at_once_share_the_work(image_root: Path, tracking: str, tm
     studies = [Killed(command, tmp_path / "home", tmp_path / f"log{number}") for number in range(2)]
     for study in studies:
         study.start()
-    assert [study.process.wait(300) for study in studies] == [0, 0], studies[0].log.read_text()
+    assert [study.process.wait(600) for study in studies] == [0, 0], studies[0].log.read_text()
     _check(tracking, tmp_path / "home", image_root, tmp_path / "straight", {"erm": 1, "infodrop": 1}, 3, epochs=2)
     started = [study.log.read_text().count(" started; ") for study in studies]
     assert sum(started) == 6
@@ -91,13 +91,13 @@ def test_a_killed_launcher_leaves_no_orphan_and_the_same_command_goes_on(
     command = words(image_root, "--algorithms", "erm", "--seeds", "0", epochs="6")
     study = Killed(command, tmp_path / "home", tmp_path / "log")
     study.start()
-    wait_for(study.has_begun, 300)
+    wait_for(study.has_begun, 600)
     orphans = study.trainings()
     study.process.kill()
     study.process.wait()
-    wait_for(lambda: not any(map(_is_alive, orphans)), 300)
+    wait_for(lambda: not any(map(_is_alive, orphans)), 600)
     study.start()
-    assert study.process.wait(300) == 0, study.log.read_text()
+    assert study.process.wait(600) == 0, study.log.read_text()
     _check(tracking, study.home, image_root, tmp_path / "straight", {"erm": 1}, seeds=1, epochs=6)
 
 
@@ -107,23 +107,22 @@ def test_ctrl_c_twice_ends_a_study_in_one_line_and_the_same_command_goes_on(
     command = words(image_root, "--algorithms", "erm", "--seeds", "0", "--study", "mine", epochs="200")
     study = Killed(command, tmp_path / "home", tmp_path / "log")
     study.start()
-    wait_for(study.has_begun, 300)
+    wait_for(study.has_begun, 600)
     for _ in range(2):
         study.process.send_signal(signal.SIGINT)
         time.sleep(0.2)
-    assert study.process.wait(300) == 130
+    assert study.process.wait(600) == 130
     assert children.one_line(study.log.read_text()).startswith("biasbed: interrupted; to go on: biasbed benchmark ")
     statuses = {run.info.status for kind in ("study", "train") for run in all_runs(tracking, kind=kind)}
     assert statuses == {"KILLED"}
     (folder,) = run_folders(tmp_path / "home")
     epochs = len(RunFolder(folder).read_journal())
     study.start()
-    wait_for(lambda: f"continued from epoch {epochs}" in study.log.read_text(), 300)
+    wait_for(lambda: f"continued from epoch {epochs}" in study.log.read_text(), 600)
     study.process.send_signal(signal.SIGINT)
-    assert study.process.wait(300) == 130
+    assert study.process.wait(600) == 130
 
 
-@pytest.mark.timeout(1500)
 def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
     image_root: Path, tracking: str, tmp_path: Path
 ) -> None:
@@ -142,11 +141,10 @@ def test_a_study_of_24_runs_killed_five_times_equals_an_undisturbed_one(
     algorithms = {"erm": 1, "infodrop": 1, "padain": 2}
     _check(tracking, study.home, image_root, tmp_path / "straight", algorithms, seeds=8, epochs=2)
     study.start()
-    assert study.process.wait(300) == 0
+    assert study.process.wait(600) == 0
     assert len(all_runs(tracking, kind="train")) == 24
 
 
-@pytest.mark.timeout(1500)
 def test_rows_and_cells_that_are_killed_are_those_of_an_undisturbed_study(tracking: str, tmp_path: Path) -> None:
     """Two rows of one method, a model that is only tested, three cells: cut while they train and while they test."""
     import torchvision

@@ -127,7 +127,7 @@ def test_a_run_that_somebody_else_trains_is_waited_for(tmp_path: Path) -> None:
         wait_for(lambda: [item.state for item in study.items] == ["elsewhere", "elsewhere", "done"])
         assert launcher.started == ["erm-seed2"]
         train(finished, 4).mark_done()
-    thread.join(300)
+    thread.join(600)
     assert sorted(launcher.started) == ["erm-seed1", "erm-seed2"]
     assert {item.state for item in study.items} == {"done"}
     assert any("erm-seed0 is trained by process" in line for line in study.report.said)  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def test_two_commands_share_a_study_and_double_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(600)
     started = [name for launcher in launchers for name in launcher.started]
     assert sorted(started) == sorted(run.name for run in runs)
     assert all(item.state == "done" for study in studies for item in study.items)

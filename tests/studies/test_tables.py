@@ -128,7 +128,7 @@ def test_a_table_that_is_not_there() -> None:
         read_table("erm")  # a search space
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.text(st.sampled_from("0123456789.,- ab٣"), max_size=30)
     | st.recursive(

@@ -81,7 +81,6 @@ def wait_for(count: int, process: subprocess.Popen[str], home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_test_of_75_000_folders_is_killed_and_finished_by_the_same_command(tmp_path: Path) -> None:
     """Each condition is decided on once, and all numbers are those of a test that was not cut off."""
     make_tree(tmp_path)

@@ -206,7 +206,6 @@ def test_extra_corruptions_of_held_out_training_images_may_validate(imagenet: di
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
 @pytest.mark.skipif(not SAMPLE.exists(), reason="the sample photographs are not in ../shared")
 @pytest.mark.skipif(not FROST.exists(), reason="the photographs of frost are not in ../shared")
 def test_files_and_what_is_made_give_the_same_decisions_with_one_and_two_processes(tmp_path: Path) -> None:

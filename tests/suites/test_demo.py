@@ -14,7 +14,7 @@ SETS = ("in_domain", "silhouette", "edge", "sketch", "cue_conflict", "stylized")
 
 def trained(home: Path, *words: str) -> dict[str, float]:
     """The metrics of the best epoch of a default training on the embedded suite."""
-    done = children.run(["train", *words, "--tracking", "offline"], env={"BIASBED_HOME": str(home)}, timeout=300)
+    done = children.run(["train", *words, "--tracking", "offline"], env={"BIASBED_HOME": str(home)}, timeout=600)
     assert done.returncode == 0, done.stderr
     epochs = history(run_folders(home)[-1])
     return max(epochs.values(), key=lambda metrics: metrics["val/accuracy/val"])

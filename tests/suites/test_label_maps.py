@@ -73,7 +73,7 @@ def members(label_map: LabelMap, outputs: int) -> list[list[int]]:
 @given(
     st.lists(st.lists(st.integers(-3, 3), min_size=8, max_size=8), min_size=1, max_size=20), st.integers(0, 2**32 - 1)
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_best_output_of_a_class_is_the_first_in_a_ranking_of_all(
     label_map: LabelMap, rows: list[list[int]], seed: int
 ) -> None:

@@ -84,7 +84,7 @@ def test_one_process_at_a_time_is_in_a_locked_block_and_no_file_stays(tmp_path: 
     for process in processes:
         process.start()
     for process in processes:
-        process.join(300)
+        process.join(600)
     assert [process.exitcode for process in processes] == [0] * 4
     assert (tmp_path / "count").read_text() == "600"
     assert [path.name for path in tmp_path.iterdir()] == ["count"]

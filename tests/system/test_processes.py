@@ -47,7 +47,7 @@ def begun(patience: float, stays: bool) -> subprocess.Popen[str]:
 def test_a_second_signal_does_not_cut_through_the_end_of_the_work(copy: signal.Signals) -> None:
     process = begun(10, stays=False)
     process.send_signal(copy)
-    assert process.communicate(timeout=300) == ("whole\n", "")
+    assert process.communicate(timeout=600) == ("whole\n", "")
     assert process.returncode == 0
 
 
@@ -57,7 +57,7 @@ def test_one_that_comes_much_later_acts_again(later: signal.Signals, code: int) 
     assert process.stdout is not None
     assert process.stdout.readline() == "whole\n"
     process.send_signal(later)
-    assert process.communicate(timeout=300) == ("" if code else "cut\n", "")
+    assert process.communicate(timeout=600) == ("" if code else "cut\n", "")
     assert process.returncode == code
 
 
@@ -97,7 +97,7 @@ def test_nobody_who_reads_is_no_failure_at_the_end() -> None:
         assert process.stderr is not None
         process.stdout.close()
         process.stdin.close()
-        assert (process.stderr.read(), process.wait(300)) == ("", 0)
+        assert (process.stderr.read(), process.wait(600)) == ("", 0)
 
 
 # --- streams, warnings, telemetry -------------------------------------------------------------------------------------

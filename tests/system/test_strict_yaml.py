@@ -90,7 +90,7 @@ PIECES = (
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.binary(max_size=40) | st.lists(st.sampled_from(PIECES), max_size=14).map(lambda parts: "".join(parts).encode())
 )

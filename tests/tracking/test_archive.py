@@ -204,7 +204,7 @@ def test_rows_without_end_are_looked_at_one_by_one(small_archive: bytes, tmp_pat
     assert peak < 4 * 2**20
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4))
 def test_any_bytes_are_an_archive_or_refused(small_archive: bytes, changes: list[tuple[int, bytes]]) -> None:
     content = bytearray(small_archive)
@@ -214,7 +214,7 @@ def test_any_bytes_are_an_archive_or_refused(small_archive: bytes, changes: list
     opened_or_refused(bytes(content))
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["run.json", "metrics.csv", "manifest.json"]),
     st.integers(0, 3000),
@@ -254,7 +254,6 @@ def opened_or_refused(content: bytes) -> None:
 NAMES = st.text(st.sampled_from("ab/._- :é%\n\0"), max_size=8) | st.sampled_from(["a" * 250, "a" * 251, "..", ".", ""])
 
 
-@settings(derandomize=True, deadline=None)
 @given(NAMES)
 def test_names_that_are_taken_are_those_of_mlflow(name: str) -> None:
     from mlflow.exceptions import MlflowException

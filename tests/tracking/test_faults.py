@@ -118,7 +118,7 @@ def test_torch_s_own_words_for_a_full_disk_are_not_the_last(tmp_path: Path, most
     state = {"a": torch.zeros(100_000), "b": torch.zeros(10)}  # here: in a fork, torch waits for threads it hasn't got
     child = context.Process(target=_write_little, args=(tmp_path / "x.ckpt", most, state, said))
     child.start()
-    assert said.get(timeout=300) == errno.EFBIG
+    assert said.get(timeout=600) == errno.EFBIG
     child.join()
 
 

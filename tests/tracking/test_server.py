@@ -48,7 +48,7 @@ def test_server_away_in_the_middle_of_a_training(
     _wait_for_records(tmp_path / "home", seen + 5)  # training goes on without it
     assert training.poll() is None
     server.start()
-    _, errors = training.communicate(timeout=300)
+    _, errors = training.communicate(timeout=600)
     assert training.returncode == 0, errors
     assert "training goes on" in errors
     (folder,) = run_folders(tmp_path / "home")
@@ -59,7 +59,7 @@ def test_server_away_in_the_middle_of_a_training(
 
 
 def _wait_for_records(home: Path, count: int) -> int:
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for journal in home.glob("folders/*/metrics.jsonl"):
             lines = journal.read_text().count("\n")
@@ -172,7 +172,7 @@ def test_two_commands_at_once_make_one_new_database(
     for process in processes:
         process.start()
     for process in processes:
-        process.join(300)
+        process.join(600)
     assert [process.exitcode for process in processes] == [0, 0]
 
 

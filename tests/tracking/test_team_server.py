@@ -104,7 +104,7 @@ def writing(team: Team, study: str) -> Iterator[Callable[[int], None]]:
         writers[-1].start()
 
     def wait(count: int) -> None:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while min(len(RunFolder(folder).read_journal()) for folder in folders) < count:
             assert all(writer.is_alive() for writer in writers), "a writer ended early"
             assert time.monotonic() < deadline
@@ -112,7 +112,7 @@ def writing(team: Team, study: str) -> Iterator[Callable[[int], None]]:
 
     yield wait
     for writer in writers:
-        writer.join(300)
+        writer.join(600)
     assert [writer.exitcode for writer in writers] == [0] * WRITERS
 
 

@@ -34,7 +34,7 @@ def test_a_killed_loader_is_one_line(train_flags: list[str], tracking: str, tmp_
         reached(tmp_path / "home", 1)
         for child in descendants(training.pid):
             os.kill(child, signal.SIGKILL)
-        _, err = training.communicate(timeout=300)
+        _, err = training.communicate(timeout=600)
     assert training.returncode == 1
     assert re.search("a loader process (was killed|ended)", one_line(err.decode()))
     (run,) = all_runs(tracking, kind="train")
@@ -63,7 +63,7 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
         assert open_, "gloo's own sockets are looked at as well"
         assert set(open_) <= {"0100007F", "00000000000000000000000001000000"}  # loopback
         os.kill(ranks[1], signal.SIGKILL)
-        _, err = training.communicate(timeout=300)
+        _, err = training.communicate(timeout=600)
     assert training.returncode in (1, 143)
     said = one_line(err.decode())  # by gloo's error, or, if that was quicker, by torchrun's signal
     assert "another process of this training ended" in said or "ended by SIGTERM" in said
@@ -171,7 +171,7 @@ def started(flags: list[str]) -> subprocess.Popen[bytes]:
 
 def reached(home: Path, count: int) -> None:
     """Wait for so many records of a training."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         for folder in run_folders(home):
             if len(RunFolder(folder).read_journal()) >= count:

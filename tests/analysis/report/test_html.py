@@ -238,7 +238,7 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_tables_sort(
     (tmp_path / "frame.html").write_text(FRAME.replace("WIDTH", str(width)), encoding="utf-8")  # as narrow as a phone
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     words = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", (tmp_path / "frame.html").as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     found = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
     assert found, done.stderr[-1000:]
     page_width, content_width, column, outside = found[1].split("|")

@@ -37,7 +37,7 @@ def test_the_first_row_of_each_sheet_is_cut_out_and_no_thread_is_left(recorder: 
     before = set(threading.enumerate())
     sample_images.fetch(store, [run_id], ["edge", "ink", "untested"], folder)
     for thread in set(threading.enumerate()) - before:
-        thread.join(300)  # as its pool is gone
+        thread.join(600)  # as its pool is gone
         assert not thread.is_alive()
     pictures = sorted((folder / sample_images.FOLDER).glob("*.png"))
     assert [path.stem for path in pictures] == ["edge", "ink"]

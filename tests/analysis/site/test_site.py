@@ -535,7 +535,7 @@ def test_in_a_browser_tables_sort_by_number_and_filter_by_words(folder: Path, tm
     file.write_text(text.replace("</body>", PROBE))
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     words = ["chromium", *options, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
     probed = re.search(r"<title>PROBE (.*?) END</title>", done.stdout)
     assert probed, done.stderr[-1000:]
     up, down, written, lines, heads, is_skipped, left = probed[1].split("|")

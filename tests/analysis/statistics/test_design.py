@@ -174,7 +174,7 @@ def test_power_takes_replicates_on_blocks() -> None:
 
 
 @given(TABLES, st.integers(2, 4))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_with_one_column_a_block_the_same_numbers_are_drawn_as_without_blocks(table: list[list[int]], n: int) -> None:
     """Sets, then each algorithm's runs: the reference is what was there before blocks were, to the last digit."""
     generator = np.random.default_rng(1)
@@ -211,7 +211,7 @@ def p_values(scores_of: pd.DataFrame, known: Sequence[Column]) -> tuple[object, 
 
 
 @given(TABLES, st.integers(2, 4))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_column_that_stands_twice_in_its_block_changes_no_p(table: list[list[int]], times: int) -> None:
     plain = matrix(table)
     one = columns(**{name: (name,) for name in plain.index})
@@ -221,7 +221,7 @@ def test_a_column_that_stands_twice_in_its_block_changes_no_p(table: list[list[i
 
 
 @given(TABLES, st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_order_of_blocks_and_of_their_columns_changes_no_p(table: list[list[int]], random: object) -> None:
     plain = matrix([[value * (1 + i / 10) for value in row] for i, row in enumerate(table)])
     names = list(plain.index)

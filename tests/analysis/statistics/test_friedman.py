@@ -137,7 +137,7 @@ tables = st.integers(3, 6).flatmap(
 
 
 @given(tables, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_permuting_and_renaming_changes_nothing(values: list[list[int]], random: Any) -> None:
     scores = matrix(values)
     if friedman.why_not_testable(scores):

@@ -68,7 +68,7 @@ def test_shaffer_equals_the_reference() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=10, max_size=10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_shaffer_is_never_stricter_than_holm(values: list[float]) -> None:
     p = np.array(values)
     adjusted = corrections.shaffer(p, 5)
@@ -141,7 +141,7 @@ def test_shifting_or_scaling_all_scores_changes_no_omnibus_test() -> None:
 
 
 @given(st.sets(st.sampled_from(list(itertools.combinations("abcdef", 2)))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_cliques_are_the_maximal_groups_without_a_pair_told_apart(apart: set[tuple[str, str]]) -> None:
     valid = []
     for size in range(2, 7):

@@ -35,7 +35,7 @@ def test_exact_wilcoxon_equals_scipy_without_ties(n: int) -> None:
 
 
 @given(whole_numbers)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_exact_wilcoxon_equals_all_signs_counted(values: list[int]) -> None:
     """With ties and zeros: every assignment of signs is listed, and those at least as extreme are counted (Pratt)."""
     differences = np.array(values, dtype=float)
@@ -48,7 +48,7 @@ def test_exact_wilcoxon_equals_all_signs_counted(values: list[int]) -> None:
 
 @given(whole_numbers)
 @example([0, 0, 1, 2, -3, 4])  # 0.5; without the zeros' ranks it would be 0.625
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_splitting_the_zeros_gives_the_same_p(values: list[int]) -> None:
     """Demsar 2006 adds half the zeros' ranks to both sums; as every arrangement of signs gets it, p stays."""
     differences = np.array(values, dtype=float)
@@ -89,7 +89,7 @@ def test_all_zeros_and_a_single_set() -> None:
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 4), min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rank_sum_equals_all_choices_counted(a: list[int], b: list[int]) -> None:
     ranks = stats.rankdata(a + b)
     observed = ranks[: len(a)].sum()
@@ -127,7 +127,7 @@ def test_rank_sums_of_many_pairs_are_those_of_each(m: int, n: int) -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_holm_equals_statsmodels(values: list[float]) -> None:
     from statsmodels.stats.multitest import multipletests
 
@@ -181,7 +181,7 @@ def test_a_control_is_compared_with_every_other() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_permuting_and_renaming_changes_nothing(random: Any) -> None:
     scores = matrix(np.random.default_rng(random.randrange(999)).integers(0, 9, size=(8, 4)))
     renamed = {f"alg{i}": f"x{j}" for i, j in enumerate(random.sample(range(4), 4))}
@@ -220,7 +220,7 @@ def test_hodges_lehmann_of_the_textbook() -> None:
 
 
 @given(st.lists(st.floats(-5, 5).map(lambda v: round(v, 3)), min_size=6, max_size=11, unique=True))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_interval_is_what_wilcoxon_does_not_reject(values: list[float]) -> None:
     d = np.array(values)
     shift = pairs.hodges_lehmann(d, 0.05)

@@ -62,7 +62,7 @@ def test_leaving_out_one_weak_method_flips_the_union_of_both_pools() -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 9), min_size=5, max_size=5), min_size=4, max_size=9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_fewest_to_leave_out_is_what_trying_all_sub_pools_finds(values: list[list[int]]) -> None:
     scores = matrix(values)
     frame = stability.pool_dependence(scores, 0.05).set_index(["a", "b"])

@@ -142,7 +142,7 @@ def test_it_ends_when_nobody_holds_its_input(engine: Engine, tmp_path: Path) -> 
     assert container.process.poll() is None
     process.kill()
     process.wait()
-    assert container.process.wait(300) == -15
+    assert container.process.wait(600) == -15
 
 
 def test_device_and_processes_are_those_of_the_engine(
@@ -222,15 +222,15 @@ def test_a_study_in_containers_has_the_numbers_of_train(
     call = [sys.executable, "-m", "biasbed", "benchmark", *flags, "--log_model", "false", "--algorithms", "infodrop"]
     call += ["--seeds", "5", "--launcher", "docker", "--loader_workers", "0", "--device", "cpu"]
     first = subprocess.Popen(call, env=environment, stderr=subprocess.DEVNULL)
-    wait_for(lambda: [path for path in home.glob("*/*/metrics.jsonl") if path.stat().st_size], 300)
+    wait_for(lambda: [path for path in home.glob("*/*/metrics.jsonl") if path.stat().st_size], 600)
     (container,) = engine.containers.values()
     first.kill()
     first.wait()
     assert container.process is not None
-    assert container.process.wait(300) == 143
+    assert container.process.wait(600) == 143
     (folder,) = run_folders(home)
     assert not (folder / "done").exists()
-    second = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert second.returncode == 0, second.stderr
     assert "continued from epoch" in second.stderr
     assert run_folders(home) == [folder]

@@ -290,12 +290,12 @@ def test_a_preempted_job_whose_launcher_was_killed_ends_as_one_undisturbed_run(
     call = [sys.executable, "-m", "biasbed", *words]
     first = subprocess.Popen(call, env=command_environment(), stderr=subprocess.DEVNULL)
     (folder,) = _eventually(lambda: [path.parent for path in (tmp_path / "home").glob("*/*/metrics.jsonl")])
-    wait_for(lambda: (folder / "metrics.jsonl").stat().st_size, 300)
+    wait_for(lambda: (folder / "metrics.jsonl").stat().st_size, 600)
     first.kill()
     first.wait()
     (task,) = _tasks(json.loads((folder / "slurm.json").read_text())["job"])
     os.kill(task, signal.SIGUSR2)
-    second = subprocess.run(call, env=command_environment(), capture_output=True, text=True, timeout=300, check=False)
+    second = subprocess.run(call, env=command_environment(), capture_output=True, text=True, timeout=600, check=False)
     assert second.returncode == 0, second.stderr
     assert "infodrop-seed5 goes on" in second.stderr
     assert "started" not in second.stderr
@@ -309,7 +309,7 @@ def test_a_preempted_job_whose_launcher_was_killed_ends_as_one_undisturbed_run(
 
 
 def _eventually(find: Callable[[], list[Path]]) -> list[Path]:
-    wait_for(find, 300)
+    wait_for(find, 600)
     return find()
 
 

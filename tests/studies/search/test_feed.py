@@ -66,7 +66,7 @@ def test_two_commands_train_each_place_once(bed: Bed) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(300)
+        thread.join(600)
     expected = {f"{name}-trial{place}" for name in ("erm", "infodrop") for place in range(6)}
     started = [name for launcher in launchers for name in launcher.started]
     assert Counter(started) == dict.fromkeys(expected, 1)

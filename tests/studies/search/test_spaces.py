@@ -263,7 +263,7 @@ def test_a_method_of_ones_own_has_its_space_beside_its_file(tmp_path: Path) -> N
         read_space("auto", words(mine))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(low=st.integers(0, 3), size=st.integers(1, 4), seed=st.integers(0, 99))
 def test_words_of_a_trial_are_its_parameters(low: int, size: int, seed: int) -> None:
     """What a finished trial's parameters say is what it was trained with, to the last digit."""
