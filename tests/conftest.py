@@ -29,6 +29,7 @@ from biasbed.system.processes import leave, yield_while_waiting
 from helpers import children
 from helpers.commands import SHARED
 from helpers.postgres import postgres  # noqa: F401  (a fixture)
+from helpers.slices import outside_slice
 
 # Before torch loads. Small convolutions: threads that wait for each other on a busy machine take longer than they save.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -55,6 +56,7 @@ def _signals_as_they_were() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--algorithm", help="conformance suite: this method alone, by name or as <file.py>:<Class>")
+    parser.addoption("--slice", help="a part of the slow tests alone: 3/10 has every tenth of them, from the third")
     parser.addoption("--renew", action="store_true", help="write golden traces and docs/presets.md as they are now")
 
 
@@ -69,6 +71,15 @@ def pytest_configure(config: pytest.Config) -> None:
     address = getattr(config, "workerinput", {}).get("fork_server")
     if address is not None:
         children.use_server(address)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the slow tests of other slices."""
+    if not config.getoption("--slice"):
+        return
+    left_out = outside_slice(items, config.getoption("--slice"))
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_collection_finish() -> None:

@@ -27,7 +27,7 @@ QUICK = (
     *("tests/training/test_golden.py::test_numbers_are_what_they_were", "tests/algorithms/test_vectors.py"),
     *("-m", "not slow", "-n", "auto"),
 )
-WHOLE = ("tests", "-m", "not slow", "-n", "auto", "--dist", "loadfile")
+WHOLE = ("tests", "-m", "not slow", "-n", "auto", "--dist", "worksteal")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,14 @@ class TestOptions:
     """The test suite."""
 
     slow: bool = setting(False, "also the slow checks")
+    slice: str = setting("none", "also a part of the slow checks: 3/10 has every tenth of them, from the third")
     algorithm: str = setting("all", "only the conformance suite, on one method: its name, or <file>.py:<Class>")
+
+    def __post_init__(self) -> None:
+        if self.slice != "none":
+            part, _, parts = self.slice.partition("/")
+            if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+                raise ValueError(f"slice: 3/10, for the third of ten parts, or none; not {self.slice!r}")
 
 
 # Settings that preparing shares with training, by the same names, besides the suite's own.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -302,11 +303,14 @@ def test_copies_act_on_themselves(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """All methods that are asked for, in one pair of processes: starting them takes longer than what they do."""
+def two_ranks(request: pytest.FixtureRequest, once: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Return the results of all collected methods, from one pair of processes for all test processes.
+
+    To start the pair takes longer than what it does.
+    """
     asked = [item for item in request.session.items if "two_ranks" in getattr(item, "fixturenames", ())]
     names = sorted({item.callspec.params["name"] for item in asked})  # type: ignore[attr-defined]
-    return in_two_processes(names, tmp_path_factory.mktemp("ranks"))
+    return once("two_ranks", lambda folder: in_two_processes(names, folder))
 
 
 def test_two_processes_average_the_gradients_of_their_halves(name: str, two_ranks: list[dict[str, Any]]) -> None:

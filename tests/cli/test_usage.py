@@ -9,8 +9,9 @@ import pytest
 from biasbed import algorithms, cli, suites
 from biasbed.cli import usage
 from biasbed.config import Config
+from biasbed.errors import UsageError
 from biasbed.options import TestOptions
-from biasbed.settings import specs
+from biasbed.settings import build, specs
 from helpers.commands import ROOT
 
 
@@ -91,10 +92,27 @@ def test_kinds_of_values() -> None:
     assert (kinds["optim.milestones"], kinds["workers"]) == ("X,X,...", "N|auto")
 
 
-def test_the_tests_are_those_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = []
+def started_tests(monkeypatch: pytest.MonkeyPatch, options: TestOptions) -> tuple[list[Path], list[str]]:
+    """Return the folder that `biasbed test` goes to, and the words that it starts pytest with."""
+    folders: list[Path] = []
+    words: list[str] = []
     monkeypatch.setattr(cli.os, "environ", dict(cli.os.environ))  # it takes MLflow's variables out
     monkeypatch.setattr(cli.os, "chdir", folders.append)
-    monkeypatch.setattr(cli.os, "execv", lambda *_: folders.append(Path("started")))
-    cli.run_tests(TestOptions())
-    assert folders == [ROOT, Path("started")]
+    monkeypatch.setattr(cli.os, "execv", lambda _, command: words.extend(command))
+    cli.run_tests(options)
+    return folders, words
+
+
+def test_the_tests_are_those_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders, words = started_tests(monkeypatch, TestOptions())
+    assert folders == [ROOT]
+    assert words[words.index("-m", 3) + 1] == "not slow"
+    assert "--slice" not in words
+
+
+def test_a_slice_of_the_slow_tests_joins_the_default_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, words = started_tests(monkeypatch, TestOptions(slice="3/10"))
+    assert words[words.index("-m", 3) + 1] == "slow or not slow"
+    assert words[words.index("--slice") + 1] == "3/10"
+    with pytest.raises(UsageError, match="slice: 3/10, for the third of ten parts, or none; not '11/10'"):
+        build(TestOptions, {"slice": "11/10"})

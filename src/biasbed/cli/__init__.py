@@ -95,8 +95,11 @@ def run_tests(options: TestOptions) -> None:
         del os.environ[name]  # tests must not write into the run that `mlflow run` opened for them
     # Two processes more than cores, as tests wait for servers, clocks and other processes a third of their time.
     processes = str((os.cpu_count() or 1) + 2)
-    marks = "slow or not slow" if options.slow else "not slow"
-    selected = ["tests", "-m", marks, "-n", processes, "--dist", "loadfile"]
+    # By file (loadfile), xdist begins the files with fewest tests last: those of whole commands, which take longest.
+    marks = "slow or not slow" if options.slow or options.slice != "none" else "not slow"
+    selected = ["tests", "-m", marks, "-n", processes, "--dist", "worksteal"]
+    if options.slice != "none":
+        selected += ["--slice", options.slice]
     if options.algorithm != "all":
         from biasbed.algorithms import load
 
