@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +22,14 @@ from biasbed.analysis.report import findings, last_analysis, paper_tables, sampl
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import SECTIONS
-from biasbed.errors import UsageError
-from biasbed.settings import flatten, word
-from biasbed.system import commands
+from biasbed.errors import UsageError, first_line, shown
+from biasbed.settings import flatten, is_text, word
+from biasbed.system import commands, formats
+from biasbed.system.files import atomic_file, refuse_links
 from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
 from biasbed.system.processes import Interrupted
+from biasbed.system.strict import parse_json
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, are_distinct, offer
 from biasbed.tracking.launched_run import check_run_id
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # lists the files that an analysis has written
+LONGEST_MANIFEST = 2**24  # bytes
 
 
 @without_collection()
@@ -121,6 +124,8 @@ def check_folder(target: Path) -> None:
         ) from None
     if existing == target and any(target.iterdir()) and not (target / MANIFEST).is_file():
         raise UsageError(f"output_dir={target}: holds other files; name a new folder, or one of an earlier result")
+    if existing == target:
+        _earlier_files(target)
 
 
 @contextlib.contextmanager
@@ -135,25 +140,43 @@ def new_folder() -> Iterator[Path]:
 def publish(source: Path, target: Path) -> Path:
     """Copy the files into the target, and remove files there that an earlier analysis wrote and this one did not.
 
-    Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two.
+    Otherwise a Nemenyi table of yesterday's three algorithms would lie beside today's two. A file is replaced whole: it
+    may also have a name elsewhere.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for name in set(_manifest(target)) - set(_manifest(source)):
+        for name in _earlier_files(target) - _earlier_files(source):
             (target / name).unlink(missing_ok=True)
-        shutil.copytree(source, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, copy_function=_replace, dirs_exist_ok=True)
     except OSError as error:
         raise UsageError(f"output_dir={target} can't be written: {error.strerror or error}") from None
     return target
 
 
-def _manifest(folder: Path) -> Mapping[str, str]:
-    """Return the manifest's files; only names that stay within the folder."""
+def _replace(source: str, target: str) -> None:
+    with atomic_file(Path(target), durable=False) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def _earlier_files(folder: Path) -> set[str]:
+    """Return the files that an earlier result wrote into a folder, as its manifest lists them.
+
+    Raises Failure if the folder, which may be a stranger's, has links; UsageError if its manifest is not one of ours.
+    """
+    refuse_links(folder)
+    path = folder / MANIFEST
+    if not path.exists():
+        return set()
     try:
-        names = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {name: names[name] for name in names if ".." not in Path(name).parts and not Path(name).is_absolute()}
+        if path.stat().st_size > LONGEST_MANIFEST:
+            raise ValueError("it is too long")
+        names = set(formats.check(dict[str, str], parse_json(path.read_bytes())))
+        outside = [name for name in names if not is_text(name) or Path(name).is_absolute() or ".." in Path(name).parts]
+        if outside:
+            raise ValueError(f"it names the file {shown(outside[0], 60)!r}")
+    except ValueError as error:
+        raise UsageError(f"{path} is not of an earlier result ({first_line(error)}): name a new folder") from None
+    return names
 
 
 # --- MLflow -----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 LINES_ON_FILES = 6  # that `analyze` prints below its answer: where tables and pages are
+SCORES = pd.DataFrame({"erm": [0.5, 0.6, 0.7], "infodrop": [0.6, 0.5, 0.8]}, index=["a", "b", "c"])
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
 quicker = pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")  # of sizes nothing is asked
 
@@ -42,6 +43,86 @@ def names(folder: Path) -> set[str]:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Path:
+    """Files of a new result."""
+    folder = tmp_path / "result"
+    (folder / "figures").mkdir(parents=True)
+    (folder / "report.html").write_text("new")
+    (folder / "figures" / "a.svg").write_text("new")
+    (folder / "manifest.json").write_text('{"report.html": "report", "figures/a.svg": "figure"}')
+    return folder
+
+
+def test_files_of_the_last_result_that_are_not_written_again_are_removed(result: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    command.publish(result, target)
+    (target / "old.csv").write_text("old")
+    (target / "mine.txt").write_text("mine")
+    (target / "manifest.json").write_text('{"report.html": "report", "old.csv": "table"}')
+    command.publish(result, target)
+    assert names(target) == {"report.html", "figures/a.svg", "manifest.json", "mine.txt"}
+
+
+@pytest.mark.parametrize("link", ["report.html", "figures", "manifest.json", "further", "figures/a.svg"])
+def test_a_link_in_an_earlier_results_folder_is_not_followed(result: Path, tmp_path: Path, link: str) -> None:
+    mine, target = tmp_path / "mine", tmp_path / "target"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("precious")
+    (target / "figures").mkdir(parents=True)
+    (target / "manifest.json").write_text('{"figures/thesis.tex": "figure"}')
+    path = target / link
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.symlink_to(mine if link == "figures" else mine / "thesis.tex")
+    for check in (lambda: command.publish(result, target), lambda: compare(SCORES).save(target)):
+        with pytest.raises(Failure, match=rf"{path} is a symbolic link"):
+            check()
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {"thesis.tex": "precious"}
+
+
+def test_a_file_with_a_second_name_elsewhere_keeps_its_content_there(result: Path, tmp_path: Path) -> None:
+    mine, target = tmp_path / "thesis.tex", tmp_path / "target"
+    mine.write_text("precious")
+    target.mkdir()
+    (target / "manifest.json").write_text("{}")
+    os.link(mine, target / "report.html")
+    command.publish(result, target)
+    assert (mine.read_text(), (target / "report.html").read_text()) == ("precious", "new")
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        *("[]", "7", "null", "{", '{"a": 1}', "[" * 100_000, '{"a\\u0000": ""}', '{"\\ud800": ""}', "\xff"),
+        *('{"../mine": ""}', '{"/etc/passwd": ""}', '{"figures/../../mine": ""}'),
+    ],
+)
+def test_a_manifest_that_is_not_ours_is_refused(result: Path, tmp_path: Path, manifest: str) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "manifest.json").write_text(manifest, encoding="latin-1")
+    (tmp_path / "mine").write_text("precious")
+    for check in (lambda: command.publish(result, target), lambda: command.check_folder(target)):
+        with pytest.raises(UsageError, match=r"manifest.json is not of an earlier result \(.*\): name a new folder"):
+            check()
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def test_a_manifest_that_is_a_pipe_or_too_large_is_refused_at_once(result: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "manifest.json").touch()
+    os.truncate(target / "manifest.json", 2**40)
+    with pytest.raises(UsageError, match="it is too long"):
+        command.publish(result, target)
+    (target / "manifest.json").unlink()
+    os.mkfifo(target / "manifest.json")
+    with pytest.raises(Failure, match="is no plain file"):
+        command.publish(result, target)
 
 
 def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder], tmp_path: Path) -> None:
