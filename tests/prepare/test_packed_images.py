@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import multiprocessing
@@ -21,7 +22,7 @@ from pyarrow import parquet
 from biasbed import cli
 from biasbed.batch import MAIN
 from biasbed.config import Augment
-from biasbed.data import packed, transforms
+from biasbed.data import pack_index, packed, transforms
 from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan, Part, Stream
@@ -238,14 +239,116 @@ def test_a_flipped_byte_is_named_and_never_passed_over(
     assert "warning" not in printed_by(capsys, lambda: prepare(flags))
 
 
-def test_a_damaged_index_is_named(data: Path, home: Path, flags: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", [packed.INDEX, "images-00000.parquet.index"])
+def test_a_flipped_bit_of_an_index_or_a_part_is_named_and_mended(
+    data: Path, home: Path, flags: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    prepare(flags)
+    index = pack_of(home) / name
+    content = index.read_bytes()
+    for bit in range(0, 8 * len(content), 7):  # each position in a byte, all over the file
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        index.write_bytes(flipped)
+        with pytest.raises(
+            UsageError, match=rf"the index {index} of packed images is damaged \(its checksum is another\)"
+        ):
+            pack_index.read(index)
+    for broken in (b"", content[:40], content[:200], content[:-1], content + b"x", bytes(flipped), None):
+        index.unlink()
+        if broken is None:
+            index.symlink_to(data / "photo" / "a" / "é0-a.jpg")
+        else:
+            index.write_bytes(broken)
+        assert "warning: damaged: " in printed_by(capsys, lambda: prepare(flags))
+        assert index.read_bytes() == content
+        assert_is_whole(data, home)
+    assert "complete already" in printed_by(capsys, lambda: prepare(flags))
+    assert (data / "photo" / "a" / "é0-a.jpg").stat().st_size > 0
+
+
+def changed_index(index: Path, **changes: Any) -> None:
+    """Write an index anew with other entries or columns, and the checksum that belongs to them."""
+    about, columns = pack_index.read(index)
+    entries = {name: value for name, value in changes.items() if name not in columns}
+    columns = {**columns, **{name: value for name, value in changes.items() if name in columns}}
+    index.write_bytes(pack_index.encode(dataclasses.replace(about, **entries), [columns]))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("shard", 99, "an image is in a file that the pack does not have"),
+        ("shard", -1, "an image is in a file that the pack does not have"),
+        ("offset", -1, "an image is beyond the end of its file"),
+        ("offset", 2**62, "an image is beyond the end of its file"),
+        ("length", -1, "an image is beyond the end of its file"),
+        ("length", 2**62, "an image is beyond the end of its file"),
+        ("height", 7, "an image has another number of pixels"),
+        ("height", -7, "an image has another number of pixels"),
+        ("width", 2**31 - 1, "an image has another number of pixels"),
+    ],
+)
+def test_numbers_out_of_range_are_named_and_mended(
+    data: Path, home: Path, flags: dict[str, Any], column: str, value: int, reason: str
+) -> None:
+    form = {"packed.side": 32, "packed.quality": "raw"}
+    prepare({**flags, **form})
+    index = pack_of(home, form="32-raw") / packed.INDEX
+    values = pack_index.read(index).columns[column].copy()
+    values[3] = value
+    changed_index(index, **{column: values})
+    with pytest.raises(UsageError, match=rf"damaged \({reason}\)"):
+        opened(data, home, "32-raw").fingerprint()
+    prepare({**flags, **form})
+    opened(data, home, "32-raw").fingerprint()
+
+
+def test_an_index_that_says_other_than_its_parts_is_written_anew(
+    data: Path, home: Path, flags: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each image then had another's bytes, and a training the wrong labels."""
     prepare(flags)
     index = pack_of(home) / packed.INDEX
-    os.truncate(index, index.stat().st_size // 2)
-    with pytest.raises(UsageError, match=rf"the index {index} of packed images is damaged"):
-        opened(data, home).fingerprint()
-    (pack_of(home) / "images-00000.parquet.npz").write_bytes(b"no part")
+    content, columns = index.read_bytes(), pack_index.read(index).columns
+    rolled = {name: np.roll(column, 1) for name, column in columns.items() if name != "key"}
+    changed_index(index, **rolled)
+    assert f"warning: damaged: {index}; packed again now" in printed_by(capsys, lambda: prepare(flags))
+    assert index.read_bytes() == content
+
+
+def test_a_pack_of_other_images_than_its_name_says_is_refused(data: Path, home: Path, flags: dict[str, Any]) -> None:
     prepare(flags)
+    changed_index(pack_of(home) / packed.INDEX, fingerprint="0" * 16)
+    with pytest.raises(UsageError, match=r"photo-.*-whole is a pack of other images than its name says"):
+        opened(data, home).fingerprint()
+
+
+def test_no_file_outside_of_a_pack_is_touched(data: Path, home: Path, flags: dict[str, Any], tmp_path: Path) -> None:
+    """A pack may be a stranger's: its files may be links, and an index may say anything."""
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("precious")
+    prepare(flags)
+    folder = pack_of(home)
+    changed_index(folder / "images-00000.parquet.index", shards=(pack_index.Shard(2**40, "../thesis.tex"),))
+    for name in ("images-00000.parquet", "images-00001.parquet", "images-00002.parquet.index", packed.INDEX):
+        (folder / name).unlink()
+        (folder / name).symlink_to(thesis)
+    prepare(flags)
+    assert thesis.read_text() == "precious"
+    assert not any(path.is_symlink() for path in folder.iterdir())
+    assert_is_whole(data, home)
+
+
+def test_a_kill_after_the_last_shard_leaves_nothing_that_counts_as_complete(
+    data: Path, home: Path, flags: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(flags)
+    (pack_of(home) / packed.INDEX).unlink()
+    (pack_of(home) / "images-00001.parquet.index").unlink()
+    printed = printed_by(capsys, lambda: prepare(flags))
+    assert "done: 12 images" in printed
+    assert "warning" not in printed
     assert_is_whole(data, home)
 
 

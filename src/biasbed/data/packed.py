@@ -1,26 +1,24 @@
 """Packed images: the files of a source in a few large Parquet files, memory-mapped and read image by image.
 
 `<prepared_dir>/packed/<source>-<fingerprint>-<form>/` has the shards `images-00000.parquet` and so on, and
-`index.arrow`, which is written last. The form `whole` has the files byte for byte; `256-jpeg90` and `256-raw` have
-images that were resized once. A source reads from a pack whose fingerprint is its own.
+`index` (`data.pack_index`), which is written last. The form `whole` has the files byte for byte; `256-jpeg90` and
+`256-raw` have images that were resized once. A source reads from a pack whose fingerprint is its own.
 
 A shard is an ordinary Parquet file with the columns of image data sets on the Hugging Face hub. Its images are
 neither compressed nor encoded, so the index can say at which byte each one begins and reading one needs no Parquet
-library. The index is sorted by the hash of the image's name. It has the checksum (CRC-32) of each image, which is
-checked when a process first reads the image, and the size and SHA-256 of each shard.
+library. The checksum of an image is checked when a process first reads it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import logging
 import mmap
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,20 +30,16 @@ from torch import Tensor
 
 from biasbed import record
 from biasbed.config import WHOLE
+from biasbed.data import pack_index
 from biasbed.data.decoding import open_content
 from biasbed.data.names import relative_prefix
+from biasbed.data.pack_index import AGAIN, name_key, shard_name
 from biasbed.data.source import Picture, Source
 from biasbed.errors import MissingData, UnfitImage, UsageError
-from biasbed.system import commands, formats
-from biasbed.system.strict import MANY_PARTS, parse_json
+from biasbed.system import commands
 
 STORE = "packed"  # folder of all packs in `prepared_dir`
-INDEX = "index.arrow"
-ABOUT = b"biasbed"  # key of the index's metadata
-# Columns of the index. height and width: of raw pixels; 0 for the bytes of an image file.
-COLUMNS = ("key", "shard", "offset", "length", "crc", "height", "width")
-TYPES = (np.uint64, np.int32, np.int64, np.int64, np.uint32, np.int32, np.int32)
-AGAIN = "prepare what=packed again, or give data.packed=no"
+INDEX = "index"
 log = logging.getLogger(__name__)
 _current: ContextVar[Packs | None] = ContextVar("_current", default=None)
 
@@ -63,31 +57,6 @@ def using(packs: Packs | None) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-def name_key(name: str) -> int:
-    """Hash an image's name to 64 bits."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-
-
-class Shard(NamedTuple):
-    """Size and checksum of a shard."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class About:
-    """Contents of a pack."""
-
-    source: str  # name of the source
-    root: str  # folder of its files when it was packed
-    fingerprint: str  # of the source
-    form: str
-    images: int
-    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +85,11 @@ class Pack:
     def __init__(self, folder: Path) -> None:
         """Open the index. Raises UsageError if it is damaged or a shard does not have its size."""
         self.folder = folder
-        self.about, self._index = _read_index(folder)
+        self.about, self._index = pack_index.read(folder / INDEX)
         self._maps: dict[int, mmap.mmap] = {}
         self._is_checked = bytearray(len(self._index["key"]))
-        for shard in self.about.shards:
-            path = folder / shard.name
+        for number, shard in enumerate(self.about.shards):
+            path = folder / shard_name(number)
             size = path.stat().st_size if path.is_file() else None
             if size != shard.size:
                 state = "is missing" if size is None else f"has {size:,} bytes instead of {shard.size:,}"
@@ -154,54 +123,16 @@ class Pack:
         content = memoryview(self._map(shard))[start : start + int(index["length"][at])]
         if not self._is_checked[at]:
             if len(content) != index["length"][at] or zlib.crc32(content) != index["crc"][at]:
-                shard_path = self.folder / self.about.shards[shard].name
+                shard_path = self.folder / shard_name(shard)
                 raise UnfitImage(f"the packed images in {shard_path} are damaged (found at {path}); {AGAIN}")
             self._is_checked[at] = 1
         return content
 
     def _map(self, shard: int) -> mmap.mmap:
         if shard not in self._maps:
-            with open(self.folder / self.about.shards[shard].name, "rb") as file:
+            with open(self.folder / shard_name(shard), "rb") as file:
                 self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return self._maps[shard]
-
-
-def _read_index(folder: Path) -> tuple[About, dict[str, np.ndarray]]:
-    """Map the index of a pack into memory. Raises UsageError if it is damaged."""
-    import pyarrow
-
-    path = folder / INDEX
-    try:
-        table = pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all()
-        about = formats.check(About, parse_json(table.schema.metadata[ABOUT], MANY_PARTS))
-        columns = {name: table[name].combine_chunks().to_numpy() for name in COLUMNS}
-        if len(columns["key"]) != about.images:
-            raise ValueError(f"{len(columns['key'])} images instead of {about.images}")
-        return about, columns
-    except (OSError, KeyError, ValueError, TypeError) as error:  # pyarrow's errors are among these
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"the index {path} of packed images is damaged ({reason}); {AGAIN}") from None
-
-
-def write_index(folder: Path, about: About, parts: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Write the index of a pack. parts: columns of each shard's images."""
-    import pyarrow
-
-    from biasbed.system.files import atomic_file
-
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
-    order = np.argsort(columns["key"], kind="stable")
-    keys = columns["key"][order]
-    if (keys[1:] == keys[:-1]).any():
-        raise UsageError(f"two images of '{about.source}' have the same name, or the same hash of 64 bits")
-    arrays = {name: column[order] for name, column in columns.items()}
-    table = pyarrow.table(arrays).replace_schema_metadata({ABOUT: record.canonical_json(_plain(about)).encode()})
-    with atomic_file(folder / INDEX) as temporary, pyarrow.ipc.new_file(str(temporary), table.schema) as writer:
-        writer.write_table(table)
-
-
-def _plain(about: About) -> dict[str, Any]:
-    return {**vars(about), "shards": [list(shard) for shard in about.shards]}
 
 
 def pack_folder(store: Path, source: str, fingerprint: str, form: str) -> Path:
@@ -251,7 +182,10 @@ class Packs:
         pack_folder = self._folders.get(fingerprint)
         if pack_folder is not None:
             if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
-                self._bound.append(_Bound(root, Pack(pack_folder)))
+                pack = Pack(pack_folder)
+                if (pack.about.fingerprint, pack.about.form) != (fingerprint, self.form):
+                    raise UsageError(f"{pack_folder} is a pack of other images than its name says; {AGAIN}")
+                self._bound.append(_Bound(root, pack))
                 self._prefixes.clear()
         elif self.form != WHOLE:
             if not all(self.find(folder, name) for name in source.ids):
@@ -273,7 +207,7 @@ class Packs:
                 continue
             _warned.add(folder)
             with contextlib.suppress(UsageError):
-                if _read_index(folder)[0].root == root:
+                if pack_index.read(folder / INDEX).about.root == root:
                     log.warning(
                         "the packed images %s are not read: '%s' in %s has changed since it was packed (fingerprint "
                         "%s, now %s); prepare what=packed again",

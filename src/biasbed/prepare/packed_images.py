@@ -11,7 +11,6 @@ import mmap
 import os
 import shutil
 import sys
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ import numpy as np
 import simplejpeg
 
 from biasbed.config import LARGEST_SIDE, WHOLE
-from biasbed.data import packed, prepared, transforms
+from biasbed.data import pack_index, packed, prepared, transforms
 from biasbed.data.folders import FolderSource
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
@@ -101,25 +100,26 @@ class PackedImages(Maker[PackedOptions]):
 
 
 def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
-    """Write the missing shards of a source, and its index. Damaged shards of a complete pack are written again."""
-    work = Packing.from_form(source, folder, form)
-    if (folder / packed.INDEX).is_file():
-        damage = _find_damage(folder)
-        if not damage:
+    """Write the shards of a source that are missing or damaged, and its index."""
+    work = Packing.from_form(source, fingerprint, folder, form)
+    damage, index = _remove_damaged(work), folder / packed.INDEX
+    is_whole = all(map(work.is_there, range(len(work.names))))
+    if is_whole and index.is_file():
+        content = work.index()
+        if index.stat().st_size == len(content) and index.read_bytes() == content:
             print(f"{folder} is complete already: {len(source):,} images", file=sys.stderr)
             return
-        print(f"warning: {damage}; packed again now", file=sys.stderr)
-        (folder / packed.INDEX).unlink()
+        damage.append(index)
+    if damage:
+        print(f"warning: damaged: {listed(damage, 5)}; packed again now", file=sys.stderr)
+    index.unlink(missing_ok=True)
     _refuse_full_disk(work)
     with ProgressBar(len(work.names), "shard") as bar:
         problems = make_images(work, processes, bar)
     if problems:
         raise Failure(next(iter(problems.values())))
-    parts = [work.read_part(row) for row in range(len(work.names))]
-    shards = tuple(packed.Shard(*part.shard) for part in parts)
-    about = packed.About(source.name, os.path.abspath(source.root), fingerprint, form.name, len(source), shards)
-    packed.write_index(folder, about, [part.columns for part in parts])
-    print(f"done: {len(source):,} images in {len(shards)} files in {folder}", file=sys.stderr)
+    pack_index.write(index, work.index())
+    print(f"done: {len(source):,} images in {len(work.names)} files in {folder}", file=sys.stderr)
 
 
 def _refuse_full_disk(work: Packing) -> None:
@@ -147,32 +147,19 @@ def _without_copies(sources: Mapping[str, Source]) -> dict[str, FolderSource]:
     return chosen
 
 
-def _find_damage(folder: Path) -> str:
-    """Compare the checksum of each shard of a pack; remove and name the damaged ones. Empty if all are whole."""
-    try:
-        pack = packed.Pack(folder)
-    except UsageError as error:  # its index, or the size of a shard, which is compared again
-        return str(error).partition(";")[0]
+def _remove_damaged(work: Packing) -> list[Path]:
+    """Remove the shards whose bytes are not those that were written, and return them. Reads each shard once."""
     damaged = []
-    with ProgressBar(len(pack.about.shards), "shard") as bar:
-        for shard in pack.about.shards:
-            if files.sha256(folder / shard.name) != shard.sha256:
-                damaged.append(folder / shard.name)
+    with ProgressBar(len(work.names), "shard") as bar:
+        for shard in range(len(work.names)):
+            if work.is_there(shard) and work.is_damaged(shard):
+                work.path(shard).unlink()
+                damaged.append(work.path(shard))
             bar.tick()
-    for path in damaged:
-        path.unlink()
-    return f"damaged: {listed(damaged, 5)}" if damaged else ""
+    return damaged
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ShardPart:
-    """Part of the index: the columns of one shard's images, and the shard's name, size and checksum."""
-
-    shard: tuple[str, int, str]
-    columns: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -180,24 +167,25 @@ class Packing:
     """Work of packing a source; its items are shards."""
 
     source: FolderSource
+    fingerprint: str
     folder: Path
     form: PackedForm
     image_bytes: float  # of an image in a shard, about
 
     @classmethod
-    def from_form(cls, source: FolderSource, folder: Path, form: PackedForm) -> Packing:
+    def from_form(cls, source: FolderSource, fingerprint: str, folder: Path, form: PackedForm) -> Packing:
         """Return the work, with shards of about `SHARD_BYTES`."""
         if form.side is None:
             sizes = source.sizes
-            return cls(source, folder, form, max(1.0, float(sizes.mean())))
+            return cls(source, fingerprint, folder, form, max(1.0, float(sizes.mean())))
         pixels = RATIO * form.side**2
-        return cls(source, folder, form, pixels * (3 if form.quality == "raw" else JPEG_BYTES))
+        return cls(source, fingerprint, folder, form, pixels * (3 if form.quality == "raw" else JPEG_BYTES))
 
     @property
     def names(self) -> list[str]:
         """Names of the shards."""
         per_shard = self._per_shard
-        return [f"images-{number:05}.parquet" for number in range(-(-len(self.source) // per_shard))]
+        return [pack_index.shard_name(number) for number in range(-(-len(self.source) // per_shard))]
 
     @property
     def _per_shard(self) -> int:
@@ -215,27 +203,42 @@ class Packing:
         in_tree = self.source.trees.rows(self.source.root, self.source.names)
         return None if in_tree is None else in_tree[0].places(in_tree[1])
 
+    def path(self, shard: int) -> Path:
+        return self.folder / self.names[shard]
+
     def part_path(self, shard: int) -> Path:
-        return self.folder / f"{self.names[shard]}.npz"
+        """Return the path of a shard's part of the index."""
+        return self.folder / f"{self.names[shard]}.index"
 
     def is_there(self, shard: int) -> bool:
         """Return True if a shard and its part of the index exist."""
-        path = self.folder / self.names[shard]
-        if not path.is_file() or not self.part_path(shard).is_file():
-            return False
-        try:
-            part = self.read_part(shard)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # damaged: the shard is written again
-            return False
-        return path.stat().st_size == part.shard[1] and len(part.columns["key"]) == len(self.rows(shard))
+        return self.path(shard).is_file() and self.part_path(shard).is_file()
 
-    def read_part(self, shard: int) -> ShardPart:
-        """Read a shard's part of the index."""
-        with np.load(self.part_path(shard)) as arrays:
-            columns = {name: arrays[name] for name in packed.COLUMNS}
-            name, size, sha256 = json.loads(str(arrays["about"]))
-        columns["shard"] = np.full(len(columns["key"]), shard, dtype=np.int32)
-        return ShardPart((name, size, sha256), columns)
+    def is_damaged(self, shard: int) -> bool:
+        """Return True if a shard or its part of the index is not what was written."""
+        try:
+            part = pack_index.read(self.part_path(shard))
+        except UsageError:
+            return True
+        names = [self.source.ids[row] for row in self.rows(shard)]
+        keys = np.sort(np.array([pack_index.name_key(name) for name in names], dtype=np.uint64))
+        sha256 = files.sha256(self.path(shard))
+        return not np.array_equal(part.columns["key"], keys) or [sha256] != [
+            shard.sha256 for shard in part.about.shards
+        ]
+
+    def index(self) -> bytes:
+        """Return the index of the pack, from the parts of its shards."""
+        parts = [pack_index.read(self.part_path(shard)) for shard in range(len(self.names))]
+        columns = [
+            {**part.columns, "shard": np.full(part.about.images, shard, dtype=np.int32)}
+            for shard, part in enumerate(parts)
+        ]
+        return pack_index.encode(self._about([part.about.shards[0] for part in parts], len(self.source)), columns)
+
+    def _about(self, shards: Sequence[pack_index.Shard], images: int) -> pack_index.About:
+        root = os.path.abspath(self.source.root)
+        return pack_index.About(self.source.name, root, self.fingerprint, self.form.name, images, tuple(shards))
 
     def maker(self) -> Callable[[int], None]:
         return self._write
@@ -250,22 +253,19 @@ class Packing:
         with files.atomic_file(path) as temporary:
             write_parquet(temporary, self.source, self.rows(shard), contents)
             offsets = find_offsets(temporary, contents)
-            about = [path.name, temporary.stat().st_size, files.sha256(temporary)]
+            written = pack_index.Shard(temporary.stat().st_size, files.sha256(temporary))
         names = [self.source.ids[row] for row in self.rows(shard)]
         columns = {
-            "key": [packed.name_key(name) for name in names],
-            "shard": [shard] * len(images),
+            "key": [pack_index.name_key(name) for name in names],
+            "shard": [0] * len(images),
             "offset": offsets,
             "length": [len(content) for content in contents],
             "crc": [zlib.crc32(content) for content in contents],
             "height": [image.height for image in images],
             "width": [image.width for image in images],
         }
-        arrays = {
-            name: np.array(columns[name], dtype) for name, dtype in zip(packed.COLUMNS, packed.TYPES, strict=True)
-        }
-        with files.atomic_file(self.part_path(shard)) as temporary, temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
+        arrays = {name: np.array(columns[name], kind) for name, kind in pack_index.COLUMNS.items()}
+        pack_index.write(self.part_path(shard), pack_index.encode(self._about([written], len(images)), [arrays]))
 
     def _image(self, row: int) -> _Packed:
         """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""
