@@ -158,7 +158,7 @@ def test_draws_are_the_same_in_fp32_and_float64(name: str) -> None:
 
 
 def coins() -> Iterator[float]:
-    """Those of pAdaIN's trace."""
+    """Return the coins of pAdaIN's trace."""
     case = CASES["padain"]
     algorithm = start(case)
     assert isinstance(algorithm, PAdaIN)
@@ -229,20 +229,22 @@ SMALLEST: Mapping[str, Any] = {
     "optim.warmup": lambda: (1.25, math.nextafter(1.25, 2)),  # 2.5 steps
 }
 # Settings that say what is read, and for how long, which a trace of steps on one batch does not see; and their tests.
-READ = "tests/algorithms/test_debiasing_groups.py"
-VIEWS = "tests/algorithms/test_augmented.py"
 ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("Optim.layer_decay", "Optim.decay_embeddings"), "tests/networks/test_layers.py"),
     "Optim.clip": "tests/training/test_recipe.py",
-    **dict.fromkeys(("ERM.balance", "JTT.identification", "JTT.upweight"), READ),
-    **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_frozen_features.py"),
+    "ERM.balance": "tests/algorithms/test_erm.py",
+    **dict.fromkeys(("JTT.identification", "JTT.upweight"), "tests/algorithms/test_jtt.py"),
+    **dict.fromkeys(("Probe.halvings", "WiSEFT.halvings", "WiSEFT.alphas"), "tests/algorithms/test_refit.py"),
     **dict.fromkeys(
         (f"{cls}.{name}" for cls in ("ZeroShot", "FLYP") for name in ("prompts", "class_names")),
         "tests/algorithms/test_zero_shot.py",
     ),
-    "SoftCon.ratio": "tests/algorithms/test_debiasing_coupled.py",
-    **{f"AugMix.{name}": VIEWS for name in ("severity", "width", "depth", "alpha", "all_ops")},
-    "TrivialAugment.bins": VIEWS,
+    "SoftCon.ratio": "tests/algorithms/test_softcon.py",
+    **dict.fromkeys(
+        [f"AugMix.{name}" for name in ("severity", "width", "depth", "alpha", "all_ops")],
+        "tests/algorithms/test_augmix.py",
+    ),
+    "TrivialAugment.bins": "tests/algorithms/test_trivialaugment.py",
     "FastAdversarial.phases": "tests/algorithms/test_fast_adversarial.py",
 }
 OPTIMIZERS: Mapping[str, set[str]] = {

@@ -1,4 +1,4 @@
-"""Methods that change images: AugMix's mixtures and divergence, Random Erasing, speckle noise, and what they read."""
+"""AugMix: mixtures, views, divergence, and overlaps with test sets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torchvision.transforms import v2
 
 from biasbed import algorithms, cli, record
 from biasbed.algorithms.augmix import AugMix, jensen_shannon
-from biasbed.algorithms.random_erasing import RandomErasing, inside, rectangles
-from biasbed.algorithms.speckle import Speckle
 from biasbed.batch import MAIN, Batch
 from biasbed.config import Augment
 from biasbed.data import augmix, contact_sheet, views
@@ -44,9 +41,6 @@ def mixed(**settings: Any) -> augmix.MixedChains:
     view = views.make("augmix", settings)
     assert isinstance(view, augmix.MixedChains)
     return view
-
-
-# --- mixtures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_mixture_is_of_floats_that_no_byte_has() -> None:
@@ -134,21 +128,6 @@ def test_images_of_other_channels(name: str) -> None:
         views.make(name, {}, 2)
 
 
-def test_trivialaugment_is_torchvision_s_and_bins_are_its_strengths() -> None:
-    image = photograph()
-    found = []
-    for bins in (31, 2):
-        with keyed_randomness(4):
-            found.append([views.make("trivialaugment", {"bins": bins})(image) for _ in range(8)])
-        with keyed_randomness(4):
-            theirs = v2.TrivialAugmentWide(num_magnitude_bins=bins)
-            assert all(torch.equal(ours, theirs(image)) for ours in found[-1])
-    assert not all(torch.equal(one, two) for one, two in zip(*found, strict=True))
-
-
-# --- what a batch is --------------------------------------------------------------------------------------------------
-
-
 def source() -> MemorySource:
     images = np.stack([photograph(32).numpy() + step for step in range(6)])
     return MemorySource(name="x", classes=("a", "b"), y=np.arange(6) % 2, ids=list("abcdef"), images=images)
@@ -209,9 +188,6 @@ def test_the_pictures_show_all_views_of_an_image(tmp_path: Path) -> None:
     assert made["views"].mean() > 0.6 * made["plain"].mean()
 
 
-# --- AugMix's loss ----------------------------------------------------------------------------------------------------
-
-
 def test_the_divergence_is_that_of_its_definition() -> None:
     logits = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     p = logits.softmax(-1)
@@ -250,92 +226,6 @@ def test_the_clean_view_alone_is_classified_and_counted() -> None:
     correct = algorithm.take_correct()
     assert correct is not None
     assert int(correct) == int((made[:4].argmax(1) == y).sum())
-
-
-# --- rectangles -------------------------------------------------------------------------------------------------------
-
-
-def test_rectangles_have_the_law_of_torchvision_s() -> None:
-    """Mean area 0.18 where anything is erased, as measured of torchvision's; within the image; of the ratios asked."""
-    count, size = 4000, (60, 40)
-    boxes = rectangles(
-        torch.rand(count, 10, 4, generator=torch.Generator().manual_seed(0)), size, (0.02, 0.33), (0.3, 3.3)
-    )
-    top, left, height, width = boxes.T
-    assert (top >= 0).all()
-    assert (left >= 0).all()
-    assert (top + height <= size[0]).all()
-    assert (left + width <= size[1]).all()
-    assert (height > 0).float().mean() > 0.99
-    area = (height * width) / (size[0] * size[1])
-    assert 0.015 < area[area > 0].min() < 0.03
-    assert area.max() == pytest.approx(0.33, abs=0.015)
-    torch.manual_seed(0)
-    theirs = [v2.RandomErasing(1.0).make_params([torch.zeros(3, *size)]) for _ in range(1500)]
-    expected = np.mean([found["h"] * found["w"] / (size[0] * size[1]) for found in theirs if found["v"] is not None])
-    assert float(area.mean()) == pytest.approx(float(expected), abs=0.01)
-    assert torch.equal(inside(boxes, size).sum((1, 2, 3)), (height * width).long())
-
-
-def test_no_rectangle_that_fits_is_none() -> None:
-    """Of a part that is all of the image, none is smaller than it both ways."""
-    assert not rectangles(torch.full((2, 10, 4), 0.5), (8, 8), (1.0, 1.0), (1.0, 1.0)).any()
-
-
-def erased(**hparams: Any) -> tuple[Tensor, Tensor]:
-    """(what the backbone sees of images, what it sees of them otherwise)."""
-    algorithm = make("random_erasing", hparams)
-    assert isinstance(algorithm, RandomErasing)
-    x, seen = torch.rand(64, 3, 16, 16, generator=torch.Generator().manual_seed(2)), []
-    backbone = algorithm.network.get_submodule("backbone")
-    backbone.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    algorithm.logits(x)
-    algorithm.eval().logits(x)
-    return seen[0], seen[1]
-
-
-def test_what_is_erased_has_the_mean_colour_once_normalised() -> None:
-    given, whole = erased(p=1.0)
-    changed = (given != whole).any(1)
-    assert changed.flatten(1).any(1).all()
-    assert not given.transpose(0, 1)[:, changed].any()
-    assert torch.equal(given.transpose(0, 1)[:, ~changed], whole.transpose(0, 1)[:, ~changed])
-    some = (erased(p=0.5)[0] != whole).flatten(1).any(1).float().mean()
-    assert 0.3 < some < 0.7
-    assert torch.equal(*erased(p=0.0))
-
-
-def test_or_noise_of_unit_variance() -> None:
-    given, whole = erased(p=1.0, value="random")
-    noise = given[given != whole]
-    assert abs(float(noise.mean())) < 0.1
-    assert 0.9 < float(noise.std()) < 1.1
-
-
-# --- speckle ----------------------------------------------------------------------------------------------------------
-
-
-def test_half_of_a_batch_is_noisy_with_strengths_of_its_images() -> None:
-    algorithm = make("speckle")
-    assert isinstance(algorithm, Speckle)
-    x, seen = torch.full((40, 3, 32, 32), 0.3), []
-    algorithm.network.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    algorithm.logits(x)
-    assert torch.equal(seen[0][20:], x[20:])
-    assert seen[0].min() >= 0
-    low, high = seen[0][:20].flatten(1).quantile(torch.tensor([0.25, 0.75]), dim=1)  # which no clamp has touched
-    strengths = (high - low) / (2 * 0.6745 * 0.3)
-    nearest = torch.tensor(algorithm.hparams.sigmas)
-    assert (strengths[:, None] - nearest).abs().min(1).values.max() < 0.03
-    assert len(set((strengths[:, None] - nearest).abs().argmin(1).tolist())) >= 4
-
-
-def test_black_stays_black_under_speckle() -> None:
-    algorithm: Any = make("speckle", {"share": 1.0})
-    assert not algorithm._noisy(torch.zeros(3, 3, 8, 8)).any()
-
-
-# --- what they overlap, and bad input ---------------------------------------------------------------------------------
 
 
 def test_what_overlaps_is_said_with_the_switch_that_makes_it_so() -> None:

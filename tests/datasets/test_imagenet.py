@@ -1,9 +1,8 @@
-"""Data sets in the layouts in which people have them: what is found, how it is labelled, what is refused and why."""
+"""ImageNet and its subsets in the layouts in which people have them: found, labelled, refused."""
 
 from __future__ import annotations
 
 import io
-import itertools
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from PIL import Image
 from biasbed.data.folders import open_flat, open_folder
 from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
-from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
+from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
 from helpers.commands import ROOT
 
@@ -57,9 +56,6 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill(root, *(f"val/{wnid}/{wnid}_1.JPEG" for wnid in imagenet_classes()), content=JPEG)
 
 
-# --- class lists ------------------------------------------------------------------------------------------------------
-
-
 def test_class_lists_are_timm_s_and_those_of_the_vectors() -> None:
     from timm.data.imagenet_info import ImageNetInfo
 
@@ -85,9 +81,6 @@ def test_every_data_set_says_what_a_user_must_know(data_set: DataSet, tmp_path: 
 def test_names_are_told_apart() -> None:
     names = [data_set.name for data_set in ALL]
     assert len(set(names)) == len(names) == 22
-
-
-# --- folders by WordNet id --------------------------------------------------------------------------------------------
 
 
 def test_imagenet_is_found_as_data_dir_itself_and_below_it(thousand: Path, tmp_path: Path) -> None:
@@ -223,112 +216,10 @@ def test_images_in_nested_folders_and_broken_links_count(thousand: Path, tmp_pat
     assert source.y[:4].tolist() == [0, 0, 0, 1]
 
 
-# --- 16 categories ----------------------------------------------------------------------------------------------------
-
-PAIRS = [(shape, texture) for shape, texture in itertools.product(CATEGORIES_16, CATEGORIES_16)]
-STIMULI = [f"{category}{number}" for category in CATEGORIES_16 for number in (1, 2, 10)]
-
-
-def category(stimulus: str) -> str:
-    return stimulus.split("-")[0].rstrip("0123456789")
-
-
-def trial(number: int, stimulus: str, code: str = "edg") -> str:
-    return f"{number:04}_{code}_dnn_0_{category(stimulus)}_00_{stimulus}.png"
-
-
-@pytest.mark.parametrize(
-    ("data_set", "ours", "theirs"),
-    [
-        (geirhos.Edge(), "edges", "edge"),
-        (geirhos.Silhouette(), "filled-silhouettes", "silhouette"),
-        (geirhos.Sketch(), "sketch", "sketch"),
-    ],
-)
-def test_both_releases_give_the_same_labels(data_set: DataSet, ours: str, theirs: str, tmp_path: Path) -> None:
-    folders, names = tmp_path / "texture-vs-shape" / "stimuli", tmp_path / "model-vs-human" / "datasets"
-    fill(folders / ours, *(f"{category(stimulus)}/{stimulus}.png" for stimulus in STIMULI))
-    fill(names / theirs / "dnn" / "session-1", *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1)))
-    found = {}
-    for root in (folders, names):
-        source = data_set.open(root)
-        assert source.classes == CATEGORIES_16
-        found[root] = {id.rpartition("/")[2].split("_")[-1]: int(y) for id, y in zip(source.ids, source.y, strict=True)}
-    assert found[folders] == found[names]
-    assert found[names]["truck10.png"] == 15
-    assert data_set.layout(folders / ours) == "class folders"
-    assert data_set.layout(names / theirs) == "class in the file name (model-vs-human)"
-    assert data_set.find(tmp_path) == folders / ours or ours == theirs
-
-
-def test_trials_may_lie_in_the_folder_itself(tmp_path: Path) -> None:
-    fill(tmp_path / "edge", *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1)), "README.txt")
-    source = geirhos.Edge().open(tmp_path)
-    assert source.ids[0] == "0001_edg_dnn_0_airplane_00_airplane1.png"
-    assert np.bincount(source.y).tolist() == [3] * 16
-
-
-def test_cue_conflict_knows_shape_and_texture_in_both_releases(tmp_path: Path) -> None:
-    """Every pair once, in other orders."""
-    stimuli = [f"{shape}{n % 10 + 1}-{texture}{n % 3 + 1}" for n, (shape, texture) in enumerate(PAIRS)]
-    fill(tmp_path / "a" / "style-transfer-preprocessed-512", *(f"{category(name)}/{name}.png" for name in stimuli))
-    trials = [trial(n, stimulus, "cue") for n, stimulus in enumerate(reversed(stimuli), 1)]
-    fill(tmp_path / "b" / "cue-conflict" / "dnn" / "session-1", *trials)
-    for root in (tmp_path / "a", tmp_path / "b"):
-        source = geirhos.CueConflict().open(root)
-        assert source.bias is not None
-        assert source.bias.dtype == np.int64
-        pairs = [(CATEGORIES_16[y], CATEGORIES_16[bias]) for y, bias in zip(source.y, source.bias, strict=True)]
-        assert sorted(pairs) == sorted(PAIRS)
-        for id, (shape, texture) in zip(source.ids, pairs, strict=True):
-            name = id.rpartition("/")[2].split("_")[-1]
-            assert name.startswith(shape)
-            assert name.split("-")[1].startswith(texture)
-
-
-@pytest.mark.parametrize("name", ["dog1.png", "dog1-wolf2.png", "dog-cat1.png", "dog1-cat2-bear3.png", "IMG_0001.png"])
-def test_cue_conflict_refuses_names_without_two_categories(tmp_path: Path, name: str) -> None:
-    fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), f"cue-conflict/dog/{name}")
-    assert f"'dog/{name}' is not named <shape><number>-<texture><number>" in refusal(geirhos.CueConflict(), tmp_path)
-
-
-def test_cue_conflict_refuses_a_shape_other_than_the_folder_s(tmp_path: Path) -> None:
-    fill(tmp_path, *(f"cue-conflict/{c}/{c}1-bear1.png" for c in CATEGORIES_16), "cue-conflict/dog/cat1-dog3.png")
-    assert "the shape in the name is not the category of dog/cat1-dog3.png" in refusal(geirhos.CueConflict(), tmp_path)
-
-
-def test_trials_of_unknown_or_no_categories_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "edge" / "dnn" / "session-1"
-    fill(folder, *(trial(n, stimulus) for n, stimulus in enumerate(STIMULI, 1) if category(stimulus) != "oven"))
-    assert "no images of oven" in refusal(geirhos.Edge(), tmp_path)
-    fill(folder, "0099_edg_dnn_0_wolf_00_wolf1.png", "dog7.png")
-    message = refusal(geirhos.Edge(), tmp_path)
-    assert "0099_edg_dnn_0_wolf_00_wolf1.png, dnn/session-1/dog7.png" in message
-
-
 def test_imagenet_sketch_is_not_the_sketch_of_16_categories(thousand: Path, tmp_path: Path) -> None:
     (tmp_path / "sketch").symlink_to(thousand / "val")
     message = refusal(geirhos.Sketch(), tmp_path)
     assert "1000 folders: is this ImageNet-1k?" in message
-
-
-# --- real images ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.real_data
-def test_real_stimuli(shared: Path) -> None:
-    data = shared / "data"
-    for data_set in (geirhos.Edge(), geirhos.Silhouette()):
-        source = data_set.open(data)
-        assert len(source) == data_set.release.images == 160
-        assert np.bincount(source.y).tolist() == [10] * 16
-        assert source.load(0).shape == (3, 224, 224)
-    source = geirhos.CueConflict().open(data)
-    assert len(source) == 320
-    assert source.bias is not None
-    assert set(source.bias.tolist()) == set(range(16))
-    row = source.ids.index("airplane/airplane10-elephant1.png")
-    assert (CATEGORIES_16[source.y[row]], CATEGORIES_16[source.bias[row]]) == ("airplane", "elephant")
 
 
 @pytest.mark.real_data
