@@ -1,4 +1,4 @@
-"""What all tests share: small image folders, a fresh tracking database, and commands run as a user runs them."""
+"""Fixtures of all tests: small image folders, a fresh tracking database, and commands run as a user runs them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end; to look through it again takes a thirteenth of the time."""
+    """Freeze imported and collected objects: to scan them again takes a thirteenth of the time."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
@@ -102,7 +102,7 @@ def _leave() -> None:
 
 @pytest.fixture
 def renew(pytestconfig: pytest.Config) -> bool:
-    """Whether what is kept beside the code is to be written anew and not only compared."""
+    """Return True if files that are kept beside the code are written anew and not only compared."""
     return bool(pytestconfig.getoption("--renew"))
 
 
@@ -112,7 +112,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What killed children leave in the temporary folder goes away with the tests' own folders."""
+    """Put the temporary folder, with files that killed children leave, into the tests' own folder."""
     multiprocessing.util.get_temp_dir()  # made now: it is used to the end, and then takes its folder away itself
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("t")))
@@ -159,7 +159,7 @@ class Once:
         self.folder = folder
 
     def __call__(self, name: str, make: Callable[[Path], T]) -> T:
-        """What `make` returns, as it was made or read back."""
+        """Return the result of `make`, fresh or read back."""
         place = self.folder / name
         with FileLock(f"{place}.lock"):
             if not (place / "made").exists():

@@ -45,7 +45,7 @@ def of_domains(name: str, **hparams: Any) -> tuple[Any, Batch]:
 
 
 def test_terms_of_a_step_in_parts_are_those_of_the_whole() -> None:
-    """Of eight images in parts of three, three and two; the processes' share of the step is in the gradients alone."""
+    """Eight images in parts of three, three and two: the processes' share of the step is in the gradients alone."""
     algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
     weight, batch = torch.nn.Parameter(torch.tensor(2.0)), batch_for(algorithm)
     batch.x = torch.arange(8.0)[:, None, None, None].expand(8, 3, 1, 1)
@@ -56,7 +56,7 @@ def test_terms_of_a_step_in_parts_are_those_of_the_whole() -> None:
 
 
 def test_decisions_of_all_parts_and_steps_are_counted() -> None:
-    """Of two steps of eight images in three parts each, all right but one in each step; then the count begins anew."""
+    """Two steps of eight images in three parts each, all right but one in each step; then the count begins anew."""
     algorithm: Any = make("erm", backbone="simple_conv", accumulate=3)
     batch = batch_for(algorithm)
     labels = iter([(batch.y + (torch.arange(8) == 4)) % 5] * 2)
@@ -113,7 +113,7 @@ def test_a_weighted_mean_over_processes_of_different_numbers_of_images() -> None
 
 
 def test_a_part_of_a_stage_is_done_at_the_step_that_it_rounds_to() -> None:
-    """Of 7 steps in epochs of 3: 0.5 is 3.5 and so step 4, 0.6 is 4.2 and step 4, and 0 is the first one."""
+    """7 steps in epochs of 3: 0.5 is 3.5 and so step 4, 0.6 is 4.2 and step 4, and 0 is the first one."""
 
     def first(part: float) -> int:
         places = (Progress(epoch=n // 3, epochs=3, step=n % 3, steps_per_epoch=3, total=7) for n in range(8))
@@ -165,7 +165,7 @@ def test_decisions_of_a_pair_are_counted_of_the_debiased_one(name: str) -> None:
 
 
 def test_hex_counts_decisions_by_features_of_normed_columns() -> None:
-    """Where one column is a hundred times the other, features as they are would decide by it alone."""
+    """One column is a hundred times the other: features without norms would decide by it alone."""
     algorithm: Any = make("hex", {"warmup": 0.9}, backbone="simple_conv")
     batch, seen = batch_for(algorithm), []
     features = torch.randn(len(batch), len(algorithm.norms)) * torch.logspace(-1, 1, len(algorithm.norms))
@@ -298,7 +298,7 @@ def test_the_ensemble_s_networks_learn_the_bias_amplified() -> None:
 
 
 def test_what_an_attack_makes_of_an_image_is_an_image() -> None:
-    """What is trained on stays in [0,1] and within eps of the image, at both ends of the range."""
+    """Images to train on stay in [0,1] and within eps of the original, at both ends of the range."""
     algorithm: Any = make("fast_adversarial", {"eps": 0.25}, backbone="simple_conv")
     batch, seen = batch_for(algorithm), []
     batch.x = batch.x.round()

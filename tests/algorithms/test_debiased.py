@@ -271,7 +271,7 @@ def test_the_style_network_is_given_images_as_they_are(batch: Batch, monkeypatch
 
 
 def test_multi_grid_takes_the_nearest_pixel(batch: Batch) -> None:
-    """Of 40 pixels 20 are left: every second one as it was, nothing between."""
+    """Every second of 40 pixels is left unchanged, nothing between."""
     algorithm, style = make({"multi_grid": True, "min_size": 9}), Darker()
     algorithm._style[:] = [style]
     algorithm.progress = Progress(epochs=10)

@@ -125,7 +125,7 @@ def test_the_strength_is_the_first_of_those_whose_worst_group_is_best() -> None:
 
 
 def shared_draws() -> tuple[np.random.Generator, np.random.Generator]:
-    """What draws the images that are held out, and those of the last layer, in a training of seed 0."""
+    """Return the generators of the held-out images and of the last layer's, in a training of seed 0."""
     group = Group()
     group.seed(0)
     one, other = (int(torch.randint(2**31, (), generator=group.shared_generator)) for _ in range(2))
@@ -297,7 +297,7 @@ def test_without_bias_labels_dfr_is_refused(capsys: pytest.CaptureFixture[str]) 
 def test_average_weights_of_dfr_are_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last stage has a single step."""
+    """The last stage has a single step."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
     assert cli.main(words(*DFR, "--average", "sma")) == 2
     assert "average_from=100: the training has 1 steps" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What DomainBed's methods compute, at their edges and beyond what the reference's vectors hold."""
+"""DomainBed's methods at their edges and beyond the reference's vectors."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_noted_is_no_part_of_the_loss(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if not algorithms.load(name).coupled])
 def test_a_step_in_parts_is_the_step(name: str) -> None:
-    """Of methods that are a mean over images; all others are refused in parts."""
+    """Only methods whose loss is a mean over images; all others are refused in parts."""
     assert name in ("mixup", "dann")
     hparams = {"grad_penalty": 0.5} if name == "dann" else {}
     whole, parts = make(name, **hparams), make(name, **hparams)
@@ -270,7 +270,7 @@ def test_all_processes_mix_the_same_domains_in_the_same_parts() -> None:
 
 
 def test_parts_of_mixtures_have_the_law_of_alpha() -> None:
-    """Of Beta(a, a) the variance is 1 / (4 (2a + 1))."""
+    """The variance of Beta(a, a) is 1 / (4 (2a + 1))."""
     for alpha in (0.1, 0.2, 10.0):
         algorithm = make("mixup", alpha=alpha)
         drawn = []

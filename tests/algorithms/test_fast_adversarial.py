@@ -88,7 +88,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_training_in_phases(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 42 images, an epoch in sixes at 16 pixels, then one in twelves at 32; momentum goes on."""
+    """42 images: an epoch in sixes at 16 pixels, then one in twelves at 32; momentum goes on."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     assert cli.main(small_training(image_root, "fast_adversarial", *PHASED)) == 0
     (folder,) = run_folders(tmp_path / "home")

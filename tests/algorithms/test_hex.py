@@ -14,7 +14,7 @@ from helpers.making import batch_for, images, make
 
 
 def test_hex_projects_where_textures_are_fewer_than_classes() -> None:
-    """What is left is orthogonal to every column of the texture's logits, and doing it again changes nothing."""
+    """The rest is orthogonal to every column of the texture's logits, and a second projection changes nothing."""
     generator = torch.Generator().manual_seed(0)
     texture = torch.randn(30, 2, generator=generator, dtype=torch.float64) @ torch.randn(2, 5, dtype=torch.float64)
     logits = torch.randn(30, 5, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -42,7 +42,7 @@ def test_hex_of_black_images_and_of_single_ones() -> None:
 
 
 def test_hex_tests_with_the_norms_of_training() -> None:
-    """Of one batch again and again, running norms become its own; and tests divide by them."""
+    """Running norms become those of a batch that is repeated, and tests divide by them."""
     algorithm: Any = make("hex", {"warmup": 0.99}, backbone="timm:test_resnet")
     batch = batch_for(algorithm)
     features = algorithm.network.features(batch.x).detach()

@@ -39,7 +39,7 @@ VECTORS = sorted((ROOT / "tests" / "vectors").glob("infodrop_*.npz"))
 
 
 def masked_by(case: Case, channels: int, seed: int | None, approximate: bool = False) -> Tensor:
-    """Which positions a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
+    """Return the positions that a mask drops in maps of ones: [N,channels,h*w] of 0 and 1."""
     mask = Mask(site_of(case), hparams(case, approximate))
     mask.draw = MaskDraw(offsets_of(case), None if seed is None else torch.Generator().manual_seed(seed))
     mask.weights = torch.from_numpy(case["prob"])

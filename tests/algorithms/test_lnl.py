@@ -36,7 +36,7 @@ def test_the_middle_of_a_network(backbone: str, channels: int) -> None:
 
 
 def test_lnl_s_second_phase_leaves_the_later_half_alone() -> None:
-    """Where gradients of zeros would let momentum move it."""
+    """Gradients of zeros would let momentum move it."""
     algorithm: Any = make("lnl", {}, backbone="simple_conv")
     batch = batch_for(algorithm)
     algorithm.update(batch)

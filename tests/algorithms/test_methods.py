@@ -72,7 +72,7 @@ def test_losses_in_eval_mode_are_plain(make_algorithm: Any, batch: Any, name: st
 
 @pytest.mark.parametrize("name", INSERTED)
 def test_state_is_the_network_alone(make_algorithm: Any, name: str) -> None:
-    """What is inserted owns nothing, so that a method's checkpoint is a plain ResNet's."""
+    """Inserted modules own no weights, so that a method's checkpoint is a plain ResNet's."""
     assert make_algorithm(name, INSERTED[name]).state_dict().keys() == make_algorithm("erm").state_dict().keys()
 
 

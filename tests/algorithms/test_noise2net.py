@@ -198,7 +198,7 @@ def test_each_part_of_an_accumulated_step_is_distorted(make_algorithm: Any, batc
 
 
 def test_images_are_distorted_a_few_at_a_time(make_algorithm: Any, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which saves memory and changes nothing."""
+    """This saves memory and changes nothing."""
     algorithm = make_algorithm("noise2net").eval()
     algorithm.training = True
     state = algorithm.group.random_states()

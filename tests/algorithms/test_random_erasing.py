@@ -37,7 +37,7 @@ def test_rectangles_have_the_law_of_torchvision_s() -> None:
 
 
 def test_no_rectangle_that_fits_is_none() -> None:
-    """Of a part that is all of the image, none is smaller than it both ways."""
+    """A rectangle as large as the image is never smaller than it both ways."""
     assert not rectangles(torch.full((2, 10, 4), 0.5), (8, 8), (1.0, 1.0), (1.0, 1.0)).any()
 
 

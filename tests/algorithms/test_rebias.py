@@ -93,7 +93,7 @@ def test_rebias_s_network_is_to_be_independent_of_the_biased_one_after_its_step(
 
 
 def test_independence_at_its_edges() -> None:
-    """Of fewer than four images, and of images that are all the same."""
+    """Fewer than four images, and images that are all the same."""
     x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert hsic(x, x, 1.0, 1.0) == 0
     still = torch.ones(6, 5, requires_grad=True)

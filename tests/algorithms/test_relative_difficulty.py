@@ -1,4 +1,4 @@
-"""What vectors don't show of lff, disent and biasensemble: tables, gradients, stages, and what is kept of them."""
+"""lff, disent and biasensemble beyond their vectors: tables, gradients, stages, and results that are kept."""
 
 from __future__ import annotations
 

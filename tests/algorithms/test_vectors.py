@@ -72,7 +72,7 @@ def test_a_step_whose_gradient_is_clipped() -> None:
 
 
 def test_a_step_s_small_norms_are_measured_by_the_largest() -> None:
-    """Those of the authors' own step in fp32 are off by up to 1.4 per cent of themselves."""
+    """Norms of the authors' own step in fp32 are off by up to 1.4 per cent of themselves."""
     case = load(FILES["sagnet_step_r18"])
     norms = case["style_grad_norms"]
     order = norms.argsort()
@@ -118,7 +118,7 @@ def test_a_step_of_unequal_widths_and_weights(nets: int) -> None:
 
 
 def test_a_divergence_whose_reference_has_no_gradient() -> None:
-    """Where probabilities are 0 in fp32, the authors' gradient is NaN; their losses are still compared."""
+    """The authors' gradient is NaN if probabilities are 0 in fp32; their losses are still compared."""
     logits = 90 * np.eye(4)[[[0, 1], [1, 2], [3, 2]]]
     p = np.exp(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
     divergence = (p * np.log(p / p.mean(0))).sum(-1).mean()

@@ -79,7 +79,7 @@ def shown(average: Average) -> dict[str, Tensor]:
 
 
 def assert_mean(average: Average, iterates: Sequence[dict[str, Tensor]], last: dict[str, Tensor]) -> None:
-    """What is tested is the mean of these, and for what is not averaged the last; the live weights are not moved."""
+    """Check that tested weights are the mean of these, others the last ones, and live weights unchanged."""
     found, means = shown(average), by_hand(iterates)
     for name, value in found.items():
         name = name.replace("again.0.", "norm.")

@@ -72,7 +72,7 @@ def quick(card: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[dic
 
 
 def test_a_fault_a_wait_and_a_copy_are_found(quick: list[list[dict[str, Any]]]) -> None:
-    """What the simulated card must refuse and count, or nothing here means anything."""
+    """The simulated card must refuse and count these, or nothing here means anything."""
     (found,) = quick[0]
     assert found == {
         "index_on_the_cpu": "RuntimeError",

@@ -45,7 +45,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> Path:
 
 @pytest.fixture
 def folder(killed: Path, tmp_path: Path) -> Path:
-    """Its run folder, a copy for one test."""
+    """Copy the run folder for one test."""
     return run_folders(Path(shutil.copytree(killed, tmp_path / "out")))[0]
 
 
@@ -164,7 +164,7 @@ def test_lost_decisions_are_made_again(folder: Path, words: list[str], processes
 
 
 def test_a_best_that_was_written_just_before_the_kill_is_no_loss(folder: Path, words: list[str]) -> None:
-    """Its evaluation was not checkpointed yet, and comes again."""
+    """The evaluation was not checkpointed yet, and comes again."""
     for name in ("last.ckpt", "previous.ckpt"):
         change(folder / name, best={"value": -1.0, "number": 1})
     shutil.rmtree(folder / "predictions")
@@ -266,7 +266,7 @@ def test_parts_of_another_kind(folder: Path, parts: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("harm", ["bytes", "part", "method", "foreign"])
 def test_of_a_tracked_run_messages_name_the_run(folder: Path, harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its checkpoint is fetched into a folder that nobody will ever see."""
+    """The checkpoint is fetched into a folder that nobody will ever see."""
     path, read = folder / "best.ckpt", checkpoint.load
     config = checkpoint.load(path)["config"]
     if harm == "bytes":

@@ -42,7 +42,7 @@ def test_processes_draw_apart_and_what_they_share_alike() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_draws_go_on_where_a_process_s_state_was_taken(rank: int) -> None:
-    """Of all three generators, each process by its own part of the checkpoint."""
+    """All three generators, each process by its own part of the checkpoint."""
 
     def draw(group: Group) -> list[float]:
         generators = (group.generator, group.shared_generator, None)

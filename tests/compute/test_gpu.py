@@ -1,4 +1,4 @@
-"""What only a GPU can show: narrow arithmetic, every method's steps, NCCL. benchmarks/gpu.py measures the rest."""
+"""Checks that need a GPU: narrow arithmetic, every method's steps, NCCL. benchmarks/gpu.py measures the rest."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_classes_are_balanced(sources: dict[str, MemorySource], split: str) -> N
 
 
 def test_same_seed_same_bytes(sources: dict[str, MemorySource]) -> None:
-    """Of two parts, made in another order by another process."""
+    """Two parts, made in another order by another process."""
     code = "from biasbed.datasets.digits import digits; print(*(digits(p).fingerprint() for p in ('edge', 'val')))"
     environment = os.environ | {"PYTHONPATH": str(Path(biasbed.__file__).parents[1]), "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code]

@@ -206,7 +206,7 @@ def test_a_folder_that_may_not_be_read_is_named(
 
 
 def test_images_in_nested_folders_and_broken_links_count(thousand: Path, tmp_path: Path) -> None:
-    """What can't be read is for the doctor to report, not for the listing to hide."""
+    """The doctor reports unreadable files; the listing does not hide them."""
     shutil.copytree(thousand / "val", tmp_path / "val")
     fill(tmp_path, "val/n01440764/more/2.JPEG", content=JPEG)
     (tmp_path / "val" / "n01440764" / "gone.JPEG").symlink_to(tmp_path / "nowhere.JPEG")

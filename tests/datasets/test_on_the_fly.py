@@ -72,7 +72,7 @@ def pixels(source: GeneratedSource) -> np.ndarray:
 
 
 def seen(source: GeneratedSource, workers: int) -> np.ndarray:
-    """What a network that mixes all pixels gives for each image, in order, from a loader with so many processes."""
+    """Return the output of a network that mixes all pixels for each image, in order, by so many loader processes."""
     generator = torch.Generator().manual_seed(1)
     mix = torch.randn((3 * 224 * 224, len(source.classes)), generator=generator, dtype=torch.float64)
 

@@ -76,7 +76,7 @@ class Compose:
         return f"http://127.0.0.1:{self.port}"
 
     def call(self, words: str, check: bool = True, text: bytes | None = None) -> bytes:
-        """What `docker compose <words>` prints; text: its standard input."""
+        """Return the output of `docker compose <words>`; text: its standard input."""
         call = [*self.words, *words.split()]
         done = subprocess.run(call, env=self.environment, input=text, capture_output=True, check=False)
         assert not check or done.returncode == 0, f"{words}: {done.stderr.decode()}"

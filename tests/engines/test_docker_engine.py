@@ -51,7 +51,7 @@ def owners(folder: Path) -> set[int]:
 
 
 def test_the_image_says_what_it_is(docker: Docker) -> None:
-    """Its commit and version; each command as a program; nobody in particular runs it."""
+    """Commit and version; each command as a program; nobody in particular runs it."""
     found = inspected(docker, "image", "inspect", IMAGE)["Config"]
     assert found["User"] == "biasbed"
     if docker.is_ours:
@@ -169,7 +169,7 @@ def test_the_containers_end_with_their_launcher(
 def test_the_engine_dies_and_comes_back(
     docker: Docker, study: Studies, undisturbed: Path, lingering: Lingering, store: str
 ) -> None:
-    """Its trainings are tried again when it answers."""
+    """Trainings are tried again when the engine answers."""
     if not docker.is_ours:
         pytest.skip("others use this engine")
     it = study("engine", *CONTAINERS, environment=docker.environment, seeds="0,1")

@@ -92,7 +92,7 @@ def test_the_time_limit(slurm: Slurm, study: Studies, undisturbed: Path, lingeri
 def test_a_node_loses_its_power(
     slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
 ) -> None:
-    """Its training is queued again by Slurm and goes on at its last checkpoint; the other node's is left alone."""
+    """Slurm queues the training again at its last checkpoint; the other node's is left alone."""
     it = study("power", *NODE, environment=slurm.environment, seeds="0,1")
     it.start()
     it.wait_for_epoch(2)
@@ -137,7 +137,7 @@ def test_a_node_is_taken_down_and_given_back(
 
 
 def test_scancel_of_one_job(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
-    """Its training is tried again, as a job of its own; the other one goes on."""
+    """The training is tried again, as a new job; the other one goes on."""
     it = study("one", *NODE, environment=slurm.environment, seeds="0,1")
     it.start()
     it.wait_for_epoch(2)
@@ -186,7 +186,7 @@ def test_the_launcher_dies_and_the_next_finds_its_jobs(
 
 
 def test_a_sweep(slurm: Slurm, study: Studies, method: Lingering, tmp_path: Path, store: str) -> None:
-    """Its trials are those of the local launcher."""
+    """The trials are those of the local launcher."""
     (tmp_path / "space.yaml").write_text("hparams.drop_rate: {distribution: uniform, low: 0.1, high: 2.0}\n")
     own = ("--trials", "3", "--sampler", "random", "--pruner", "none", "--space", str(tmp_path / "space.yaml"))
 

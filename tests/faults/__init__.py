@@ -25,7 +25,7 @@ class Fault:
 
 @dataclass
 class Life:
-    """What a seed came to."""
+    """Outcome of a seed."""
 
     seed: int
     scenario: str

@@ -29,7 +29,7 @@ SERVER = "server-"  # what the name of a scenario begins with whose tracking ser
 
 
 class Workshop:
-    """Where lives are lived: materials and undisturbed trainings, each made when it is first asked for."""
+    """Materials and undisturbed trainings of all lives, each made when it is first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Workshop:
         return lives.live(FLEET[name], seed, folder, self.materials, self.undisturbed(name), tracking)
 
     def undisturbed(self, name: str) -> lives.Undisturbed:
-        """How a training of the fleet goes by itself; what tests a model needs the training that makes it."""
+        """Return the undisturbed training of the fleet; a test of a model needs the training that makes it."""
         training = FLEET[name]
         if training.tests and not (self.materials / f"{training.tests}.ckpt").exists():
             made = self.undisturbed(training.tests).result.folder / "best.ckpt"
@@ -88,13 +88,13 @@ def scenarios() -> dict[str, int]:
 
 
 def scenario_of(seed: int) -> str:
-    """Which scenario a seed is of; the seed alone says so."""
+    """Return the scenario of a seed, which the seed alone decides."""
     odds = scenarios()
     return random.Random(f"scenario {seed}").choices(list(odds), weights=list(odds.values()))[0]
 
 
 def told(life: Life, folder: Path) -> str:
-    """What was wrong, and how to see it again."""
+    """Return a description of the fault and of how to see it again."""
     lines = [f"BROKEN seed {life.seed}, {life.scenario}, in {folder / f'seed{life.seed}'}"]
     lines += [f"  {name}: {len(found)}: {'; '.join(found[:3])[:1500]}" for name, found in life.problems.items()]
     lines += [f"  | {line}" for line in life.trail]

@@ -122,7 +122,7 @@ class CommandedLife:
         self.finish(process)
 
     def _end(self, process: subprocess.Popen[bytes], victim: str, number: signal.Signals, draw: random.Random) -> bool:
-        """Whether there was somebody to signal."""
+        """Return True if there was a process to signal."""
         if victim == LAUNCHER:
             process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):

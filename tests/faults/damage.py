@@ -17,7 +17,7 @@ HOW = ("cut", "emptied", "removed", "flipped")
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done to a file, and how to take it back."""
+    """Damage to a file, and how to take it back."""
 
     kind: str
     path: Path
@@ -26,7 +26,7 @@ class Damage:
 
     @property
     def is_in_force(self) -> bool:
-        """Whether nothing has written the file since."""
+        """Return True if nothing has written the file since."""
         return (self.path.read_bytes() if self.path.exists() else None) == self.after
 
     def following(self, earlier: Damage) -> Damage:

@@ -1,4 +1,4 @@
-"""What a life is held to at its end: everything as in a training that was never disturbed, and nothing besides."""
+"""Checks at the end of a life: everything as in a training that was never disturbed, and nothing besides."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAY_COME = ("previous.ckpt", "claim", "train.log", "runner.json", "attempts.json
 
 @dataclass(frozen=True)
 class Result:
-    """What a training left: its folder, and the database of its tracking server."""
+    """Folder of a training, and the database of its tracking server."""
 
     home: Path
     store: Path
@@ -60,7 +60,7 @@ def hold(life: Life, result: Result, reference: Result) -> None:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether it should not be there. A lock that nobody holds is left by a kill, and removed by the next command."""
+    """Return True if the file should not be there. A kill may leave a lock, which the next command removes."""
     if path.suffix != ".lock":
         return path.name.startswith(("biasbed-", "tmp"))
     with path.open("a") as file:
@@ -78,7 +78,7 @@ def hold_one(life: Life, result: Result, reference: Result) -> None:
 
 
 def hold_rows(life: Life, result: Result) -> None:
-    """What can be said without a reference: one run, whose rows are those of the folder's journal."""
+    """Check without a reference: one run, whose rows are those of the folder's journal."""
     runs = runs_of(result.store, _id_of(result.folder))
     if len(runs) != 1:
         life.blame(LOST if not runs else LEFT, f"{len(runs)} runs of {result.folder.name} on the server")
@@ -113,7 +113,7 @@ def _compare_folders(life: Life, folder: Path, reference: Path) -> None:
 
 
 def _is_fixed(name: str) -> bool:
-    """Whether a file of a run has the same bytes whenever it is written."""
+    """Return True if a file of a run has the same bytes whenever it is written."""
     return name.endswith((".parquet", ".png", ".csv")) or name in (record.PROTOCOL_FILE, record.CONFIG_FILE)
 
 
@@ -137,7 +137,7 @@ def plain(path: Path) -> dict[str, Any]:
 
 
 def difference(left: Any, right: Any, where: str = "") -> str | None:
-    """Where two values of a checkpoint differ first, by bits; None where they don't."""
+    """Return the first place where two values of a checkpoint differ in bits; None if they are equal."""
     if type(left) is not type(right):
         return f"{where}: {type(left).__name__}, not {type(right).__name__}"
     if isinstance(left, Mapping):
@@ -199,7 +199,7 @@ def _id_of(folder: Path) -> str:
 
 
 def compare_rows(life: Life, rows: list[tuple[str, int, float]], expected: Mapping[tuple[str, int], float]) -> int:
-    """How many rows there are. rows: (metric, step, value) as the store has them."""
+    """Return the number of rows. rows: (metric, step, value) as the store has them."""
     counts = Counter((name, step) for name, step, _ in rows)
     stored = {(name, step): value for name, step, value in rows}
     for key in sorted(expected.keys() - stored.keys()):

@@ -43,7 +43,7 @@ SIGNALLED = {"SIGTERM": (143, -15), "SIGUSR2": (140, -12), "SIGINT": (130,)}
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """How a training goes when nothing happens: what it left, its calls, and how long it took."""
+    """Undisturbed training: its results, its calls, and its duration."""
 
     result: Result
     calls: dict[str, int]  # of each point
@@ -100,14 +100,14 @@ class Living:
         law.hold(self.life, result, self.reference.result)
 
     def _is_over(self) -> bool:
-        """Whether all is done and sent, however its last start ended."""
+        """Return True if all is done and sent, however the last start ended."""
         folders = [RunFolder(path) for path in run_folders(self.folder / "home")]
         return bool(folders) and all(folder.is_done and folder.read_state().get("sent") for folder in folders)
 
     # --- one start ---
 
     def _attempt(self, disturbed: bool) -> bool:
-        """Whether it finished."""
+        """Return True if the start finished."""
         ending = self._ending() if disturbed else ""
         if self.proxy is not None:
             self.proxy.draw, self.proxy.given = (self.draw if disturbed else None), []
@@ -128,7 +128,7 @@ class Living:
         return start
 
     def _ending(self) -> str:
-        """What this start ends by; nothing for most of those whose server is at fault."""
+        """Return the end of this start; None for most of those whose server is at fault."""
         if self.tracking is not None:
             return self.draw.choices(["", "kill -9", "SIGTERM", "server: kill -9"], weights=[6, 3, 1, 1])[0]
         odds = dict(ENDINGS)
@@ -209,7 +209,7 @@ class Living:
     # --- what it said ---
 
     def _judge(self, start: Start, kinds: set[str]) -> bool:
-        """Whether it finished; blames what was said wrongly."""
+        """Return True if the start finished; blames wrong messages."""
         if self.life.problems.get(STUCK):
             return False
         for rank, code in enumerate(start.codes):
@@ -224,7 +224,7 @@ class Living:
         return False
 
     def _is_due(self, start: Start, kinds: set[str]) -> bool:
-        """Whether the fault is why it ended so, or the damage before it."""
+        """Return True if the fault, or the damage before it, explains the end."""
         said = "".join(start.said(rank) for rank in range(len(start.codes)))
         if REFUSED.search(said):
             return self._take_back()

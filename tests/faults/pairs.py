@@ -160,7 +160,7 @@ class Pair:
                 self.life.blame(LEFT, f"the run of {user} is {run['status']}")
 
     def _forget_imports(self) -> None:
-        """Of the lives before on the same server."""
+        """Forget imports of the lives before on the same server."""
         if self.tracking is not None:
             with sqlite3.connect(self.store) as connection:
                 connection.execute(f"update runs set lifecycle_stage = 'deleted' where run_uuid in ({_IMPORTED})")

@@ -47,7 +47,7 @@ class Proxy:
         self._server.server_close()
 
     def drawn(self, what: str) -> str:
-        """What the coming request meets with; empty where it is answered as it should be."""
+        """Return the fault of the coming request; empty if it is answered as it should be."""
         with self._lock:
             if self.draw is None:
                 return ""

@@ -54,14 +54,14 @@ class Start:
         return any(state_of(pid) == "T" for pid in self.pids)
 
     def wait(self, seconds: float) -> bool:
-        """Whether all of it has ended in this time."""
+        """Return True if all processes have ended in this time."""
         deadline = time.monotonic() + seconds
         for rank in self.ranks:
             rank.join(max(0.0, deadline - time.monotonic()))
         return not self.is_alive
 
     def wait_until_stopped(self, seconds: float) -> bool:
-        """Whether a process has put itself to sleep, and not ended before."""
+        """Return True if a process has put itself to sleep, and not ended before."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.is_alive:
             if self.is_stopped:
@@ -120,7 +120,7 @@ def left_over(sessions: set[int], home: str) -> list[int]:
 
 
 def gone(sessions: set[int], home: str, seconds: float) -> list[int]:
-    """What of them is there after a while all the same; it is killed."""
+    """Return the processes that remain after a while; they are killed."""
     deadline = time.monotonic() + seconds
     while (found := left_over(sessions, home)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -42,7 +42,7 @@ def protocol() -> record.Protocol:
 
 
 def counts(cell: str) -> dict[str, int]:
-    """What a run of this severity keeps; of each class 990 aligned training images and 10 conflicting ones, or 200."""
+    """Return a run's counts: 990 aligned training images of each class and 10 conflicting ones, or 200."""
     of_train = dict(zip(KINDS, (990, 10 if cell == "herds-1" else 200), strict=True))
     found = {f"train/images/herds:{c}-{kind}": number for c in CLASSES for kind, number in of_train.items()}
     of_val = dict(zip(KINDS, (ALIGNED, SEVERITIES[cell]), strict=True))

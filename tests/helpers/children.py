@@ -41,7 +41,7 @@ _CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended; with several processes the first non-zero code, and everything they printed."""
+    """End of a command; with several processes the first non-zero code, and everything they printed."""
 
     returncode: int
     stdout: str

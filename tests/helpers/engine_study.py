@@ -118,7 +118,7 @@ class EngineStudy:
         wait_for(lambda: sum(path.stat().st_size > 0 for path in self.home.glob("*/*/metrics.jsonl")) >= runs, seconds)
 
     def starts(self) -> list[int]:
-        """How often each run was started, by launchers."""
+        """Return how often launchers started each run."""
         return [len(ledger.read_attempts(RunFolder(folder))) for folder in self.folders()]
 
     def check(self, store: str, reference: Path, count: int = 1, kind: str = "train") -> None:

@@ -41,14 +41,14 @@ def planned(home: Path, algorithm: str = "erm", seed: int = 0, total: int = 4, s
 
 
 def begin(folder: RunFolder, study: str = "s") -> RunFolder:
-    """What a training writes first."""
+    """Write the first files of a training."""
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.write_state({"tags": {record.STUDY: study}})
     return folder
 
 
 def train(folder: RunFolder, epochs: int, score: float = 0.5, study: str = "s") -> RunFolder:
-    """What a training leaves after so many epochs of 10 s and 2 s."""
+    """Write the files of a training after so many epochs of 10 s and 2 s."""
     begin(folder, study)
     times = {"time/epoch_seconds": 10.0, "time/evaluation_seconds": 2.0}
     folder.write_journal(

@@ -60,13 +60,13 @@ def reader(algorithm: str, **settings: Any) -> Reader:
 
 
 def rows(read: BatchPlan, step: int) -> list[int]:
-    """Of the training images, at a step."""
+    """Return the rows of the training images at a step."""
     (part,) = read.streams["main"].parts
     return part.rows_at(np.array([key.row for key in read.keys(step)])).tolist()
 
 
 def groups() -> np.ndarray:
-    """Of the training images."""
+    """Return the groups of the training images."""
     assert TRAIN.bias is not None
     return TRAIN.y * 3 + TRAIN.bias
 
@@ -76,7 +76,7 @@ def journal(folder: Path) -> list[dict[str, Any]]:
 
 
 def trainer(factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """What gives the folder of a training with these words, made once."""
+    """Return a function that gives the folder of a training with these words, made once."""
     made: dict[tuple[str, ...], Path] = {}
 
     def train(*given: str) -> Path:

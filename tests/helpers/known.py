@@ -1,4 +1,4 @@
-"""What takes every command a second to find out: what our files import, and which distributions are installed.
+"""Imports of our files and installed distributions, which take every command a second to find out.
 
 The fork server imports this file, so that what it starts knows already.
 """

@@ -126,7 +126,7 @@ def make(
 
 
 def is_late(name: str) -> bool:
-    """Whether most checks of a method are slow: it is another one on other images, or goes another one's ways."""
+    """Return True if most checks of a method are slow: it shares its code, or its ways, with another one."""
     if name in BACKBONES:
         return name != "helpers.variants:SagNetOnViT"
     return name in LIKE or not any(map(inspect.isfunction, vars(algorithms.load(name)).values()))

@@ -36,7 +36,7 @@ def still(algorithm: Algorithm) -> Algorithm:
 
 
 def gradients(algorithm: Algorithm, batch: Batch) -> dict[str, list[Tensor]]:
-    """What one update hands to the optimizers; nothing steps."""
+    """Return the gradients that one update hands to the optimizers; nothing steps."""
     found: dict[str, list[Tensor]] = {}
 
     def record(given: Mapping[str, Sequence[Tensor | None]], clip: Any = None) -> None:

@@ -45,7 +45,7 @@ class Docker:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it may be killed, and have images built."""
+        """Return True if the engine may be killed, and have images built."""
         return self.folder is not None
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Docker:
             subprocess.run(words, env=self.environment, check=True, stdout=subprocess.DEVNULL)
 
     def build_services(self) -> None:
-        """Those of server/compose.yaml; for PostgreSQL's own, which no registry need be asked for, one of Debian's."""
+        """Build the images of server/compose.yaml; PostgreSQL's is made from Debian, so that no registry is asked."""
         here = ROOT / "tests" / "engines" / "postgres"
         if self.is_ours:
             self.call("build", *self._flags(), "-t", DATABASE, str(here))
@@ -129,7 +129,7 @@ class Docker:
 
 
 def _mirror() -> str:
-    """That of this machine's apt."""
+    """Return the mirror of this machine's apt."""
     words = ["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)", "Created-By: Packages", "Origin: Debian"]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     found = [site for site, codename in (line.split() for line in lines) if codename == "bookworm"]
@@ -139,6 +139,6 @@ def _mirror() -> str:
 
 
 def inspected(docker: Docker, *words: str) -> Any:
-    """What `docker inspect` says of one thing."""
+    """Return the output of `docker inspect` for one object."""
     (found,) = json.loads(docker.call(*words).stdout)
     return found

@@ -121,12 +121,12 @@ class Slurm:
         return (done.split() or ["unknown"])[0]
 
     def jobs(self) -> list[dict[str, str]]:
-        """What Slurm knows of every job that it was ever given, as `scontrol show job` says it."""
+        """Return the record of every job that Slurm was ever given, as `scontrol show job` prints it."""
         blocks = self.call("scontrol", "--oneliner", "show", "jobs").splitlines()
         return [dict(word.split("=", 1) for word in block.split() if "=" in word) for block in blocks]
 
     def call(self, *words: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
-        """What one of Slurm's commands prints; env: what its jobs are told."""
+        """Return the output of one of Slurm's commands; env: variables of its jobs."""
         own = {**(env or os.environ), **self.environment}
         done = subprocess.run(words, env=own, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, f"{words}: {done.stderr}"

@@ -18,7 +18,7 @@ from biasbed.tracking.run_reader import tidy_history
 
 
 class SweepStore(RunStore):
-    """What `import` would send: read from the file that it sends."""
+    """Runs that `import` would send, read from the file that it sends."""
 
     def __init__(self, jobs: Sequence[SweepJob], folder: Path, study: str = "sweep") -> None:
         super().__init__(f"sqlite:///{folder / 'none.db'}")

@@ -52,7 +52,7 @@ def metric(measure: str, name: str, phase: str = "test", group: str | None = Non
 
 @dataclass(frozen=True)
 class ShadesData:
-    """Which images train."""
+    """Training images of the suite."""
 
     conflicting: float = setting(0.1, "part of each class whose colour suggests another one", gt=0, le=1)
     labels: bool = setting(False, "the training images' colours are known")
@@ -61,7 +61,7 @@ class ShadesData:
 
 @dataclass(frozen=True)
 class ShadesSettings(Config):
-    """What this suite alone can be told."""
+    """Settings of this suite alone."""
 
     data: ShadesData = ShadesData()
 

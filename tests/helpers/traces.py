@@ -241,13 +241,13 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
 
 
 def _is_as_drawn(module: nn.Module) -> bool:
-    """Whether it was built in the method's constructor and is no network: its weights are in torch's usual type."""
+    """Return True if the constructor built it and it is no network: its weights have the default type."""
     types = {parameter.dtype for parameter in module.parameters()}
     return types == {torch.float32}
 
 
 def _beside(module: nn.Module, made: Sequence[nn.Module]) -> Iterator[nn.Module]:
-    """What else is in a module that has networks as its parts."""
+    """Return the other contents of a module that has networks as its parts."""
     if module in made or not any(part in made for part in module.modules()):
         return
     for child in module.children():

@@ -65,7 +65,7 @@ def spread(number: int, seed: int) -> list[Case]:
 
 
 def written(name: str, content: str | bytes) -> Maker:
-    """What puts one file there."""
+    """Return a function that writes one file there."""
 
     def make(here: Path) -> None:
         path = here / name

@@ -29,7 +29,7 @@ def tried(cases: Iterable[Case], folder: Path, materials: Path) -> Iterator[Verd
 
 
 def told(verdict: Verdict) -> str:
-    """What is wrong with a case, in lines."""
+    """Return the problems of a case, in lines."""
     said = "\n    ".join(verdict.done.stderr.strip().splitlines()[-4:])
     words = " ".join(verdict.case.words)
     return f"BROKEN {verdict.case.name}: {'; '.join(verdict.problems)}\n    {words[-400:]!a}\n    {said[-1200:]}"

@@ -119,7 +119,7 @@ def _members(**changed: bytes) -> dict[str, bytes]:
 
 
 def _read_archive(part: str) -> Callable[[Path], object]:
-    """What reads an archive in which this part has a file's content."""
+    """Return the reader of an archive in which this part has a file's content."""
 
     def read(path: Path) -> object:
         own = path.read_bytes()

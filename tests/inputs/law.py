@@ -41,7 +41,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a case came to."""
+    """Outcome of a case."""
 
     case: Case
     problems: tuple[str, ...]  # breaches of the law; none of a case that holds
@@ -124,7 +124,7 @@ def watch(allowed: Sequence[str], report: str) -> None:
 
 
 def _of_end(case: Case, done: children.Done) -> list[str]:
-    """What is wrong with how it ended, and what it said."""
+    """Return the problems of a command's end and of its messages."""
     problems = []
     if done.returncode != case.code:
         problems.append(f"exit code {done.returncode}, not {case.code}")
@@ -149,7 +149,7 @@ def _of_end(case: Case, done: children.Done) -> list[str]:
 
 
 def _of_traces(case: Case, folder: Path, before: dict[str, int]) -> list[str]:
-    """What it should not have left."""
+    """Return files and processes that should not be left."""
     problems = []
     try:
         with sqlite3.connect(f"file:{folder / 'mlflow.db'}?mode=ro", uri=True) as connection:
@@ -169,7 +169,7 @@ def _of_traces(case: Case, folder: Path, before: dict[str, int]) -> list[str]:
 
 
 def _could_be(line: str) -> bool:
-    """Whether what a child was about to write could be written: hooks are called before it fails."""
+    """Return True if a child could have written this file: hooks are called before a write fails."""
     return not line.startswith(("open", "os.mkdir", "os.remove")) or os.path.isdir(
         os.path.dirname(line.partition(" ")[2].strip("'"))
     )

@@ -1,4 +1,4 @@
-"""What all cases read and none may change: images, a checkpoint, a tracking store with finished runs."""
+"""Files that all cases read and none may change: images, a checkpoint, a tracking store with finished runs."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def make_materials(folder: Path) -> Path:
 
 
 def places(materials: Path) -> dict[str, str]:
-    """What braces in a case's words stand for."""
+    """Return the values of the names in braces in a case's words."""
     run, *_ = json.loads((materials / "runs.json").read_text())
     return {"m": str(materials), "run": run}

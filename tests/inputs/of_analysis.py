@@ -1,4 +1,4 @@
-"""What `analyze` is told: names, orders and layouts, and runs that can't be compared."""
+"""Input of `analyze`: names, orders and layouts, and runs that can't be compared."""
 
 from __future__ import annotations
 

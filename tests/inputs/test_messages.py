@@ -1,4 +1,4 @@
-"""How a command that ends badly says so: one line, and below it our own lists alone."""
+"""Messages of commands that fail: one line, and below it our own lists alone."""
 
 from __future__ import annotations
 

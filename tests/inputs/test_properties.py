@@ -25,7 +25,7 @@ DRAWN = settings(max_examples=80)
 
 
 def settled(read: Callable[[], object]) -> bool:
-    """Whether it is accepted; it fails for a refusal that is no line of ours."""
+    """Return True if the input is accepted; fails for a refusal that is no line of ours."""
     try:
         read()
     except (UsageError, Failure) as error:

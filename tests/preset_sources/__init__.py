@@ -53,7 +53,7 @@ RECIPES: tuple[Recipe, ...] = (
 
 
 def recipes(suite: str, method: str, preset: str) -> list[Recipe]:
-    """What a preset's name means there: a network's recipe, the suite's, then the method's on top."""
+    """Return the recipes of a preset's name: the network's, the suite's, then the method's on top."""
     return [
         r
         for owner in (EVERY_METHOD, f"suite {suite}", method)
@@ -109,7 +109,7 @@ def word(value: Any) -> str:
 
 
 def below(setting: str, owners: Sequence[str]) -> str:
-    """What an open setting is, by suite where suites differ."""
+    """Return the value of an open setting, by suite if suites differ."""
     if setting.startswith("hparams."):
         own = {f"hparams.{name}": value for name, value in METHODS[owners[0]].items()}
         return word({**own, **optional_own(owners[0])}[setting])
@@ -136,7 +136,7 @@ def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
 
 
 def _extends(recipe: Recipe, other: Recipe) -> bool:
-    """Whether one has all settings of another of its name, many of them with the same lines."""
+    """Return True if a recipe has all settings of another of its name, many of them with the same lines."""
     settings, others = ({line.setting for line in r.lines} for r in (recipe, other))
     shared = len(set(recipe.lines) & set(other.lines))
     return recipe.preset == other.preset and others <= settings and 3 * shared > len(others)

@@ -295,7 +295,7 @@ CHOSEN: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """What a source says of a setting. open: nothing, and why; the value is then what lies below."""
+    """Statement of a source about a setting. open: the source leaves it open, and why; the default then applies."""
 
     setting: str
     value: Any

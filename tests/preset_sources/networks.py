@@ -12,7 +12,7 @@ BICUBIC = "training images are resized bicubically"
 
 
 def shared(table: str, code: str) -> Lines:
-    """What the three programs do alike, by timm's `create_transform` and `no_weight_decay`."""
+    """Return the settings that the three programs share, by timm's `create_transform` and `no_weight_decay`."""
     return (
         *crops(f"{code}: timm's create_transform at 224"),
         *says(f"{table}: AdamW", optim__name="adamw"),

@@ -1,4 +1,4 @@
-"""What benchmarks do that nothing else runs."""
+"""Parts of the benchmarks that nothing else runs."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
 
 
 def torch_is_itself() -> bool:
-    """Whether networks have their weights again."""
+    """Return True if networks have their weights again."""
     import torchvision
 
     return torchvision.models.resnet18.__module__ == "torchvision.models.resnet"

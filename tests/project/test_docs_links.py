@@ -20,7 +20,7 @@ def without_code(text: str) -> str:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """What a page's headings are called in its address: lower case, blanks as hyphens, no other punctuation."""
+    """Return the anchors of a page's headings: lower case, blanks as hyphens, no other punctuation."""
     found: set[str] = set()
     for line in re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.M):
         name = re.sub(r"[^\w\- ]", "", re.sub(LINK, "]", line).lower()).replace(" ", "-")

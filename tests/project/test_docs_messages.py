@@ -36,13 +36,13 @@ def template(node: ast.expr) -> str:
 
 @functools.cache
 def templates() -> frozenset[str]:
-    """Of every text in the program's code."""
+    """Return the templates of all texts in the program's code."""
     trees = [ast.parse(path.read_text()) for folder in CODE for path in folder.rglob("*.py")]
     return frozenset(template(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.expr))
 
 
 def is_printed(message: str, words: str) -> bool:
-    """Whether a message has the words of a template, and no others."""
+    """Return True if a message has the words of a template, and no others."""
     pieces = re.split(f"{HOLE}+", words)
     if not all(piece in message for piece in pieces):  # of almost all texts, before a pattern is made of them
         return False

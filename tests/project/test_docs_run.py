@@ -58,7 +58,7 @@ def in_small(entry: str, flags: list[str]) -> list[str]:
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:
-    """What of a page can be executed, each once."""
+    """Return the commands of a page that can be executed, each once."""
     found: list[tuple[str, list[str]]] = []
     tables = [name for name, text in TABLE.findall(page.read_text()) if needed(text) is None]
     for line in lines_of(page):

@@ -155,7 +155,7 @@ def test_imports_go_down() -> None:
 
 
 def types(texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """Where each type is defined, by its name: classes and aliases at the top of a module (name -> text)."""
+    """Return the definition of each type by its name: classes and aliases at the top of a module (name -> text)."""
     places: dict[str, list[str]] = {}
     for module, text in texts.items():
         for node in ast.parse(text).body:

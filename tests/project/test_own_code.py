@@ -53,7 +53,7 @@ def trained(_empty_store: Path, train_flags: list[str], tmp_path_factory: pytest
 
 @pytest.fixture
 def checkpoint(trained: Path, tracking: str, tmp_path: Path) -> Path:
-    """Of that training, as if it had been made here."""
+    """Return the checkpoint of that training, as if it had been made here."""
     shutil.copy(trained / "mlflow.db", tmp_path)
     shutil.copytree(trained / "home", tmp_path / "home", symlinks=True)
     return run_folders(tmp_path / "home")[0] / "best.ckpt"

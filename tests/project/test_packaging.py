@@ -161,7 +161,7 @@ def test_pyproject_admits_the_pins() -> None:
 
 
 def test_pins_are_complete_and_none_is_left_over() -> None:
-    """What pyproject.toml asks for, followed through what is installed, is exactly what conda.yaml pins."""
+    """Requirements of pyproject.toml, followed through installed packages, are exactly the pins of conda.yaml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     lines = (*project["dependencies"], *extras["train"], *extras["test"], *extras["dev"])
@@ -321,7 +321,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 
 def test_the_citation_names_this_version_and_everybody_once() -> None:
-    """What the format's schema asks for (1.2.0), as far as this file uses it."""
+    """Required fields of the format's schema (1.2.0), as far as this file uses it."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors", "license"} <= set(citation)

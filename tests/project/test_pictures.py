@@ -1,4 +1,4 @@
-"""What people see, in a real browser: MLflow's pages after a study and after an import, and the report.
+"""Pages in a real browser: MLflow's after a study and after an import, and the report.
 
 With BIASBED_SHOTS=<folder> the pictures are kept, to be looked at.
 """
@@ -55,7 +55,7 @@ def browser(tmp_path: Path) -> object:
 
 
 def words(page: str) -> str:
-    """What stands on a page."""
+    """Return the text of a page."""
     page = re.sub(r"<(style|script)\b.*?</\1>", " ", page, flags=re.S)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 

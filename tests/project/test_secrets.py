@@ -1,4 +1,4 @@
-"""What stands in the environment stays there: no secret is in a file, a run, an archive, a report or a message.
+"""Secrets of the environment stay there: none is in a file, a run, an archive, a report or a message.
 
 Nor in the words of a process that we start.
 """

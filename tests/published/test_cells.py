@@ -20,7 +20,7 @@ PHOTO = "columns.pacs-photo"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where papers are looked for in this test."""
+    """Return the folder of papers in this test."""
     papers = tmp_path / "papers"
     papers.mkdir()
     monkeypatch.setattr(cells, "FOLDER", papers)

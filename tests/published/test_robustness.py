@@ -69,7 +69,7 @@ def test_every_cell_is_there_and_unlike_sets_per_row(paper: PaperOfCells) -> Non
 
 
 def test_the_rows_of_one_name_are_two(numbers: Table) -> None:
-    """Of "+ DeepAugment + AugMix" on ResNet-50 and on ResNeXt-101: their corruption errors differ."""
+    """ "+ DeepAugment + AugMix" on ResNet-50 and on ResNeXt-101: their corruption errors differ."""
     assert numbers["deepaug_augmix"]["test/mce/imagenet_c"] == pytest.approx(53.6, abs=0.05)
     assert numbers["resnext101_32x8d_deepaug_augmix"]["test/mce/imagenet_c"] == pytest.approx(44.5, abs=0.05)
 
@@ -102,7 +102,7 @@ def test_gaps_are_those_printed_but_for_a_misprint(numbers: Table) -> None:
 
 
 def test_errors_under_blur_are_those_of_the_corruption_errors(numbers: Table) -> None:
-    """Of the four blurs, each CE times AlexNet's error; by rounding within a point, the misprinted row too."""
+    """Each CE of the four blurs times AlexNet's error; by rounding within a point, the misprinted row too."""
     rows = [row for row, own in numbers.items() if "test/error_blur/imagenet_c" in own]
     assert len(rows) == 10
     for row in rows:

@@ -1,4 +1,4 @@
-"""What DomainBed's own code has left of a sweep: read whole, or refused in one line that says where."""
+"""Sweeps of DomainBed's own code: read whole, or refused in one line that says where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each file of vectors is compared: glob -> a function that raises AssertionError where ours differs.
+"""Comparison of each file of vectors: glob -> a function that raises AssertionError if ours differs.
 
 A module of this folder holds the replays of one family, as `REPLAYS`, and under `UNCOMPARED` the keys of a file in
 which a change of one per cent need not be noticed, with the reason.
@@ -46,7 +46,7 @@ def setup(
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
     prepared: Mapping[str, nn.Module] | None = None,
 ) -> Setup:
-    """What the engine hands to a method, with a network of the vector's in place of the configured one."""
+    """Return the setup that the engine hands to a method, with the vector's network in place of the configured one."""
     return Setup(num_classes, MultiClass(), network, optimizer, Group(), Precision(), prepared=dict(prepared or {}).get)
 
 

@@ -142,7 +142,7 @@ def replay_softcon(case: Case) -> None:
 
 
 def replay_drawing(case: Case) -> None:
-    """How unlike its class each image is, by the authors' references, which are within a class; theirs is a sum."""
+    """Compare each image's distance from its class; the authors' references are within a class, and theirs is a sum."""
     features, y = functional.normalize(torch.tensor(case["bias_features"]), dim=1), torch.tensor(case["y"])
     references = case["reference_index"]
     among = torch.cat([(y == label).nonzero().squeeze(1)[torch.tensor(own)] for label, own in enumerate(references)])
@@ -207,7 +207,7 @@ def replay_hsic(case: Case) -> None:
 
 
 def replay_widths(case: Case) -> None:
-    """Of the first batches, as the authors take them; training has one at a time."""
+    """Compare widths of the first batches, as the authors take them; training has one at a time."""
     size, number = int(case["batch_size"]), int(float(case["sampling_rate"]) * int(case["num_batches"])) + 1
     for name in "fg":
         batches = torch.tensor(case[f"{name}_features"]).split(size)[:number]

@@ -54,7 +54,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Method:
-    """How a file of whole steps is compared with a method of ours.
+    """Comparison of a file of whole steps with a method of ours.
 
     hparams: ours -> theirs. values: key of a file -> ours, of the terms and notes of a step and the method after it.
     discriminator: what the gradients of its steps are multiplied by.
@@ -152,7 +152,7 @@ def draws(case: Case, step: int) -> Iterator[Given]:
 
 
 def steps(case: Case, method: Method) -> Iterator[Found]:
-    """What ours comes to, key by key, in the order in which it is computed."""
+    """Yield our values, key by key, in the order in which they are computed."""
     algorithm = make(case, method)
     gradients: dict[str, Any] = {}
     apply = algorithm.apply_gradients
@@ -184,7 +184,7 @@ def steps(case: Case, method: Method) -> Iterator[Found]:
 
 
 def flat(x: np.ndarray, y: np.ndarray) -> Batch:
-    """Of [D,B,d] and [D,B], as methods get it."""
+    """Return a batch of [D,B,d] and [D,B], as methods get it."""
     domains, size = y.shape
     numbers = torch.arange(domains).repeat_interleave(size)
     return Batch(torch.from_numpy(x).flatten(0, 1), torch.from_numpy(y).flatten(), domain=numbers, parts=domains)
@@ -207,7 +207,7 @@ _RUNS: dict[str, Lazily] = {}
 
 
 def ours(case: Case, name: str, method: Method) -> Lazily:
-    """What ours comes to from what a case gives: once, whatever is changed in what it expects."""
+    """Return our values for a case's input: computed once, whatever is changed in what it expects."""
     given = {key for key in case if key in ("x", "y", "hparams", "meta") or key.startswith("init.") or ".draw." in key}
     content = b"".join(key.encode() + case[key].tobytes() for key in sorted(given))
     key = name + hashlib.blake2b(content).hexdigest()
@@ -245,7 +245,7 @@ def replay_absent_class(case: Case) -> None:
 
 
 def replay_untrained(case: Case) -> None:
-    """Of two domains theirs makes no pair and never trains; ours, with one domain after the step ahead, does."""
+    """Compare two domains: theirs makes no pair and never trains; ours, with one domain after the step ahead, does."""
     algorithm = make(case, MLDG)
     before = {key: parameter.clone() for key, parameter in named(algorithm).items()}
     batches = [flat(x, y) for x, y in zip(case["x"], case["y"], strict=True)]

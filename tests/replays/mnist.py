@@ -1,4 +1,4 @@
-"""What DomainBed makes of digits: coloured ones with injected draws, rotated ones."""
+"""DomainBed's digits: coloured ones with injected draws, rotated ones."""
 
 from __future__ import annotations
 

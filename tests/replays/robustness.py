@@ -96,7 +96,7 @@ def gate(case: Case, part: str, kind: type[nn.Module]) -> tuple[nn.Module, Tenso
 
 
 def replay_gates(case: Case) -> None:
-    """Of a pattern in weights, biases, running statistics; in training the positions' norm takes the batch's own."""
+    """Compare gates of a pattern in weights, biases, running statistics; in training the norm takes the batch's own."""
     module, x = gate(case, "se", attention.SE)
     close(module(x), case["se.y"], rtol=0, atol=1e-6)
     module, x = gate(case, "cbam", attention.CBAM)

@@ -84,7 +84,7 @@ def make(case: Case) -> SagNet:
 
 
 def watch(algorithm: SagNet) -> dict[str, Any]:
-    """What passes in the next step: both networks' logits, and the gradients that are handed over to be applied."""
+    """Record the next step: both networks' logits, and the gradients that are handed over to be applied."""
     seen: dict[str, Any] = {}
     algorithm.network.register_forward_hook(lambda module, inputs, output: seen.update(content=output))
     algorithm.style_net.register_forward_hook(lambda module, inputs, output: seen.update(style=output))

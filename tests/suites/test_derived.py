@@ -269,7 +269,7 @@ def test_less_may_be_better_of_a_derived_monitor(
 def test_the_best_evaluation_is_the_first_that_the_monitor_tells(
     lost: set[int], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it tells of none, the first one stays."""
+    """The first one stays if the monitor tells of none."""
     calls, plain = 0, derived.values
 
     def sometimes(*arguments: Any, **keywords: Any) -> dict[str, float]:

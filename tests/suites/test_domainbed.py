@@ -159,7 +159,7 @@ def test_in_parts_of_domains_that_train_on_request(pictures: Path) -> None:
 
 
 def test_validation_on_changed_images_as_published(pictures: Path) -> None:
-    """Of domains that train, never of those that are tested; and the same images in every evaluation."""
+    """Images of domains that train, never of those that are tested; and the same in every evaluation."""
     plain, changed = (
         opened(pictures, test_domains="art", augmented_validation=word, image_size="24") for word in ("no", "yes")
     )

@@ -225,7 +225,7 @@ def trained(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def accuracy(folder: Path, name: str, which: str) -> float:
-    """Of the decisions that were written down."""
+    """Return the accuracy of the decisions that were written down."""
     table = parquet.read_table(folder / record.predictions_file(name, which))
     return fmean(table["correct"].to_pylist())
 

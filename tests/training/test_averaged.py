@@ -38,7 +38,7 @@ def short(train_flags: list[str]) -> list[str]:
 
 
 class Noted:
-    """What a training had after its steps, what its validation losses were, and what it tested."""
+    """Weights of a training after its steps, its validation losses, and the weights that it tested."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.live: list[dict[str, Tensor]] = []

@@ -277,7 +277,7 @@ def test_warm_up_and_cosine() -> None:
 @pytest.mark.parametrize("schedule", ["step", "cosine", "constant"])
 @pytest.mark.parametrize("warmup", [0.0, 1.0])
 def test_between_restarts_the_schedule_is_that_of_a_training_of_its_own(schedule: Any, warmup: float) -> None:
-    """Of 35, 20 and 45 of 100 steps, whatever the schedule."""
+    """35, 20 and 45 of 100 steps, whatever the schedule."""
     alone = Optim(schedule=schedule, warmup=warmup)
     joined = dataclasses.replace(alone, restarts=(0.35, 0.55))
     expected = [rate_factor(alone, step, total, 5) for total in (35, 20, 45) for step in range(total)]
@@ -421,7 +421,7 @@ def test_groups_of_losses_are_computed_in_turn(accumulate: int) -> None:
 def test_a_checkpoint_at_an_epoch_s_end_holds_no_time_of_it(
     tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is trained after a resume would be charged with it. The clock ticks whenever it is read."""
+    """Training after a resume would be charged with it. The clock ticks whenever it is read."""
     ticks = itertools.count()
     monkeypatch.setattr(engine, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=time.time))
     folder = train(tmp_path / "home", [*train_flags, "--epochs", "1"])

@@ -1,4 +1,4 @@
-"""What a run is told by: hashes that stay as they are, and what they are made of."""
+"""Identity of a run: hashes that stay as they are, and their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged of training steps."""
+"""Metrics of training steps."""
 
 from __future__ import annotations
 

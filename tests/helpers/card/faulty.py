@@ -1,4 +1,4 @@
-"""What a card refuses or waits for, done on purpose."""
+"""Operations that a card refuses or waits for, done on purpose."""
 
 from __future__ import annotations
 

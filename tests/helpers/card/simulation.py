@@ -1,4 +1,4 @@
-"""What kernels of the simulated card compute, and what each operation of it costs.
+"""Kernels of the simulated card, and the cost of each of its operations.
 
 Under `Card`, a dispatch mode, an operation on the card first runs as PyTorch's CUDA build runs it: device checks,
 allocations, launches, copies and waits are PyTorch's, and `cudart.c` counts them. Its kernels write nothing, so the

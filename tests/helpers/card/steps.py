@@ -182,7 +182,7 @@ def visit(card: Card, names: str, precision: str) -> Iterator[dict[str, Any]]:
 
 
 class Compared(NamedTuple):
-    """What a method does on a card in one precision, beside what it does there in fp32."""
+    """Steps of a method on a card in one precision beside those in fp32."""
 
     distances: list[float]  # of the losses of the first steps, relative to fp32's
     waits: float  # of a step, as PyTorch tells them
