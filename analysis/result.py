@@ -24,13 +24,12 @@ from biasbed.analysis.comparisons import (
     shape_bias,
     strict_setting,
     trust,
-    validation_grain,
 )
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.selection import completeness, published, reproduction
-from biasbed.analysis.selection.pools import History, pools_of
+from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import friedman, pairwise
@@ -148,7 +147,18 @@ class Scored:
     selected: Selected
     runs: pd.DataFrame  # scores.run_table of the runs that count
     scores: pd.DataFrame  # scores.score_table
+    rules: Sequence[rule_comparison.RuleScores]  # scores under every selection rule
     computed: dict[str, Any] = field(default_factory=dict, repr=False)  # name of a section -> its data
+
+    @cached_property
+    def choices(self) -> pd.DataFrame:
+        """Runs and steps that every rule chose (`select.choice_table`)."""
+        return rule_comparison.join_choices(self.rules)
+
+    @cached_property
+    def rule_table(self) -> pd.DataFrame:
+        """Scores under every rule (`rule_comparison.compare_rules`)."""
+        return rule_comparison.compare_rules(self.rules, self.sets)
 
     def data(self, question: Question[Answer]) -> Answer:
         """Return what a section computes. It is computed at the first call."""
@@ -175,16 +185,10 @@ class Analysis:
     scores: pd.DataFrame  # scores.score_table
     not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
     absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
-    choices: pd.DataFrame  # select.choice_table: chosen runs and steps under every rule
-    winners: rule_comparison.Winners  # of a search: choices of every rule, and their test values
-    measured: pd.DataFrame  # rule_comparison.join_measures: choices of every rule by the measures of biased data
     daggers: frozenset[tuple[str, str]]  # (algorithm, set)
     overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     pairwise: PairwiseResults  # effects, further tests, stability and power
-    selection: pd.DataFrame  # rule_comparison.compare_rules: the scores under every selection rule
-    labels: pd.DataFrame  # rule_comparison.label_gains: gains of rules that take more labels
-    grain: pd.DataFrame  # validation_grain.grain_table: intervals of selected scores, and the worth of one image
     cue_profiles: pd.DataFrame  # cue_profiles.cue_profile_table: what each row looks at
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
     trust: trust.TrustTables  # calibration, conformal sets and detection, where scores are stored
@@ -239,15 +243,15 @@ class Analysis:
         runs = self.collection.unpublished or self.collection.runs
         return scores.curve_table(self.scored.inputs.histories, runs, self.scored.sets)
 
-    @cached_property
-    def selection_gap(self) -> pd.DataFrame:
-        """Scores of the rule beside the oracle's (`rule_comparison.gap_to_oracle`)."""
-        return rule_comparison.gap_to_oracle(self.selection, self.rule.name)
+    @property
+    def selection(self) -> pd.DataFrame:
+        """Scores under every selection rule (`rule_comparison.COLUMNS`)."""
+        return self.scored.rule_table
 
     @cached_property
-    def regret(self) -> pd.DataFrame:
-        """Cost of each selection rule (`rule_comparison.regret_table`)."""
-        return rule_comparison.regret_table(self.selection, self.sets)
+    def measured(self) -> pd.DataFrame:
+        """Choices of every rule by the measures of biased data (`rule_comparison.join_measures`)."""
+        return rule_comparison.join_measures(self.scored.rules)
 
     @cached_property
     def texture(self) -> pd.DataFrame:
@@ -369,9 +373,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
-        of_rules = _of_rules(rules, histories, collection, sets, options)
         of_decisions = _of_decisions(inputs, selected, runs, sets, options)
-        scored = Scored(inputs, options, sets, selected, runs, table)
+        scored = Scored(inputs, options, sets, selected, runs, table, rules)
         for question in ahead:
             scored.data(question)
         friedman.run_nemenyi(comparisons)
@@ -395,7 +398,6 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         overlaps=overlaps,
         comparisons=comparisons,
         pairwise=results,
-        **of_rules,
         **of_decisions,
         laid_out=paper_layout.layout_values(layouts, selected, sets),
         reproduction=_reproduction(inputs, runs, options),
@@ -416,25 +418,6 @@ def _notes_on_labels(
         *published.unprinted_notes(unprinted, collection.is_table, label),
         *published.summary_notes(collection, label),
     ]
-
-
-def _of_rules(
-    rules: Sequence[rule_comparison.RuleScores],
-    histories: Mapping[str, History],
-    collection: Collection,
-    sets: Sequence[Column],
-    options: AnalyzeOptions,
-) -> dict[str, Any]:
-    """Return the fields of `Analysis` that compare all selection rules."""
-    choices = rule_comparison.join_choices(rules)
-    return {
-        "choices": choices,
-        "winners": rule_comparison.join_winners([rule.winners for rule in rules]),
-        "measured": rule_comparison.join_measures(rules),
-        "selection": rule_comparison.compare_rules(rules, sets),
-        "labels": rule_comparison.label_gains(rules, sets, options.alpha, options.bootstrap),
-        "grain": validation_grain.grain_table(choices, histories, collection, sets),
-    }
 
 
 def _of_decisions(

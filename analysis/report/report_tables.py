@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from biasbed.analysis import sections
 from biasbed.analysis.report import (
     cue_tables,
     groups,
     laid_out_tables,
     latex,
     paper_tables,
-    rule_tables,
     score_tables,
     significance_tables,
     study_design,
@@ -38,13 +38,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "trust": trust_tables.on_page(analysis, links),
         "card": score_tables.card(analysis, links),
-        "grain": rule_tables.grain(analysis),
-        "regret": rule_tables.regret(analysis, links),
-        "labels": rule_tables.labels(analysis),
-        "gap": rule_tables.gap(analysis, links),
-        "criteria": rule_tables.criteria(analysis),
-        "winners": rule_tables.winners(analysis, links),
-        "skipped_rules": rule_tables.skipped_rules(analysis),
         "power": significance_tables.power(analysis),
         "plan": significance_tables.plan(analysis),
     }
@@ -132,5 +125,6 @@ def _in_print(
         tables[f"pairs{comparison.suffix}"] = (pairs, description)
     deviations = score_tables.deviations(analysis, links)
     tables["spread"] = (deviations, "scores with deviations over runs and epochs")
-    tables["selection_gap"] = (rule_tables.gap_in_print(analysis, links), "the selection rule beside the oracle")
+    for name, table, description in sections.printed_tables(analysis, links):
+        tables[name] = (table, description)
     return tables

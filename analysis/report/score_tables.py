@@ -51,7 +51,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
     """Algorithms x columns with the averages of data sets; on the page shape biases before them."""
     shape_biases = _shape_biases(analysis) if with_shape_bias else {}
     columns = [
-        algorithm_column(links),
+        links.column(),
         *prepared_columns(shape_biases),
         *score_columns(groups.groups(analysis), analysis.label),
     ]
@@ -82,11 +82,6 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
         printed = dataclasses.replace(printed, caption=say("printed_single_scores", units=analysis.units))
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
     return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv")
-
-
-def algorithm_column(links: Links) -> TableColumn:
-    """Return the column of algorithms' names, which has no head in LaTeX."""
-    return TableColumn("algorithm", links.algorithm(), printed="", align="l")
 
 
 def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[TableColumn]:
@@ -145,7 +140,7 @@ def averages(analysis: Analysis, links: Links) -> ReportTable | None:
     averages = groups.averages(analysis)
     if averages is None:
         return None
-    columns = [algorithm_column(links)]
+    columns = [links.column()]
     for head, unit in averages.heads:
         columns.append(_set_column(analysis.label(head), head, unit))
     if averages.means:
@@ -178,7 +173,7 @@ def averages(analysis: Analysis, links: Links) -> ReportTable | None:
 
 def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportTable:
     """Algorithms x the columns of one data set and their average; for LaTeX."""
-    columns = [algorithm_column(links)]
+    columns = [links.column()]
     for column in score_columns([group], analysis.label):
         columns.append(dataclasses.replace(column, block="", style="plain"))
     records = [_score_record(analysis, links, algorithm) for algorithm in analysis.algorithms]
@@ -316,7 +311,7 @@ def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
     printed = PrintedText("spread", say("printed_deviations", **slots), say("printed_deviations_note", **slots))
     return make_table(
         say("deviations", **slots),
-        [algorithm_column(links), *(_set_column(analysis.label(name), name) for name in analysis.set_names)],
+        [links.column(), *(_set_column(analysis.label(name), name) for name in analysis.set_names)],
         records,
         "spread.csv",
         oracle=analysis.rule.oracle,

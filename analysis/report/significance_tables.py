@@ -9,7 +9,6 @@ from typing import Any
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import latex, limitations, wording
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.score_tables import algorithm_column
 from biasbed.analysis.report.table_model import (
     CellMaker,
     Links,
@@ -57,7 +56,7 @@ def ranks(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTabl
     means = {row["algorithm"]: row for row in over_sets.to_dict("records")}
     sets = [name for name in blocks(analysis.sets) if name in comparison.sets]
     digits = analysis.sets[0].digits
-    columns = [algorithm_column(links), TableColumn("average rank", prepared("average"))]
+    columns = [links.column(), TableColumn("average rank", prepared("average"))]
     caption = say("ranks")
     if means:
         columns.append(TableColumn(f"mean over {noun}s", prepared("mean")))
@@ -84,7 +83,7 @@ def ranks_of_settings(analysis: Analysis, links: Links) -> ReportTable | None:
     comparisons = [comparison for comparison in analysis.comparisons if len(comparison.ranks)]
     if not comparisons:
         return None
-    columns = [algorithm_column(links)]
+    columns = [links.column()]
     records: dict[str, dict[str, Any]] = {}
     for comparison in comparisons:
         head = f"{comparison.setting} ({comparison.size})"
@@ -136,7 +135,7 @@ def _test_name(comparison: RankTests) -> str:
 def nemenyi(analysis: Analysis, comparison: RankTests, links: Links) -> ReportTable:
     """p-values of all pairs, upper triangle; for LaTeX. Bold ones need a significant omnibus test."""
     names = [name for name in analysis.algorithms if name in comparison.algorithms]
-    columns = [algorithm_column(links)]
+    columns = [links.column()]
     columns += [TableColumn(None, _cell_or_blank(name), printed=analysis.label(name), style="turned") for name in names]
     records = []
     for i, a in enumerate(names):

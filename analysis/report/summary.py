@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Sequence
 
 from biasbed.analysis import sections
-from biasbed.analysis.columns import make_design
 from biasbed.analysis.report import (
     findings,
     further_findings,
@@ -15,7 +14,6 @@ from biasbed.analysis.report import (
     laid_out_tables,
     limitations,
     paper_tables,
-    rule_tables,
     score_tables,
     trust_findings,
     wording,
@@ -23,6 +21,7 @@ from biasbed.analysis.report import (
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
+from biasbed.analysis.sections.section import AnySection, Sentences, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
@@ -54,11 +53,9 @@ def render(analysis: Analysis) -> str:
     )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     for section, shown in sections.shown(analysis, links):
-        parts += _section(section.title, sections.sentences(shown))
-        if section.prints_tables(analysis):
-            parts += [render_table(part) for part in shown if isinstance(part, ReportTable)]
+        parts += _of_section(section, shown)
     parts += _section(say("summary_trust"), trust_findings.trust_sentences(analysis))
-    parts += _reproduction(analysis) + _regret(analysis, links) + _criteria(analysis) + _paper_tables(analysis)
+    parts += _reproduction(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:
         parts += _section(say("headings.single"), findings.on_single_sets(analysis))
@@ -71,6 +68,17 @@ def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     if lines:
         return [_titled(title, wrap(lines, bullet=bullet))]
     return []
+
+
+def _of_section(section: AnySection, shown: Sequence[ShownPart]) -> list[str]:
+    """Render what the terminal shows of a section; nothing if that is nothing."""
+    lines = []
+    for part in section.on_terminal(shown):
+        if isinstance(part, Sentences):
+            lines.append(wrap(part.lines))
+        elif isinstance(part, ReportTable):
+            lines += [render_table(part), wrap([part.caption])]
+    return [_titled(section.title, *lines)] if lines else []
 
 
 def _titled(*parts: str) -> str:
@@ -113,30 +121,6 @@ def _laid_out(analysis: Analysis, links: Links) -> list[str]:
             lines.append(say("summary_missing_rows"))
         parts.append("\n".join([*lines, *laid_out.missing]))
     return parts
-
-
-def _regret(analysis: Analysis, links: Links) -> list[str]:
-    table = rule_tables.regret(analysis, links)
-    if table is None:
-        return []
-    noun = make_design(analysis.sets).noun
-    slots = {"unit": wording.unit(analysis), "oracle": wording.oracle(analysis), "noun": noun}
-    return [_titled(say("summary_regret", **slots), render_table(table))]
-
-
-def _criteria(analysis: Analysis) -> list[str]:
-    """Render what every rule's winners of a search score in testing: the mean over methods."""
-    means = analysis.winners.means
-    if means.empty:
-        return []
-    digits = analysis.winners.digits
-    rows = []
-    for dataset in analysis.set_names:
-        for row in means[means["dataset"] == dataset].to_dict("records"):
-            values = [number(row[measure], places) for measure, places in digits.items()]
-            rows.append([f"{dataset} {rule_tables.oracle_name(row)}", *values])
-    title = say("summary_criteria", number=means["num_algorithms"].iloc[0])
-    return [_titled(title, align(["", *digits], rows))]
 
 
 def _reproduction(analysis: Analysis) -> list[str]:

@@ -311,6 +311,10 @@ class Links:
         """Return an algorithm's name that leads to its runs."""
         return TableCell(self.label(name), href=self.to_algorithm(name), left=True, name=name)
 
+    def column(self) -> TableColumn:
+        """Return the column of algorithms' names, which has no head in LaTeX."""
+        return TableColumn("algorithm", self.algorithm(), printed="", align="l")
+
     def run_cell(self, run_id: str, text: str = "") -> TableCell:
         """Return a text, by default the first digits of the id, that leads to the run."""
         return TableCell(text or run_id[:8], href=self.to_run(run_id), left=True)

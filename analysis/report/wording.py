@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from biasbed import measures
 from biasbed.analysis import scores
@@ -110,6 +111,13 @@ def unit(analysis: Analysis) -> str:
     if score_unit == measures.FRACTION:
         return "points"
     return score_unit
+
+
+def rule_name(row: Mapping[Any, Any]) -> str:
+    """Return a selection rule's name, marked if it is an oracle. row: of a table with the columns rule and oracle."""
+    if row["oracle"]:
+        return f"{row['rule']} (ORACLE)"
+    return str(row["rule"])
 
 
 def by_category(dataset: str) -> str:

@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
-from biasbed.analysis.sections.section import AnySection, CsvFile, PlannedFigure, Sentences, ShownPart
+from biasbed.analysis.sections.label_gains import LABEL_GAINS
+from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
+from biasbed.analysis.sections.section import AnySection, CsvFile, PlannedFigure, PrintedTable, ShownPart
+from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
+from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 
-SECTIONS: tuple[AnySection, ...] = (EFFECTIVE_ROBUSTNESS, SINGLE_RUNS)
+SECTIONS: tuple[AnySection, ...] = (
+    EFFECTIVE_ROBUSTNESS,
+    SINGLE_RUNS,
+    VALIDATION_GRAIN,
+    LABEL_GAINS,
+    SELECTION_COST,
+    SEARCH_WINNERS,
+)
 
 
 def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, list[ShownPart]]]:
@@ -35,10 +46,9 @@ def figures(analysis: Analysis, links: Links) -> Iterator[PlannedFigure]:
                 yield part
 
 
-def sentences(parts: list[ShownPart]) -> list[str]:
-    """Return the sentences among the parts of a section."""
-    lines: list[str] = []
-    for part in parts:
-        if isinstance(part, Sentences):
-            lines += part.lines
-    return lines
+def printed_tables(analysis: Analysis, links: Links) -> Iterator[PrintedTable]:
+    """Yield the tables of all sections that LaTeX files hold."""
+    for _, parts in shown(analysis, links):
+        for part in parts:
+            if isinstance(part, PrintedTable):
+                yield part

@@ -8,7 +8,7 @@ that list and know no section by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -35,6 +35,15 @@ class PlannedFigure(NamedTuple):
     description: str  # one line for the list of files
     alt: str = ""  # what the figure is, for those who do not see it
     caption: str = ""
+    marked: bool = False  # it says itself which of its numbers are an oracle's
+
+
+class PrintedTable(NamedTuple):
+    """Table of a LaTeX file alone."""
+
+    name: str  # of the file
+    table: ReportTable
+    description: str  # one line for the list of files
 
 
 class CsvFile(NamedTuple):
@@ -45,7 +54,7 @@ class CsvFile(NamedTuple):
     description: str  # one line for the list of files
 
 
-ShownPart = Sentences | ReportTable | PlannedFigure  # of what a section shows, in its order
+ShownPart = Sentences | ReportTable | PlannedFigure | PrintedTable  # of what a section shows, in its order
 
 
 class Section(Generic[SectionData]):
@@ -66,9 +75,9 @@ class Section(Generic[SectionData]):
         """Yield sentences, tables and figures as the page has them. No part: the section is left out."""
         yield from ()
 
-    def prints_tables(self, analysis: Analysis) -> bool:
-        """Return True if the terminal shows the tables too; sentences are always printed."""
-        return False
+    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+        """Return the parts that the terminal shows: by default the sentences."""
+        return [part for part in parts if isinstance(part, Sentences)]
 
 
 AnySection = Section[Any]

@@ -86,9 +86,6 @@ class SingleRuns(Section[ComparedOverImages]):
         if len(data.table):
             yield make_pair_table(data.table, analysis, links)
 
-    def prints_tables(self, analysis: Analysis) -> bool:
-        return analysis.collection.is_table  # decisions on single items that a user brought
-
 
 SINGLE_RUNS = SingleRuns()
 

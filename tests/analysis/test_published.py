@@ -13,6 +13,7 @@ import pytest
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.statistics import friedman
 from biasbed.errors import UsageError
 from biasbed.settings import build
@@ -133,8 +134,8 @@ def test_table_1_as_far_as_the_published_runs_reach(analysis: Analysis, publishe
         if abs(own - oracle - float(row["difference"])) > 0.01:
             misprints.append(cell)
     assert misprints == [("infodrop", "edge")]
-    assert analysis.selection_gap.empty  # no oracle, and none is made up
-    assert not analysis.regret["oracle"].any()
+    assert analysis.data(SELECTION_COST).gap.empty  # no oracle, and none is made up
+    assert not analysis.data(SELECTION_COST).regret["oracle"].any()
 
 
 def test_the_papers_two_rules_are_compared(analysis: Analysis) -> None:

@@ -9,10 +9,11 @@ import statistics
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex, limitations, rule_tables
+from biasbed.analysis.report import latex, limitations
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.selection_cost import SELECTION_COST, make_printed_table
 from biasbed.settings import build
 from helpers.toy_runs import SETS, Recorder
 
@@ -70,8 +71,7 @@ def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
         recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
         recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
     analysis = compute(RunStore(recorder.uri), recorder.options())
-    table = rule_tables.gap_in_print(analysis, Links(analysis))
-    assert table
+    table = make_printed_table(analysis.data(SELECTION_COST).gap, analysis, Links(analysis))
     text = latex.render(table)
     assert " & ".join(["ERM", r"best\_epoch", *["50.0"] * 6]) in text
     assert " & ".join(["", r"best\_validation", *["40.0"] * 6]) in text

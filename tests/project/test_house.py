@@ -59,6 +59,7 @@ FLOORS = (
     ("command",),
     ("report",),
     ("sections",),
+    ("report.latex",),
     ("report.table_model", "report.figures.svg"),
     ("report.wording", "report.figures.style"),
     ("report.phrases", "report.figures.font"),

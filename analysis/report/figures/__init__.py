@@ -106,13 +106,10 @@ def save(analysis: Analysis, figure: Figure, path: Path) -> None:
         style.save(figure, path, bounds, **options)
 
 
-UNSELECTED = ("epochs", "selection_gap")  # every epoch is shown; the gap says itself what is an oracle's
-
-
 def planned(analysis: Analysis) -> Iterator[PlannedFigure]:
     """Yield all figures, which are drawn with their marks."""
     for figure in _all(analysis):
-        if analysis.rule.oracle and figure.name not in UNSELECTED:
+        if analysis.rule.oracle and not figure.marked:
             yield figure._replace(draw=functools.partial(_draw_marked, figure.draw))
         else:
             yield figure
@@ -132,7 +129,7 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         description = "scores over epochs, mean and standard deviation over runs"
-        yield PlannedFigure("epochs", make(scores.epochs, analysis), description)
+        yield PlannedFigure("epochs", make(scores.epochs, analysis), description, marked=True)
     yield from _of_cues(analysis)
     points = scores.shape_bias_points(analysis)
     if len(points):
@@ -142,10 +139,6 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
         drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
         yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
     yield from sections.figures(analysis, Links(analysis))
-    gaps = scores.gap_rows(analysis)
-    if len(gaps):
-        description = "how far each selection rule stays behind the oracle"
-        yield PlannedFigure("selection_gap", make(scores.selection_gap, analysis, gaps), description)
 
 
 def _of_cues(analysis: Analysis) -> Iterator[PlannedFigure]:

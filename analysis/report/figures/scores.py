@@ -14,10 +14,9 @@ from matplotlib.figure import Figure
 
 from biasbed.analysis.columns import Column, names_of
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures.style import CHANCE, GREY, LIGHT, WARNING, Sheet, legend, look
+from biasbed.analysis.report.figures.style import CHANCE, GREY, Sheet, legend, look, marker_offset, set_axis
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.published import observers, shape_bias_figure
 
 # --- scores -----------------------------------------------------------------------------------------------------------
@@ -71,7 +70,7 @@ def _score_line(figure: Sheet, axes: Axes, analysis: Analysis, columns: Sequence
     for position, algorithm in enumerate(analysis.algorithms):
         colour, _, marker = look(position)
         rows = table.loc[algorithm].loc[names]
-        x = np.arange(len(names)) + _offset(position, len(analysis.algorithms))
+        x = np.arange(len(names)) + marker_offset(position, len(analysis.algorithms))
         errors = rows["std"].fillna(0.0)
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=analysis.label(algorithm))
         for name, centre, mean in zip(names, x, rows["mean"], strict=True):
@@ -80,7 +79,7 @@ def _score_line(figure: Sheet, axes: Axes, analysis: Analysis, columns: Sequence
     for position, (i, chance) in enumerate(chances):
         label = None if position else CHANCE
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=label)
-    _set_axis(axes, [*map(analysis.label, names)])
+    set_axis(axes, [*map(analysis.label, names)])
     for i in range(1, len(columns)):
         if columns[i].block != columns[i - 1].block and analysis.comparisons[0].noun == "data set":
             axes.axvline(i - 0.5, color=GREY, lw=1.0, zorder=0)
@@ -100,18 +99,6 @@ def _chance(column: Column) -> float:
     if column.set_record.classes:
         return column.set_record.chance * column.scale
     return 0.0
-
-
-def _offset(position: int, number: int) -> float:
-    """Return the distance of an algorithm's marker from the middle of its set."""
-    return 0.74 / number * (position - (number - 1) / 2)
-
-
-def _set_axis(axes: Axes, names: Sequence[str]) -> None:
-    for i in range(1, len(names)):
-        axes.axvline(i - 0.5, color=LIGHT, lw=0.8, zorder=0)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_xlim(-0.5, len(names) - 0.5)
 
 
 def _headline_label(sets: Sequence[Column]) -> str:
@@ -218,47 +205,3 @@ def shape_bias_by_category(analysis: Analysis, frame: pd.DataFrame) -> Figure:
             biases = rows["shape_bias"].astype(float) / 100
             shares[analysis.label(name)] = dict(zip(rows["category"], biases, strict=True))
     return shape_bias_figure.figure(shares, set(frame["category"]) == observers.categories())
-
-
-# --- selection gap ----------------------------------------------------------------------------------------------------
-
-
-def gap_rows(analysis: Analysis) -> pd.DataFrame:
-    """Return the rows of the selection table with a gap to the oracle, without the oracle's own."""
-    table = analysis.selection
-    return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
-
-
-WIDEST = 18.0  # inches
-
-
-def selection_gap(analysis: Analysis, gaps: pd.DataFrame) -> Sheet:
-    """Draw by how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
-    rules = list(dict.fromkeys(gaps["rule"]))
-    names = analysis.set_names
-    k = len(analysis.algorithms)
-    width = max(4.8, min(max(0.8, 0.11 * k) * len(names) + 1.2, WIDEST))
-    figure = Sheet(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
-    grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
-    for axes, rule in zip(grid, rules, strict=True):
-        # Where all gaps are zero but for the order in which means were added up, none is to be seen.
-        table = gaps[gaps["rule"] == rule].set_index(["algorithm", "dataset"])["gap"].round(DIGITS)
-        for position, algorithm in enumerate(analysis.algorithms):
-            colour, _, marker = look(position)
-            if algorithm not in table.index:
-                continue  # published: not known under every rule
-            x = np.arange(len(names)) + _offset(position, k)
-            y = table.loc[algorithm].reindex(list(names))
-            axes.plot(x, y, marker, ms=4.5, color=colour, label=analysis.label(algorithm))
-            for name, centre, value in zip(names, x, y, strict=True):
-                text = f"{analysis.label(algorithm)} on {analysis.label(name)}, {rule}: {value:.1f} behind"
-                figure.tip(axes, float(centre), float(value), text)
-        axes.axhline(0, color=GREY, lw=0.8)
-        axes.grid(axis="y", color="#ececec", lw=0.7)
-        axes.set_axisbelow(True)
-        axes.set_title(f"{rule}: points behind the ORACLE (best_epoch, selected on the test images)", color=WARNING)
-        _set_axis(axes, [*map(analysis.label, names)])
-        axes.tick_params(axis="x", labelbottom=axes is grid[-1])
-        axes.set_ylabel("gap (points)")
-    legend(figure, *grid)
-    return figure

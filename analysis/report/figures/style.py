@@ -201,3 +201,16 @@ def text_on(red: float, green: float, blue: float) -> str:
     if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45:
         return "#0b0b0b"
     return "#fdfdfd"
+
+
+def marker_offset(position: int, number: int) -> float:
+    """Return the distance of an algorithm's marker from the middle of its set."""
+    return 0.74 / number * (position - (number - 1) / 2)
+
+
+def set_axis(axes: Axes, names: Sequence[str]) -> None:
+    """Name the places of a categorical axis, with lines between them."""
+    for i in range(1, len(names)):
+        axes.axvline(i - 0.5, color=LIGHT, lw=0.8, zorder=0)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(names) - 0.5)

@@ -31,6 +31,7 @@ from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
 from biasbed.analysis.report.groups import ColumnGroup
 from biasbed.analysis.sections.section import PlannedFigure
+from biasbed.analysis.sections.selection_cost import draw_gaps, rows_with_gap
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
 
@@ -162,7 +163,7 @@ def test_a_long_map_writes_p_values_below_a_tenth(number: int) -> None:
 
 def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     analysis = outcome.analysis
-    axes = scores.selection_gap(analysis, scores.gap_rows(analysis)).axes[0]
+    axes = draw_gaps(analysis, rows_with_gap(analysis.selection)).axes[0]
     gaps = analysis.selection[analysis.selection["rule"] == axes.get_title().split(":")[0]]
     for algorithm, line in zip(analysis.algorithms, axes.lines, strict=False):
         own = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
@@ -253,8 +254,8 @@ def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
 
 def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:
     analysis = outcome.analysis
-    rows = scores.gap_rows(analysis).assign(gap=2.8e-17)
-    assert not np.any([line.get_ydata() for line in scores.selection_gap(analysis, rows).axes[0].lines[:2]])
+    rows = rows_with_gap(analysis.selection).assign(gap=2.8e-17)
+    assert not np.any([line.get_ydata() for line in draw_gaps(analysis, rows).axes[0].lines[:2]])
 
 
 def test_measuring_less_moves_nothing(outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ conflicting images is, and runs that record the number of images behind each (`r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,12 +15,31 @@ import pandas as pd
 
 from biasbed import record
 from biasbed.analysis.columns import Column, by_name
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    interval,
+    make_table,
+    named,
+    number,
+)
+from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.runs.store import images_of
+from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.statistics import over_images
 from biasbed.analysis.statistics.friedman import DIGITS
 
+FILE = "grain.csv"
+# Medians over runs, as the page shows them.
+SHOWN = (
+    *("conflicting_images", "image_conflicting", "image_score", "score", "low", "high", "epochs", "epochs_within"),
+    *("test_score", "test_low", "test_high"),
+)
 IDENTITY = ("rule", "oracle", "algorithm", "cell", "seed", "dataset", "run_id")
 VALIDATED = (
     *("step", "aligned_images", "conflicting_images", "score", "low", "high", "image_score", "image_conflicting"),
@@ -29,6 +48,32 @@ VALIDATED = (
 TESTED = ("test_aligned_images", "test_conflicting_images", "test_score", "test_low", "test_high")
 COLUMNS = (*IDENTITY, *VALIDATED, *TESTED)
 FUNCTION = "harmonic_mean"
+
+
+class ValidationGrain(Section[pd.DataFrame]):
+    """Precision of the chosen epoch's score, given validation's few images; the data are `COLUMNS`."""
+
+    name = "grain"
+    title = "What the chosen epoch rests on"
+
+    def compute(self, scored: Scored) -> pd.DataFrame:
+        return grain_table(scored.choices, scored.inputs.histories, scored.inputs.collection, scored.sets)
+
+    def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
+        description = (
+            "precision of every selected epoch's score, given the number of images, and how many epochs are as good"
+        )
+        yield CsvFile(FILE, data.round(SCORE_DIGITS), description)
+
+    def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        of_rule = data[data["rule"] == analysis.rule.name]
+        if len(of_rule):
+            yield make_medians_table(of_rule, analysis)
+
+
+VALIDATION_GRAIN = ValidationGrain()
+
+# --- what is computed -------------------------------------------------------------------------------------------------
 
 
 def grain_table(
@@ -112,3 +157,41 @@ def _describe_test(scores: GroupScores | None, step: int) -> dict[str, Any]:
     low, high = scores.interval(step)
     values = (*scores.images, 100 * scores.curve[step], 100 * low, 100 * high)
     return dict(zip(TESTED, values, strict=True))
+
+
+# --- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def make_medians_table(frame: pd.DataFrame, analysis: Analysis) -> ReportTable:
+    """Return the medians over runs by column. frame: `COLUMNS` of one rule."""
+    records = []
+    for name in analysis.set_names:
+        of_set = frame[frame["dataset"] == name]
+        if len(of_set):
+            medians = of_set[[column for column in of_set if column in SHOWN]].median()
+            records.append({"dataset": name, **medians.astype(float).to_dict()})
+    columns = [
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("conflicting images", _conflicting_images),
+        TableColumn("points of one", number("image_conflicting")),
+        TableColumn("AC points", number("image_score")),
+        TableColumn("AC, validation", interval("score", "low", "high")),
+        TableColumn("AC, test", interval("test_score", "test_low", "test_high")),
+        TableColumn("epochs within", _epochs_within),
+    ]
+    caption = (
+        f"Precision of the epoch that {analysis.rule.name} chose: the number of conflicting validation images; the "
+        "worth of one of them in points of their accuracy and of the AC score; the AC score of this epoch, below it "
+        "the 95 % interval that so few images leave open (from both accuracies, by Jeffreys); the number of epochs "
+        "whose scores lie within the interval of the best one. If there are many, validation does not distinguish "
+        "them, and the choice is largely chance. Medians over all runs."
+    )
+    return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)
+
+
+def _conflicting_images(medians: TableRecord) -> TableCell:
+    return TableCell(f"{medians['conflicting_images']:.0f}", value=medians["conflicting_images"])
+
+
+def _epochs_within(medians: TableRecord) -> TableCell:
+    return TableCell(f"{medians['epochs_within']:g} of {medians['epochs']:g}", value=medians["epochs_within"])

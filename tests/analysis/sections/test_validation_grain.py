@@ -16,6 +16,7 @@ from biasbed.analysis.comparisons.rule_comparison import OVER_METHODS
 from biasbed.analysis.report import data_files, html
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.store import images_of
+from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 from biasbed.analysis.selection.rules import GROUP_LABELS
 from biasbed.analysis.statistics import over_images
 from helpers import biased_runs
@@ -44,7 +45,7 @@ def analysis(study: tuple[str, Path]) -> Analysis:
 
 
 def test_a_row_has_what_follows_from_the_run_s_counts(analysis: Analysis) -> None:
-    frame = analysis.grain
+    frame = analysis.data(VALIDATION_GRAIN)
     own = frame[(frame["algorithm"] == "erm") & (frame["seed"] == "0") & (frame["rule"] == "best_validation")]
     row = own.set_index("dataset").loc["herds-1"]
     curves = biased_runs.curves("herds-1", 0.0, 0)
@@ -68,7 +69,7 @@ def validation_images() -> list[tuple[str, int]]:
 
 
 def test_intervals_hold_their_scores_and_are_wider_where_fewer_images_conflict(analysis: Analysis) -> None:
-    frame = analysis.grain
+    frame = analysis.data(VALIDATION_GRAIN)
     assert ((frame["low"] <= frame["score"]) & (frame["score"] <= frame["high"])).all()
     assert (frame["epochs_within"].between(1, frame["epochs"])).all()
     chosen = frame[frame["rule"] == "best_validation"]
@@ -80,28 +81,28 @@ def test_intervals_hold_their_scores_and_are_wider_where_fewer_images_conflict(a
 
 
 def test_every_rule_that_chooses_one_epoch_has_rows(analysis: Analysis) -> None:
-    rules = set(analysis.grain["rule"])
+    rules = set(analysis.data(VALIDATION_GRAIN)["rule"])
     assert rules == set(analysis.choices["rule"]) - {"last_n"}
     assert {"validation_accuracy", "worst_group", "best_epoch", "last"} <= rules
-    assert len(analysis.grain) == len(rules) * 2 * 2 * 3
+    assert len(analysis.data(VALIDATION_GRAIN)) == len(rules) * 2 * 2 * 3
 
 
 def test_runs_without_known_numbers_of_images_have_none(recorder: Recorder) -> None:
     """Also where what stands in for the file is something else, in each run another thing."""
     biased_runs.fill(recorder, seeds=1, keeps_counts=False)
-    assert load(recorder.uri, n=1, bootstrap=200).grain.empty
+    assert load(recorder.uri, n=1, bootstrap=200).data(VALIDATION_GRAIN).empty
     runs = recorder.client.search_runs([recorder.experiment])
     texts = ("[1]", "{", '{"val/conflicting_images/herds_val": "many"}')
     assert len(runs) >= len(texts)
     for run, text in zip(runs, itertools.cycle(texts), strict=False):
         recorder.client.log_text(run.info.run_id, text, record.COUNTS_FILE)
-    assert load(recorder.uri, n=1, bootstrap=200).grain.empty
+    assert load(recorder.uri, n=1, bootstrap=200).data(VALIDATION_GRAIN).empty
 
 
 def test_other_monitors_have_none(recorder: Recorder) -> None:
     recorder.train("erm")
     recorder.train("irm")
-    assert load(recorder.uri, n=1, bootstrap=200).grain.empty
+    assert load(recorder.uri, n=1, bootstrap=200).data(VALIDATION_GRAIN).empty
 
 
 def test_accuracy_is_adjusted_to_each_severity_s_training(analysis: Analysis, study: tuple[str, Path]) -> None:
@@ -136,7 +137,7 @@ def test_the_report_shows_intervals_and_what_labels_buy(analysis: Analysis, tmp_
     files = {**data_files.write(analysis, tmp_path), **html.write(analysis, tmp_path)}
     assert {"grain.csv", "labels.csv"} <= set(files)
     grain, labels = (pd.read_csv(tmp_path / name) for name in ("grain.csv", "labels.csv"))
-    assert len(grain) == len(analysis.grain)
+    assert len(grain) == len(analysis.data(VALIDATION_GRAIN))
     text = (tmp_path / "report.html").read_text()
     within = grain[(grain["rule"] == "best_validation") & (grain["dataset"] == "herds-1")]["epochs_within"].median()
     assert "What the chosen epoch rests on" in text

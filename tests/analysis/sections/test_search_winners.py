@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import data_files, report_tables, summary
+from biasbed.analysis.report import data_files, summary
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
 from biasbed.suites.debiasing import MEASURES, RULES
 from helpers.toy_runs import Recorder
 
@@ -79,7 +80,7 @@ def analysis_of(recorder: Recorder, study: str = "search") -> Analysis:
 
 def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder) -> None:
     analysis = analysis_of(searched)
-    frame = analysis.winners.each.set_index(["rule", "algorithm", "dataset"])
+    frame = analysis.data(SEARCH_WINNERS).each.set_index(["rule", "algorithm", "dataset"])
     for rule, place in CHOSEN.items():
         for gain, algorithm in enumerate(("erm", "lff")):
             own = frame.loc[rule, algorithm, "x-5"]
@@ -91,7 +92,7 @@ def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder
     assert frame.loc[("worst_group", "erm", "x-1"), "labels"] == "groups of the validation images"
     assert frame.loc[("validation_accuracy", "erm", "x-1"), "labels"] == ""
 
-    means = analysis.winners.means.set_index(["rule", "dataset"])
+    means = analysis.data(SEARCH_WINNERS).means.set_index(["rule", "dataset"])
     for rule in CHOSEN:
         both = [frame.loc[(rule, algorithm, "x-1"), "ac_score"] for algorithm in ("erm", "lff")]
         assert means.loc[(rule, "x-1"), "ac_score"] == pytest.approx(sum(both) / 2)
@@ -103,22 +104,22 @@ def test_files_and_reports_have_them(searched: Recorder) -> None:
     analysis = analysis_of(searched)
     files = data_files.frames(analysis)
     assert {"winners.csv", "criteria.csv"} <= set(files)
-    assert len(files["winners.csv"][0]) == len(analysis.choices)
+    assert len(files["winners.csv"][0]) == len(analysis.scored.choices)
     text = summary.render(analysis)
-    assert "Winners of the search by criterion: test values, mean over 2 algorithms" in text
-    mean = analysis.winners.means.set_index(["rule", "dataset"]).loc[("worst_group", "x-5"), "ac_score"]
-    shown = [line.split() for line in text.splitlines() if "x-5 worst_group" in line]
+    assert "mean over 2 algorithms" in " ".join(text.split())
+    mean = analysis.data(SEARCH_WINNERS).means.set_index(["rule", "dataset"]).loc[("worst_group", "x-5"), "ac_score"]
+    shown = [line.split() for line in text.splitlines() if "worst_group" in line]
     assert any(f"{mean:.1f}" in line for line in shown)
-    found = report_tables.on_page(analysis, Links(analysis))
-    assert len(found["criteria"].rows) == len(analysis.winners.means)
-    assert any("optim.lr=1e-2" in cell.text for row in found["winners"].rows for cell in row)
+    means, trials = SEARCH_WINNERS.show(analysis.data(SEARCH_WINNERS), analysis, Links(analysis))
+    assert len(means.rows) == len(analysis.data(SEARCH_WINNERS).means)
+    assert any("optim.lr=1e-2" in cell.text for row in trials.rows for cell in row)
 
 
 def test_without_a_search_there_are_none(recorder: Recorder) -> None:
     for algorithm in ("a", "b"):
         recorder.train(algorithm, 0, study="own")
     analysis = analysis_of(recorder, "own")
-    assert analysis.winners.each.empty
-    assert isinstance(analysis.winners.means, pd.DataFrame)
+    assert analysis.data(SEARCH_WINNERS).each.empty
+    assert isinstance(analysis.data(SEARCH_WINNERS).means, pd.DataFrame)
     assert not {"winners.csv", "criteria.csv"} & set(data_files.frames(analysis))
-    assert "by criterion" not in summary.render(analysis)
+    assert SEARCH_WINNERS.title not in summary.render(analysis)

@@ -15,6 +15,7 @@ from biasbed.analysis import frames, load
 from biasbed.analysis.columns import Column
 from biasbed.analysis.comparisons import rule_comparison
 from biasbed.analysis.report import summary
+from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.selection import rules
 from biasbed.analysis.selection.select import rule_names
 from biasbed.errors import Failure, UsageError
@@ -51,7 +52,7 @@ def test_table_1_follows_from_curves_that_have_its_two_columns(recorder: Recorde
                 for name, row in own.items()
             }
             recorder.train(algorithm, seed, curves, monitor=(0.1, 0.2), protocol=protocol)
-    table = load(recorder.uri, bootstrap=200, n=1).selection_gap.set_index(["algorithm", "dataset"])
+    table = load(recorder.uri, bootstrap=200, n=1).data(SELECTION_COST).gap.set_index(["algorithm", "dataset"])
     assert len(table) == len(rows) == 12
     for row in rows:
         ours = table.loc[(row["algorithm"], row["dataset"])]
@@ -76,7 +77,7 @@ def test_a_gap_keeps_its_sign() -> None:
 def test_regret_is_the_mean_gap_and_names_the_worst_set(recorder: Recorder) -> None:
     train_two(recorder)
     analysis = load(recorder.uri, bootstrap=200, n=2)
-    regret = analysis.regret.set_index(["rule", "algorithm"])
+    regret = analysis.data(SELECTION_COST).regret.set_index(["rule", "algorithm"])
     assert regret.loc[("best_validation", "early"), "regret"] == pytest.approx(55)
     assert regret.loc[("best_validation", "late"), "regret"] == 0
     assert regret.loc[("best_validation", "late"), "largest_on"] == ""
@@ -141,10 +142,10 @@ def test_where_lower_is_better_a_gap_is_positive_too(recorder: Recorder) -> None
     for seed in (0, 1):
         recorder.train("erm", seed, {}, monitor=(0.1, 0.2), protocol=protocol, metrics={"test/loss/nll": (0.5, 0.8)})
     analysis = load(recorder.uri, bootstrap=200, n=1)
-    assert analysis.selection_gap[["best_epoch", "best_validation", "difference"]].to_numpy().tolist() == [
+    assert analysis.data(SELECTION_COST).gap[["best_epoch", "best_validation", "difference"]].to_numpy().tolist() == [
         [0.5, 0.8, pytest.approx(0.3)]
     ]
-    assert analysis.regret.set_index("rule").loc["best_validation", "regret"] == pytest.approx(0.3)
+    assert analysis.data(SELECTION_COST).regret.set_index("rule").loc["best_validation", "regret"] == pytest.approx(0.3)
 
 
 # --- what labels buy --------------------------------------------------------------------------------------------------

@@ -1,0 +1,252 @@
+"""Cost of choosing the epoch: selection rules beside the oracle, which looks at the test images.
+
+Regret is what choosing without looking at the test images costs (Kalischek et al. 2023, table 1).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from biasbed.analysis.columns import make_design
+from biasbed.analysis.comparisons import rule_comparison
+from biasbed.analysis.report import latex, wording
+from biasbed.analysis.report.table_model import (
+    Links,
+    PrintedText,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    make_table,
+    number_cell,
+    prepared,
+    text_cell,
+)
+from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import number as number_text
+from biasbed.analysis.sections.section import (
+    CsvFile,
+    PlannedFigure,
+    PrintedTable,
+    Section,
+    Sentences,
+    ShownPart,
+)
+from biasbed.analysis.selection.rules import RULES
+from biasbed.analysis.statistics.friedman import DIGITS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RULES_FILE, GAP_FILE, REGRET_FILE = "selection.csv", "selection_gap.csv", "regret.csv"
+WIDEST = 18.0  # inches
+
+
+class SelectionCosts(NamedTuple):
+    """Scores under every rule and what each costs."""
+
+    rules: pd.DataFrame  # rule_comparison.COLUMNS
+    gap: pd.DataFrame  # rule_comparison.gap_to_oracle of the rule in use
+    regret: pd.DataFrame  # rule_comparison.REGRET_COLUMNS
+
+
+class SelectionCost(Section[SelectionCosts]):
+    """How far each selection rule stays behind the oracle."""
+
+    name = "gap"
+    title = "What choosing the epoch costs"
+
+    def compute(self, scored: Scored) -> SelectionCosts:
+        table = scored.rule_table
+        gap = rule_comparison.gap_to_oracle(table, scored.inputs.rule.name)
+        return SelectionCosts(table, gap, rule_comparison.regret_table(table, scored.sets))
+
+    def files(self, data: SelectionCosts, analysis: Analysis) -> Iterator[CsvFile]:
+        yield CsvFile(RULES_FILE, data.rules, "scores under every selection rule, and the gap to the oracle")
+        yield CsvFile(GAP_FILE, data.gap, "the selection rule beside the oracle")
+        about = "what each selection rule costs, and where each algorithm stands under it"
+        yield CsvFile(REGRET_FILE, data.regret, about)
+
+    def show(self, data: SelectionCosts, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        gaps = rows_with_gap(data.rules)
+        if len(gaps):
+            yield PlannedFigure(
+                "selection_gap",
+                functools.partial(draw_gaps, analysis, gaps),
+                "how far each selection rule stays behind the oracle",
+                "selection gap",
+                "How far each selection rule stays behind the best epoch of each set.",
+                marked=True,
+            )
+        regret = data.regret[data.regret["regret"].notna()]
+        if len(regret):
+            yield make_regret_table(regret, analysis, links)
+        if len(gaps):
+            yield make_gap_table(gaps, analysis, links)
+        if len(data.gap):
+            table = make_printed_table(data.gap, analysis, links)
+            yield PrintedTable("selection_gap", table, "the selection rule beside the oracle")
+        skipped = describe_skipped(data.rules)
+        if skipped:
+            yield Sentences(tuple(skipped))
+
+    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+        return [part for part in parts if isinstance(part, ReportTable)][:1]
+
+
+SELECTION_COST = SelectionCost()
+
+
+def rows_with_gap(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with a gap to the oracle, without the oracle's own. table: `rule_comparison.COLUMNS`."""
+    return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
+
+
+# --- tables and sentences ---------------------------------------------------------------------------------------------
+
+
+def make_regret_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return the cost of each selection rule for every algorithm, mean over the sets.
+
+    frame: `rule_comparison.REGRET_COLUMNS`, those with a regret.
+    """
+    heads = {row["rule"]: wording.rule_name(row) for row in frame.to_dict("records")}
+    records: dict[str, dict[Any, Any]] = {}
+    for row in frame.to_dict("records"):
+        rank = row["average_rank"]  # NaN if no set is left that all algorithms have
+        below = ""
+        if not math.isnan(rank):
+            below = f"rank {rank:.2f}"
+        cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
+        cells["rule", row["rule"]] = number_cell(row["regret"], interval=below)
+    columns = [links.column()]
+    columns += [TableColumn(head, prepared(("rule", rule))) for rule, head in heads.items()]
+    noun = make_design(analysis.sets).noun
+    caption = (
+        f"What each selection rule costs: {wording.unit(analysis)} behind {wording.oracle(analysis)}, mean over the "
+        f"{noun}s; below, the average rank under the rule.{_labels_needed(analysis, heads)}"
+    )
+    return make_table(caption, columns, _in_order(analysis, records), REGRET_FILE, oracle=True)
+
+
+def _in_order(analysis: Analysis, records: Mapping[str, TableRecord]) -> list[TableRecord]:
+    """Return the records in the order of algorithms; published ones, not known under every rule, have none."""
+    return [records[name] for name in analysis.algorithms if name in records]
+
+
+def _labels_needed(analysis: Analysis, rules: Iterable[str]) -> str:
+    """Say which labels rules need besides validation; empty if none does."""
+    rules_by_labels: dict[str, list[str]] = {}
+    for name in rules:
+        needs: Sequence[str] = ()
+        if name == analysis.rule.name:
+            needs = analysis.rule.needs
+        elif name in RULES:
+            needs = RULES.load(name).needs
+        for needed in needs:
+            rules_by_labels.setdefault(needed, []).append(name)
+    parts = []
+    for needed, names in rules_by_labels.items():
+        verb = "needs" if len(names) == 1 else "need"
+        parts.append(f"{wording.listing(names)} {verb} {needed}")
+    if parts:
+        return f" {'; '.join(parts)}."
+    return ""
+
+
+def describe_skipped(table: pd.DataFrame) -> list[str]:
+    """Say which rules have no scores, and why. table: `rule_comparison.COLUMNS`."""
+    skipped = table[table["skipped"].fillna("") != ""]
+    pairs = zip(skipped["rule"], skipped["skipped"], strict=True)
+    return [f"{rule}: not computed, {reason}" for rule, reason in pairs]
+
+
+def make_gap_table(table: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return the distance of the rule's scores from the oracle's, above the scores. table: `rows_with_gap`."""
+    names = list(dict.fromkeys(table["rule"]))
+    rule = analysis.rule.name if analysis.rule.name in names else names[0]
+    digits = {column.name: column.digits for column in analysis.sets}
+    records: dict[str, dict[str, Any]] = {}
+    for row in table[table["rule"] == rule].to_dict("records"):
+        places = digits[row["dataset"]]
+        cells = records.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})
+        cells[row["dataset"]] = number_cell(row["gap"], places, interval=number_text(row["mean"], places))
+    columns = [links.column()]
+    columns += [TableColumn(analysis.label(name), prepared(name), name=name) for name in digits]
+    caption = (
+        f"{rule} against the oracle: by how many {wording.unit(analysis)} each set's own best epoch, chosen on the "
+        f"test images, is better; below, the score under {rule}."
+    )
+    return make_table(caption, columns, _in_order(analysis, records), RULES_FILE, oracle=True)
+
+
+def make_printed_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return each set's own best epoch, the rule in use and their difference, for LaTeX.
+
+    So Kalischek et al. 2023 print it in table 1. frame: `rule_comparison.gap_to_oracle`.
+    """
+    rule = analysis.rule.name
+    columns = [
+        TableColumn(None, prepared("name"), printed="", align="l"),
+        TableColumn(None, prepared("column"), printed="", align="l"),
+        *(
+            TableColumn(None, prepared(name), printed=analysis.label(name), style="turned")
+            for name in analysis.set_names
+        ),
+    ]
+    records = []
+    for algorithm in analysis.algorithms:
+        rows = frame[frame["algorithm"] == algorithm].to_dict("records")
+        for column in (rule_comparison.ORACLE, rule, "difference") if rows else ():
+            name = links.algorithm_cell(algorithm) if column == rule_comparison.ORACLE else TableCell("")
+            cells: dict[str, TableCell] = {"name": name, "column": text_cell(column)}
+            records.append(cells | {row["dataset"]: number_cell(row[column]) for row in rows})
+    caption = (
+        f"ORACLE: each set's own best epoch, beside {latex.escape(rule)}, and the difference, in {analysis.units}."
+    )
+    note = f"Each set's own best epoch is chosen on the test images. Means over runs. {latex.provenance(analysis)}."
+    printed = PrintedText("selection-gap", caption, note)
+    return make_table("", columns, records, oracle=True, printed=printed)
+
+
+# --- figure -----------------------------------------------------------------------------------------------------------
+
+
+def draw_gaps(analysis: Analysis, gaps: pd.DataFrame) -> Figure:
+    """Draw by how much each set's own best epoch is better than the one that a rule picks, for every algorithm."""
+    from biasbed.analysis.report.figures.style import GREY, WARNING, Sheet, legend, look, marker_offset, set_axis
+
+    rules = list(dict.fromkeys(gaps["rule"]))
+    names = analysis.set_names
+    k = len(analysis.algorithms)
+    width = max(4.8, min(max(0.8, 0.11 * k) * len(names) + 1.2, WIDEST))
+    figure = Sheet(figsize=(width, 2.3 * len(rules) + 1.2), layout="constrained")
+    grid = figure.subplots(len(rules), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, rule in zip(grid, rules, strict=True):
+        # Where all gaps are zero but for the order in which means were added up, none is to be seen.
+        table = gaps[gaps["rule"] == rule].set_index(["algorithm", "dataset"])["gap"].round(DIGITS)
+        for position, algorithm in enumerate(analysis.algorithms):
+            colour, _, marker = look(position)
+            if algorithm not in table.index:
+                continue  # published: not known under every rule
+            x = np.arange(len(names)) + marker_offset(position, k)
+            y = table.loc[algorithm].reindex(list(names))
+            axes.plot(x, y, marker, ms=4.5, color=colour, label=analysis.label(algorithm))
+            for name, centre, value in zip(names, x, y, strict=True):
+                text = f"{analysis.label(algorithm)} on {analysis.label(name)}, {rule}: {value:.1f} behind"
+                figure.tip(axes, float(centre), float(value), text)
+        axes.axhline(0, color=GREY, lw=0.8)
+        axes.grid(axis="y", color="#ececec", lw=0.7)
+        axes.set_axisbelow(True)
+        axes.set_title(f"{rule}: points behind the ORACLE (best_epoch, selected on the test images)", color=WARNING)
+        set_axis(axes, [*map(analysis.label, names)])
+        axes.tick_params(axis="x", labelbottom=axes is grid[-1])
+        axes.set_ylabel("gap (points)")
+    legend(figure, *grid)
+    return figure
