@@ -23,7 +23,6 @@ from biasbed.analysis.comparisons import (
     rule_comparison,
     shape_bias,
     strict_setting,
-    trust,
 )
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -191,7 +190,6 @@ class Analysis:
     pairwise: PairwiseResults  # effects, further tests, stability and power
     cue_profiles: pd.DataFrame  # cue_profiles.cue_profile_table: what each row looks at
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
-    trust: trust.TrustTables  # calibration, conformal sets and detection, where scores are stored
     laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
     tracking_uri: str  # without password
@@ -373,7 +371,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         rules = scoring.finish()
     matrices = rule_comparison.block_matrices(rules, sets)
     with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
-        of_decisions = _of_decisions(inputs, selected, runs, sets, options)
+        of_decisions = _of_decisions(inputs, selected, runs, options)
         scored = Scored(inputs, options, sets, selected, runs, table, rules)
         for question in ahead:
             scored.data(question)
@@ -424,17 +422,14 @@ def _of_decisions(
     inputs: AnalysisInputs,
     selected: Selected,
     runs: pd.DataFrame,
-    sets: Sequence[Column],
     options: AnalyzeOptions,
 ) -> dict[str, Any]:
     """Return the fields of `Analysis` that need files of decisions."""
     collection = inputs.collection
-    compared = (() if inputs.decisions.is_empty else sets, selected.values, options)
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
         "cue_profiles": cue_profiles.cue_profile_table(inputs.decisions, selected, collection.algorithms),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
-        "trust": trust.assess_rows(inputs.decisions, collection, *compared),
     }
 
 

@@ -92,8 +92,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         "nemenyi.csv": nemenyi_rows(analysis),
         "spread.csv": analysis.spread,
-        "trust.csv": analysis.trust.table.round(SCORE_DIGITS),
-        "trust_groups.csv": analysis.trust.groups.round(SCORE_DIGITS),
         "cue_profiles.csv": analysis.cue_profiles.round(SCORE_DIGITS),
         "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
         "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),

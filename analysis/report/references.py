@@ -7,19 +7,19 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections import shown
 
 FILE = "references.bib"
 PREPRINTS = "https://arxiv.org/abs/"  # address of a preprint, before its number
 TESTS = "tests"  # keyword of the entries that every analysis needs
-TRUST = "trust"  # of those that trust measures need
 
 
 def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write the entries that this result needs; return file name -> what it is."""
     names = {analysis.collection.scope.suite, TESTS}
-    if analysis.trust.applies:
-        names.add(TRUST)
+    names |= {section.cited for section, _ in shown(analysis, Links(analysis)) if section.cited}
     for run in analysis.collection.runs:
         names |= {run.method, *run.training_data}
     for column in analysis.sets:

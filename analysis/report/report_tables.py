@@ -16,7 +16,6 @@ from biasbed.analysis.report import (
     score_tables,
     significance_tables,
     study_design,
-    trust_tables,
     wording,
 )
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -36,7 +35,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "sets": significance_tables.per_set(analysis),
         "paper": paper_section(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
-        "trust": trust_tables.on_page(analysis, links),
         "card": score_tables.card(analysis, links),
         "power": significance_tables.power(analysis),
         "plan": significance_tables.plan(analysis),

@@ -15,7 +15,6 @@ from biasbed.analysis.report import (
     limitations,
     paper_tables,
     score_tables,
-    trust_findings,
     wording,
 )
 from biasbed.analysis.report.phrases import say
@@ -54,7 +53,6 @@ def render(analysis: Analysis) -> str:
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     for section, shown in sections.shown(analysis, links):
         parts += _of_section(section, shown)
-    parts += _section(say("summary_trust"), trust_findings.trust_sentences(analysis))
     parts += _reproduction(analysis) + _paper_tables(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:

@@ -12,11 +12,13 @@ from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
 from biasbed.analysis.sections.section import AnySection, CsvFile, PlannedFigure, PrintedTable, ShownPart
 from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
+from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 
 SECTIONS: tuple[AnySection, ...] = (
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
+    TRUST,
     VALIDATION_GRAIN,
     LABEL_GAINS,
     SELECTION_COST,

@@ -62,6 +62,7 @@ class Section(Generic[SectionData]):
 
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
+    cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
 
     def compute(self, scored: Scored) -> SectionData:
         """Compute the section's data from runs, scores and decisions. Raises UsageError for unknown names."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from biasbed.analysis.comparisons.trust import REFERENCE, LimitedTemperature
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 from biasbed.analysis.report.wording import count, listing, plural
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.trust.assessed_rows import REFERENCE, LimitedTemperature, TrustTables
 
 CALIBRATION = {"ece": "trust_when.ece", "ece_scaled": "trust_when.ece_scaled"}  # measure -> phrase
 # Phrases of what the two intervals of a difference support.
@@ -27,16 +27,15 @@ BY_CHANCE = 50.0  # AUROC
 MOST = 4  # sets of one verdict that are put into words; the tables have all
 
 
-def trust_sentences(analysis: Analysis) -> list[str]:
+def trust_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     """Say what stored scores show of every row; nothing without any."""
-    trust = analysis.trust
     if trust.table.empty:
         return []
     return [
-        *_calibration_sentences(analysis),
+        *_calibration_sentences(trust, analysis),
         *_limit_sentences(trust.at_limit, analysis.label),
-        _coverage_sentence(analysis),
-        *_detection_sentences(analysis),
+        _coverage_sentence(trust, analysis),
+        *_detection_sentences(trust, analysis),
     ]
 
 
@@ -55,9 +54,9 @@ def agree(low: float, high: float, runs_low: float, runs_high: float) -> bool:
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
-def _calibration_sentences(analysis: Analysis) -> list[str]:
+def _calibration_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     """Say for each row, before and after scaling, on which sets it is better calibrated than the reference."""
-    frame = analysis.trust.table
+    frame = trust.table
     calibration = frame[frame["measure"].isin(CALIBRATION)]
     compared = calibration[calibration["reference"] != ""]
     control = analysis.options.control
@@ -142,11 +141,11 @@ def _with_cell(name: str, cell: str, label: Labels) -> str:
 # --- prediction sets and detection ------------------------------------------------------------------------------------
 
 
-def _coverage_sentence(analysis: Analysis) -> str:
+def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
     """Say on which sets the prediction sets of rows hold fewer labels than promised."""
     promised = 100 * (1 - analysis.options.miss)
     promise = f"{promised:g}"
-    coverage = _values_of(analysis, "lac_coverage")
+    coverage = _values_of(trust, "lac_coverage")
     short = coverage[coverage["high"] < promised].sort_values("mean", kind="stable")
     if short.empty:
         return say("trust_covers", promise=promise)
@@ -154,12 +153,12 @@ def _coverage_sentence(analysis: Analysis) -> str:
     return say("trust_covers_less", promise=promise, sets=sets)
 
 
-def _detection_sentences(analysis: Analysis) -> list[str]:
+def _detection_sentences(trust: TrustTables, analysis: Analysis) -> list[str]:
     """Say which sets the maximum softmax tells from the training distribution; nothing if none could be told."""
-    rates = _values_of(analysis, "auroc_msp")
+    rates = _values_of(trust, "auroc_msp")
     if rates.empty:
         return []
-    inside = listing(map(analysis.label, analysis.trust.calibrating))
+    inside = listing(map(analysis.label, trust.calibrating))
     detected = rates[rates["low"] > BY_CHANCE].sort_values("mean", ascending=False, kind="stable")
     if detected.empty:
         return [say("trust_detects_none", inside=inside)]
@@ -167,8 +166,8 @@ def _detection_sentences(analysis: Analysis) -> list[str]:
     return [say("trust_detects", inside=inside, sets=sets)]
 
 
-def _values_of(analysis: Analysis, measure: str) -> pd.DataFrame:
-    frame = analysis.trust.table
+def _values_of(trust: TrustTables, measure: str) -> pd.DataFrame:
+    frame = trust.table
     return frame[frame["measure"] == measure]
 
 

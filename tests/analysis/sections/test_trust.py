@@ -13,10 +13,10 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.comparisons.trust import COLUMNS as TRUST_COLUMNS
-from biasbed.analysis.comparisons.trust import TrustTables
-from biasbed.analysis.report import trust_findings, trust_tables
 from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.sections.trust import TRUST, sentences, tables
+from biasbed.analysis.sections.trust.assessed_rows import COLUMNS as TRUST_COLUMNS
+from biasbed.analysis.sections.trust.assessed_rows import TrustTables
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions, write_predictions
@@ -71,9 +71,9 @@ def study(recorder: Recorder, groups: bool = False) -> dict[str, list[list[Decis
 def test_values_are_means_over_runs_of_what_a_run_has(recorder: Recorder) -> None:
     stored = study(recorder)
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    table = outcome.analysis.data(TRUST).table.set_index(["dataset", "algorithm", "measure"])
     assert set(table.index.get_level_values("dataset")) == {"val", "plain", "sketch"}
-    assert outcome.analysis.trust.calibrating == ("val",)
+    assert outcome.analysis.data(TRUST).calibrating == ("val",)
     for row, runs in stored.items():
         values = [TrustResults.from_decisions(files, ["val"], 0.1) for files in runs]
         for name in ("val", "plain", "sketch"):
@@ -92,7 +92,7 @@ def test_values_are_means_over_runs_of_what_a_run_has(recorder: Recorder) -> Non
     assert less["difference_low"] < less["difference"] < less["difference_high"] < 0
     assert ("val", "erm", "auroc_msp") not in table.index
     # The left-out sets of the protocol have no stored decisions.
-    assert any(line.startswith("edge, erm: no decisions are stored") for line in outcome.analysis.trust.left_out)
+    assert any(line.startswith("edge, erm: no decisions are stored") for line in outcome.analysis.data(TRUST).left_out)
     written = pd.read_csv(outcome.output_dir / "trust.csv")
     assert len(written) == len(table)
     page = (outcome.output_dir / "report.html").read_text()
@@ -106,7 +106,11 @@ def test_values_are_means_over_runs_of_what_a_run_has(recorder: Recorder) -> Non
 
 
 def sentences_of(outcome: Outcome, start: str) -> list[str]:
-    return [line for line in trust_findings.trust_sentences(outcome.analysis) if line.startswith(start)]
+    return [
+        line
+        for line in sentences.trust_sentences(outcome.analysis.data(TRUST), outcome.analysis)
+        if line.startswith(start)
+    ]
 
 
 def test_sentences_say_of_each_set_what_both_intervals_support(recorder: Recorder) -> None:
@@ -117,7 +121,7 @@ def test_sentences_say_of_each_set_what_both_intervals_support(recorder: Recorde
             for name in ("val", "plain", "sketch"):
                 keep(recorder, run, decided(name, sharpness + 0.1 * seed, seed, images=120))
     outcome = recorder.analyze(selection="last", bootstrap="200", control="erm")
-    table = outcome.analysis.trust.table
+    table = outcome.analysis.data(TRUST).table
     verdicts: set[str] = set()
     for row in ("infodrop", "padain"):
         for measure, when in (("ece", "before"), ("ece_scaled", "after")):
@@ -166,13 +170,13 @@ def test_one_row_is_called_better_only_where_both_intervals_leave_out_zero(
     other |= {"runs_low": over_runs[0], "runs_high": over_runs[1]}
     rows = [other | {"measure": measure} for measure in ("ece", "ece_scaled")]
     table = pd.DataFrame([line, *rows], columns=list(TRUST_COLUMNS))
+    trust = TrustTables(table, pd.DataFrame(), ("val",), ())
     analysis = SimpleNamespace(
-        trust=TrustTables(table, pd.DataFrame(), ("val",), ()),
         label=lambda name: name.upper(),
         alpha=0.05,
         options=SimpleNamespace(control="none", miss=0.1),
     )
-    lines = trust_findings.trust_sentences(analysis)  # type: ignore[arg-type]
+    lines = sentences.trust_sentences(trust, analysis)  # type: ignore[arg-type]
     assert [text for text in lines if text.startswith("X ")] == [
         text for text in lines if f"scaling: {phrase} SKETCH" in text
     ]
@@ -197,7 +201,7 @@ def test_coverage_falls_short_only_where_its_interval_says_so(recorder: Recorder
         keep(recorder, run, decided("plain", 2.0, 1, images=200))
         keep(recorder, run, decided("sketch", -2.0 if row == "erm" else 2.0, 2, images=200))
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    table = outcome.analysis.trust.table
+    table = outcome.analysis.data(TRUST).table
     coverage = table[table["measure"] == "lac_coverage"]
     short = coverage[coverage["high"] < 90]
     assert list(zip(short["dataset"], short["algorithm"], strict=True)) == [("sketch", "erm")]
@@ -209,16 +213,15 @@ def test_a_difference_whose_interval_leaves_out_zero_is_bold(recorder: Recorder)
     """And underlined where that over runs does, which is Welch's as scipy computes it."""
     study(recorder)
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    table = outcome.analysis.trust.table
-    section = trust_tables.on_page(outcome.analysis, Links(outcome.analysis))
-    assert section is not None
-    (against,) = [one for one in section.tables if one.caption.startswith("Difference to")]
+    table = outcome.analysis.data(TRUST).table
+    made = tables.make_tables(outcome.analysis.data(TRUST), outcome.analysis, Links(outcome.analysis))
+    (against,) = [one for one in made if one.caption.startswith("Difference to")]
     heads = [column.head for column in against.columns]
     differences = table[table["reference"] == "erm"].set_index(["dataset", "measure"])
     looks = set()
     for row in against.rows:
         cells = dict(zip(heads, row, strict=True))
-        for measure, head in trust_tables.PROBABILITIES.items():
+        for measure, head in tables.PROBABILITIES.items():
             if head not in cells:
                 continue
             values = differences.loc[(cells["set"].name, measure)]
@@ -232,7 +235,7 @@ def test_a_difference_whose_interval_leaves_out_zero_is_bold(recorder: Recorder)
 
 def test_the_interval_over_runs_is_welch_s(recorder: Recorder) -> None:
     stored = study(recorder)
-    table = recorder.analyze(selection="last", bootstrap="200").analysis.trust.table
+    table = recorder.analyze(selection="last", bootstrap="200").analysis.data(TRUST).table
     values = {}
     for row, runs in stored.items():
         results = [TrustResults.from_decisions(files, ["val"], 0.1) for files in runs]
@@ -245,10 +248,9 @@ def test_the_interval_over_runs_is_welch_s(recorder: Recorder) -> None:
 def test_the_spread_over_runs_is_in_the_tables(recorder: Recorder) -> None:
     study(recorder)
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    section = trust_tables.on_page(outcome.analysis, Links(outcome.analysis))
-    assert section is not None
-    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
-    probabilities = section.tables[0]
+    made = tables.make_tables(outcome.analysis.data(TRUST), outcome.analysis, Links(outcome.analysis))
+    table = outcome.analysis.data(TRUST).table.set_index(["dataset", "algorithm", "measure"])
+    probabilities = made[0]
     heads = [column.head for column in probabilities.columns]
     for row in probabilities.rows:
         cells = dict(zip(heads, row, strict=True))
@@ -273,7 +275,7 @@ def test_a_temperature_at_its_limit_is_named_and_in_no_mean(recorder: Recorder) 
             if row == "infodrop" and not contradicts:
                 expected.append(calibrated.temperature)
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    table = outcome.analysis.data(TRUST).table.set_index(["dataset", "algorithm", "measure"])
     line = table.loc[("val", "infodrop", "temperature")]
     assert (line["num_runs"], line["num_at_limit"]) == (2, 1)
     assert line["mean"] == pytest.approx(np.mean(expected))
@@ -292,7 +294,7 @@ def test_a_row_whose_runs_are_all_at_the_limit_has_no_temperature(recorder: Reco
         for name in ("val", "plain"):
             keep(recorder, run, decided(name, sharpness, 0))
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    table = outcome.analysis.trust.table.set_index(["dataset", "algorithm", "measure"])
+    table = outcome.analysis.data(TRUST).table.set_index(["dataset", "algorithm", "measure"])
     line = table.loc[("val", "infodrop", "temperature")]
     assert math.isnan(line["mean"])
     assert (line["num_runs"], line["num_at_limit"]) == (0, 1)
@@ -304,7 +306,7 @@ def test_a_row_whose_runs_are_all_at_the_limit_has_no_temperature(recorder: Reco
 def test_groups_have_coverage_of_their_own(recorder: Recorder) -> None:
     study(recorder, groups=True)
     outcome = recorder.analyze(selection="last", bootstrap="200")
-    groups = outcome.analysis.trust.groups
+    groups = outcome.analysis.data(TRUST).groups
     assert set(groups["group"]) == {"even", "odd"}
     assert set(groups["measure"]) == {
         f"{own}{score}_{value}" for own in ("", "own_") for score in ("lac", "aps") for value in ("coverage", "size")
@@ -316,8 +318,8 @@ def test_groups_have_coverage_of_their_own(recorder: Recorder) -> None:
 
 def test_another_set_calibrates_and_more_may_be_missed(recorder: Recorder) -> None:
     study(recorder)
-    usual = recorder.analyze(selection="last", bootstrap="200").analysis.trust.table
-    other = recorder.analyze(selection="last", bootstrap="200", calibrate="plain", miss="0.4").analysis.trust
+    usual = recorder.analyze(selection="last", bootstrap="200").analysis.data(TRUST).table
+    other = recorder.analyze(selection="last", bootstrap="200", calibrate="plain", miss="0.4").analysis.data(TRUST)
     assert other.calibrating == ("plain",)
     sizes = {}
     for name, table in (("usual", usual), ("other", other.table)):
@@ -343,7 +345,7 @@ def test_runs_that_store_no_scores_have_no_section(recorder: Recorder) -> None:
     for row in ("erm", "infodrop"):
         keep(recorder, recorder.train(row), decided("val", 1.0, 0))
     outcome = recorder.analyze(selection="last")
-    assert not outcome.analysis.trust.applies
+    assert not outcome.analysis.data(TRUST).applies
     assert 'id="trust"' not in (outcome.output_dir / "report.html").read_text()
     assert not (outcome.output_dir / "trust.csv").exists()
     with pytest.raises(UsageError, match="calibrate=plain: no run stores scores"):
@@ -355,7 +357,7 @@ def test_scores_of_another_step_are_not_taken(recorder: Recorder) -> None:
         run = recorder.train(row, settings=KEPT)
         for name in ("val", "plain"):
             keep(recorder, run, decided(name, 1.0, 0), step=EPOCHS - 2)
-    trust = recorder.analyze(selection="last", bootstrap="200").analysis.trust
+    trust = recorder.analyze(selection="last", bootstrap="200").analysis.data(TRUST)
     assert trust.table.empty
     assert any("it can't be calibrated on val: the decisions of step 3" in line for line in trust.left_out)
 

@@ -1,16 +1,14 @@
-"""Section of the report about trust: sentences, and tables of probabilities, detection and coverage by group."""
+"""Tables of trust: probabilities, detection, and coverage by group."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from biasbed import measures
-from biasbed.analysis.comparisons.trust import TEMPERATURE
-from biasbed.analysis.report import trust_findings
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     CellMaker,
@@ -29,7 +27,10 @@ from biasbed.analysis.report.table_model import (
     text,
 )
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.trust.assessed_rows import TEMPERATURE, TrustTables
+from biasbed.analysis.sections.trust.sentences import agree, leaves_out_zero
 
+FILE, GROUPS_FILE = "trust.csv", "trust_groups.csv"
 PROBABILITIES = {
     "accuracy": "accuracy",
     "loss": "NLL",
@@ -58,35 +59,23 @@ GROUPS = {
 }
 
 
-class TrustSection(NamedTuple):
-    """Section of the report about trust."""
-
-    sentences: list[str]
-    tables: list[ReportTable]
-    reasons: list[str]  # what has no value, and why
-
-
-def on_page(analysis: Analysis, links: Links) -> TrustSection | None:
-    """Return the section; None if no run was to store scores."""
-    trust = analysis.trust
-    if not trust.applies:
-        return None
+def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[ReportTable]:
+    """Return the tables of probabilities, differences to the reference, detection, and coverage by group."""
     sets = " and ".join(trust.calibrating)
     level = f"{100 * (1 - analysis.alpha):g}"
     promise = f"{100 * (1 - analysis.options.miss):g}"
     caption = say("trust_probabilities", sets=sets, level=level, promise=promise)
     frame = trust.table
-    tables = [_values(analysis, links, frame, PROBABILITIES, caption, "trust.csv")]
+    tables = [_values(analysis, links, frame, PROBABILITIES, caption, FILE)]
     reference = next(filter(None, frame["reference"]), "")
     if reference:
         against = frame[frame["reference"] == reference]
         caption = say("trust_against", reference=analysis.label(reference), level=level)
-        tables.append(_values(analysis, links, against, PROBABILITIES, caption, "trust.csv", _difference_cell))
+        tables.append(_values(analysis, links, against, PROBABILITIES, caption, FILE, _difference_cell))
     caption = say("trust_detection", sets=sets)
-    tables.append(_values(analysis, links, frame, DETECTION, caption, "trust.csv"))
-    tables.append(_values(analysis, links, trust.groups, GROUPS, say("trust_groups"), "trust_groups.csv"))
-    sentences = trust_findings.trust_sentences(analysis)
-    return TrustSection(sentences, [table for table in tables if table is not None], list(trust.left_out))
+    tables.append(_values(analysis, links, frame, DETECTION, caption, FILE))
+    tables.append(_values(analysis, links, trust.groups, GROUPS, say("trust_groups"), GROUPS_FILE))
+    return [table for table in tables if table is not None]
 
 
 def _values(
@@ -145,8 +134,8 @@ def _difference_cell(row: TableRecord) -> TableCell:
         row["difference"],
         digits,
         interval=interval_text(*over_images, digits),
-        bold=trust_findings.leaves_out_zero(*over_images),
-        underlined=trust_findings.agree(*over_images, row["runs_low"], row["runs_high"]),
+        bold=leaves_out_zero(*over_images),
+        underlined=agree(*over_images, row["runs_low"], row["runs_high"]),
     )
 
 

@@ -1,0 +1,44 @@
+"""Trust beyond accuracy: calibration, conformal sets and detection of shifted images, where scores are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
+from biasbed.analysis.sections.trust import sentences, tables
+from biasbed.analysis.sections.trust.assessed_rows import TrustTables, assess_rows
+
+
+class Trust(Section[TrustTables]):
+    """How far a row's probabilities can be trusted."""
+
+    name = "trust"
+    title = "Trust: calibration, conformal sets, detection"
+    cited = "trust"
+
+    def compute(self, scored: Scored) -> TrustTables:
+        decisions = scored.inputs.decisions
+        sets = () if decisions.is_empty else scored.sets
+        return assess_rows(decisions, scored.inputs.collection, sets, scored.selected.values, scored.options)
+
+    def files(self, data: TrustTables, analysis: Analysis) -> Iterator[CsvFile]:
+        about = "calibration, conformal sets and detection of every algorithm on every set, where scores are stored"
+        yield CsvFile(tables.FILE, data.table.round(SCORE_DIGITS), about)
+        about = "coverage and size of conformal sets by group of images"
+        yield CsvFile(tables.GROUPS_FILE, data.groups.round(SCORE_DIGITS), about)
+
+    def show(self, data: TrustTables, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if not data.applies:
+            return
+        yield Sentences(tuple(sentences.trust_sentences(data, analysis)))
+        yield from tables.make_tables(data, analysis, links)
+        if data.left_out:
+            yield Sentences(data.left_out)
+
+    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+        return parts[:1]
+
+
+TRUST = Trust()
