@@ -17,7 +17,6 @@ from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
 from biasbed.analysis.comparisons import (
-    cue_profiles,
     deviations,
     paper_layout,
     rule_comparison,
@@ -188,7 +187,6 @@ class Analysis:
     overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
     comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
     pairwise: PairwiseResults  # effects, further tests, stability and power
-    cue_profiles: pd.DataFrame  # cue_profiles.cue_profile_table: what each row looks at
     cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
     laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
     reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
@@ -428,7 +426,6 @@ def _of_decisions(
     collection = inputs.collection
     biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
     return {
-        "cue_profiles": cue_profiles.cue_profile_table(inputs.decisions, selected, collection.algorithms),
         "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
     }
 

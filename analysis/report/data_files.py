@@ -92,7 +92,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         "nemenyi.csv": nemenyi_rows(analysis),
         "spread.csv": analysis.spread,
-        "cue_profiles.csv": analysis.cue_profiles.round(SCORE_DIGITS),
         "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
         "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),
         laid_out_tables.CSV: laid_out,

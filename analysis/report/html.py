@@ -18,7 +18,6 @@ from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     charts,
-    cue_tables,
     findings,
     further_findings,
     limitations,
@@ -36,7 +35,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics.friedman import RankTests
 
 TEMPLATES = Path(__file__).parent / "templates"
-REPORT, CUE_PAGE = "report.html", "looks_at.html"
+REPORT = "report.html"
 FIRST_WORDS = 95  # before the first figure; what is left over stands below it
 # What is read before anything unfolds, 300 words in all: whole sentences of so many words in each section.
 WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
@@ -51,20 +50,14 @@ CSS_DPI = 110  # pixels of the page for an inch of a figure: 9 points become abo
 class PreparedReport:
     """Report whose sentences and tables are made; its figures may still be drawn."""
 
-    analysis: Analysis
     folder: Path
-    is_alone: bool
     template: Template
     content: Mapping[str, Any]
 
     def write(self) -> dict[str, str]:
-        """Write the page and a page for each row; return file name -> one line that says what it is.
-
-        The figures are expected in `folder/figures`.
-        """
+        """Write the page and return its name -> what it is. The figures are expected in `folder/figures`."""
         (self.folder / REPORT).write_text(self.template.render(self.content), encoding="utf-8")
-        pages = {} if self.is_alone else _write_cue_pages(self.analysis, self.folder)
-        return {REPORT: "everything on one page", **pages}
+        return {REPORT: "everything on one page"}
 
 
 def prepare(
@@ -75,31 +68,12 @@ def prepare(
     is_alone: it names no files beside it. by_run: `score_tables.by_run`, if it is made already.
     """
     template = make_environment(TEMPLATES).get_template(REPORT)
-    return PreparedReport(analysis, folder, is_alone, template, content(analysis, folder, is_alone, by_run))
+    return PreparedReport(folder, template, content(analysis, folder, is_alone, by_run))
 
 
 def write(analysis: Analysis, folder: Path, is_alone: bool = False) -> dict[str, str]:
     """Write the report (`prepare`) and return file name -> one line that says what it is."""
     return prepare(analysis, folder, is_alone).write()
-
-
-def _write_cue_pages(analysis: Analysis, folder: Path) -> dict[str, str]:
-    """Write a page for each row that says what it looks at; return file name -> what it is."""
-    template = make_environment(TEMPLATES).get_template(CUE_PAGE)
-    pages = {}
-    for profile in cue_tables.cue_profiles(analysis):
-        if profile.page:
-            text = template.render(
-                **_frame(),
-                profile=profile,
-                subtitle=wording.subtitle(analysis),
-                picture=_Pictures(folder, False)[profile.figure],
-                files=_Files(folder, False),
-                report=REPORT,
-            )
-            (folder / profile.page).write_text(text, encoding="utf-8")
-            pages[profile.page] = f"what {profile.label} looks at, on one page"
-    return pages
 
 
 def make_environment(*folders: Path) -> Environment:
@@ -121,7 +95,8 @@ def content(
     first_words = sum(len(sentence.split()) for sentence in answer)
     unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     tables = report_tables.on_page(analysis, links)
-    cues_first = bool(tables["cues"]) and len(analysis.algorithms) == 1  # nothing is compared
+    shown = list(sections.shown(analysis, links))
+    leading = [(section, parts) for section, parts in shown if section.leads(analysis)]
     return {
         **_frame(),
         "analysis": analysis,
@@ -136,9 +111,12 @@ def content(
         "score_charts": charts.score_charts(analysis),
         "scores_figure": wording.scores_figure(analysis),
         "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
-        "contents": [(anchor, say(f"headings.{anchor}")) for anchor in (*(["cues"] if cues_first else []), *CONTENTS)],
-        "cues_first": cues_first,
-        "sections": list(sections.shown(analysis, links)),
+        "contents": [
+            *((section.name, section.title) for section, _ in leading),
+            *((anchor, say(f"headings.{anchor}")) for anchor in CONTENTS),
+        ],
+        "leading": leading,
+        "sections": [(section, parts) for section, parts in shown if not section.leads(analysis)],
         "on_single_sets": findings.on_single_sets(analysis),
         "weaknesses": limitations.weaknesses(analysis),
         "unseen": fold(unseen, WORDS["unseen"]),
@@ -307,14 +285,10 @@ class _Pictures:
 
 
 class _Files:
-    """Files beside the page: those with the numbers of its tables, and further pages."""
+    """Files beside the page: those with the numbers of its tables."""
 
     def __init__(self, folder: Path, is_alone: bool) -> None:
         self.folder, self.is_alone = folder, is_alone
-
-    def page(self, name: str) -> list[str]:
-        """Return the file of a page, unless the report stands alone."""
-        return [name] if name and not self.is_alone else []
 
     def beside(self, names: str) -> list[str]:
         """Return the CSV files, and the LaTeX files if there are any. names: those of CSV files, joined by commas."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
-    cue_tables,
     groups,
     laid_out_tables,
     latex,
@@ -28,7 +27,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "rows": study_design.rows(analysis, links),
         "cells": study_design.cells(analysis),
         "scores": score_tables.scores(analysis, links),
-        "cues": cue_tables.cue_profiles(analysis),
         "texture": score_tables.shape_bias(analysis, links),
         "averages": score_tables.averages(analysis, links),
         "deviations": score_tables.deviations(analysis, links),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
@@ -16,6 +17,7 @@ from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 
 SECTIONS: tuple[AnySection, ...] = (
+    CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
     TRUST,

@@ -76,6 +76,10 @@ class Section(Generic[SectionData]):
         """Yield sentences, tables and figures as the page has them. No part: the section is left out."""
         yield from ()
 
+    def leads(self, analysis: Analysis) -> bool:
+        """Return True if the section is what the page is about, and stands open above the scores."""
+        return False
+
     def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
         """Return the parts that the terminal shows: by default the sentences."""
         return [part for part in parts if isinstance(part, Sentences)]

@@ -18,8 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis import sections
-from biasbed.analysis.report import cue_tables, wording
-from biasbed.analysis.report.figures import cues, effects, further, ranks, scores, style, svg
+from biasbed.analysis.report import wording
+from biasbed.analysis.report.figures import effects, further, ranks, scores, style, svg
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
@@ -130,7 +130,6 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         description = "scores over epochs, mean and standard deviation over runs"
         yield PlannedFigure("epochs", make(scores.epochs, analysis), description, marked=True)
-    yield from _of_cues(analysis)
     points = scores.shape_bias_points(analysis)
     if len(points):
         description = "shape bias against validation accuracy, one point per run"
@@ -139,20 +138,6 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
         drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
         yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
     yield from sections.figures(analysis, Links(analysis))
-
-
-def _of_cues(analysis: Analysis) -> Iterator[PlannedFigure]:
-    """Yield the figures of what rows look at: of all together, if they are few, and of each."""
-    make = functools.partial
-    profiles = cue_tables.cue_profiles(analysis)
-    if 1 < len(profiles) <= cues.MOST:
-        names = [profile.algorithm for profile in profiles]
-        description = "what each row looks at: shape, texture, background and more"
-        yield PlannedFigure("looks_at", make(cues.cue_profile, analysis, names), description)
-    for profile in profiles:
-        if profile.page:
-            drawn = make(cues.cue_profile, analysis, [profile.algorithm])
-            yield PlannedFigure(profile.figure, drawn, f"what {profile.label} looks at")
 
 
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFigure]:

@@ -14,6 +14,7 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis.command import Outcome
+from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.evaluation import report
 from biasbed.evaluation.cue_profile import CueValue
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
@@ -37,11 +38,11 @@ ACCURACIES = {"erm": (0.8, 0.5, 0.4), "robust": (0.8, 0.7, 0.5)}
 
 
 def rows_of(outcome: Outcome) -> pd.DataFrame:
-    return outcome.analysis.cue_profiles.set_index(["algorithm", "measure"]).sort_index()
+    return outcome.analysis.data(CUE_PROFILE).set_index(["algorithm", "measure"]).sort_index()
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
-def test_trainings_have_intervals_over_runs_and_pages(recorder: Recorder, one_figure: Callable[[str], None]) -> None:
+def test_trainings_have_intervals_over_runs(recorder: Recorder, one_figure: Callable[[str], None]) -> None:
     one_figure("looks_at")
     for name, scores in ACCURACIES.items():
         for seed in range(3):
@@ -62,26 +63,15 @@ def test_trainings_have_intervals_over_runs_and_pages(recorder: Recorder, one_fi
     written = pd.read_csv(folder / "cue_profiles.csv")
     assert set(written["measure"]) == {"shape_bias", "watermark_gap", "error_ratio_pose"}
     page = (folder / "report.html").read_text()
-    assert page.index('id="cues"') < page.index('id="texture"')
-    for name, label in (("erm", "ERM"), ("robust", "robust")):
-        assert f'<a href="looks_at_{name}.html">What {label} looks at</a>' in page
-        own = (folder / f"looks_at_{name}.html").read_text()
-        assert f"<h1>What {label} looks at</h1>" in own
-        # A chart of percentages and one of ratios are for narrow screens, the figure is for others.
-        charts, drawing = own[own.index('<div class="narrow">') :].split('<div class="wide">')
-        assert charts.count("<svg") == 2
-        assert drawing.count("<svg") == 1
-        assert "<title>" in drawing[drawing.index("<svg") :]
-        assert "accuracy lost under a watermark" in own
-        assert "over runs" not in own
-        assert "of the mean over 3 runs" in own
-    cells = re.findall(r"<tr>(<td.*?)</tr>", (folder / "looks_at_erm.html").read_text(), flags=re.S)
-    shown = [re.findall(r"<td[^>]*>([^<]*)<", row) for row in cells]
+    section = page[page.index('id="cues"') :].partition("</details>")[0]
+    assert section.count('<div class="drawing') == 1
+    assert section.count("of the mean over 3 runs") == len(ACCURACIES)
+    assert "over images" not in section
+    cells = re.findall(r"<tr>(<td.*?)</tr>", section[section.index("ERM: Measures") :], flags=re.S)
+    shown = [re.findall(r"<td[^>]*>([^<]*)<", row) for row in cells[:3]]
     assert [row[0] for row in shown] == ["shape", "watermark", "factors"]
-    assert shown[1][2] == "29.0"
-    assert {path.name for path in (folder / "figures").glob("looks_at*.png")} == {
-        *("looks_at.png", "looks_at_1.png", "looks_at_2.png")
-    }
+    assert shown[1][1:3] == ["accuracy lost under a watermark", "29.0"]
+    assert [path.name for path in (folder / "figures").glob("looks_at*.png")] == ["looks_at.png"]
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
@@ -102,25 +92,14 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
     bias = rows.loc["erm", "shape_bias"]
     assert (bias["people"], bias["people_low"], bias["people_high"]) == pytest.approx((95, 90, 99))
     assert bias["people_from"] == "ten people"
-    page = (recorder.folder / "out" / "looks_at_erm.html").read_text()
+    page = (recorder.folder / "out" / "report.html").read_text()
     assert "People: ten people" in page
     assert "over images, of one evaluation" in page
-    # The values, their intervals and numbers of decisions are text on a narrow screen, too.
-    chart = page[page.index('<div class="narrow">') : page.index("</svg></figure>")]
-    lines = re.findall(r'class="value below" x="0" y="30">([^<]*)<', chart)
-    assert lines == ["20.0 (10.0 to 30.0) of 1,234 decisions · people 95.0", "30.0 (20.0 to 40.0) of 9 decisions"]
-    assert "In percent, with the 95 % interval" in chart
     assert re.search(r"<td[^>]*>1,234</td>", page)
     assert rows["decisions"].dropna().to_dict() == {
         **{(name, "shape_bias"): 1234 for name in ACCURACIES},
         **{(name, "watermark_gap"): 9 for name in ACCURACIES},
     }
-    report_page = (recorder.folder / "out" / "report.html").read_text()
-    assert chart[len('<div class="narrow">') :] in report_page
-    # Both pages have one frame.
-    head, foot = re.compile(r"^.*?<title>", re.S), re.compile(r"</main>.*$", re.S)
-    for part in (head, foot):
-        assert part.findall(page) == part.findall(report_page) != []
     # A measure that the file lacks has no interval.
     assert np.isnan(rows.loc["erm", "error_ratio_pose"]["low"])
 
@@ -140,10 +119,9 @@ def test_a_part_of_a_release_is_told(images: int, classes: int, told: str, recor
     for name, scores in ACCURACIES.items():
         recorder.train(name, 0, scores, protocol=replace(CUES, sets=sets))
     recorder.analyze(selection="last")
-    for file in ("looks_at_erm.html", "report.html"):
-        page = (recorder.folder / "out" / file).read_text()
-        assert ("a part of a release" in page) == bool(told)
-        assert told in page
+    page = (recorder.folder / "out" / "report.html").read_text()
+    assert ("a part of a release" in page) == bool(told)
+    assert told in page
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
@@ -154,7 +132,7 @@ def test_both_sets_of_a_gap_may_be_parts_of_their_release(recorder: Recorder) ->
     protocol = replace(CUES, sets=(clean, marked, conflicts), derived=DERIVED[:1])
     recorder.train("erm", 0, ACCURACIES["erm"], protocol=protocol)
     recorder.analyze(selection="last")
-    page = (recorder.folder / "out" / "looks_at_erm.html").read_text()
+    page = (recorder.folder / "out" / "report.html").read_text()
     assert "99 of 50,000 images of ImageNet-W" in page
     assert "100 of 50,000 images of ImageNet;" in page or "100 of 50,000 images of ImageNet." in page
 
@@ -168,7 +146,6 @@ def test_cues_of_a_single_row_come_first_and_open(names: tuple[str, ...], record
     page = (recorder.folder / "out" / "report.html").read_text()
     is_first = page.index('id="cues"') < page.index('<h2 id="scores">')
     assert is_first == ('<h2 id="cues">' in page) == ('<a href="#cues">' in page) == (len(names) == 1)
-    assert page.count('<a href="looks_at_erm.html">') == 1
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence", "without_figures")
@@ -176,6 +153,6 @@ def test_cue_conflicts_alone_have_their_own_section(recorder: Recorder) -> None:
     for name in ("erm", "infodrop"):
         recorder.train(name, 0, protocol=PROTOCOL)
     outcome = recorder.analyze(selection="last")
-    assert outcome.analysis.cue_profiles.empty
+    assert outcome.analysis.data(CUE_PROFILE).empty
     assert 'id="cues"' not in (outcome.output_dir / "report.html").read_text()
     assert not list(Path(outcome.output_dir).glob("looks_at*"))
