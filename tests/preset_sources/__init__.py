@@ -7,6 +7,7 @@ tests/algorithms/test_presets.py` writes; the tests there compare it with what e
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from preset_sources.debiasing_coupled import DEBIASING_COUPLED
 from preset_sources.debiasing_difficulty import DEBIASING_DIFFICULTY
 from preset_sources.debiasing_groups import DEBIASING_GROUPS
 from preset_sources.domainbed import PAPER_2020
-from preset_sources.lines import CHOSEN, EVERY_METHOD, METHODS, OPTIONAL, SUITES, Recipe, optional_own
+from preset_sources.lines import CHOSEN, EVERY_METHOD, METHODS, OPTIONAL, SUITES, Line, Recipe, optional_own
 from preset_sources.networks import NETWORKS
 from preset_sources.robustness import ROBUSTNESS
 
@@ -79,9 +80,15 @@ def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
 
 # --- docs/presets.md --------------------------------------------------------------------------------------------------
 
-HEAD = """# Presets and their sources
+HEAD = """---
+search:
+  exclude: true
+---
 
-What each preset fixes, where its source says so, and what the source leaves open. Written by
+# Presets and their sources
+
+What each preset fixes, where its source says so, and which settings the source leaves open: the suite chooses those, as
+`biasbed train --suite demo --algorithm infodrop --preset paper --help` shows. Written by
 `pytest --renew tests/algorithms/test_presets.py`, which resolves every preset of every method on every suite and
 compares all of its settings with these lines. [methods.md](methods.md) says how presets combine. A setting that no line
 names came after these recipes were read: one that fixes the network or the optimizer leaves it at its default.
@@ -108,17 +115,6 @@ def word(value: Any) -> str:
     return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def below(setting: str, owners: Sequence[str]) -> str:
-    """Return the value of an open setting, by suite if suites differ."""
-    if setting.startswith("hparams."):
-        own = {f"hparams.{name}": value for name, value in METHODS[owners[0]].items()}
-        return word({**own, **optional_own(owners[0])}[setting])
-    given = {suite: word({**OPTIONAL, **values}[setting]) for suite, values in SUITES.items()}
-    if len(set(given.values())) == 1:
-        return given["biasbed"]
-    return ", ".join(f"{suite} {value}" for suite, value in given.items())
-
-
 def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
     """The lines of a recipe, but for those that one before it, of the same name and much the same, has as well."""
     like = next((other for other in before if _extends(recipe, other)), None)
@@ -126,13 +122,29 @@ def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
     rows = [f"## `{recipe.preset}`: {recipe.title}", ""]
     rows += [f'All of "{like.title}" but for what follows.', ""] if like else []
     lines = [line for line in recipe.lines if line not in same]
-    rows += ["| setting | value | source |", "|---|---|---|"] if lines else []
-    for line in lines:
-        value = f"*open:* {below(line.setting, recipe.owners)}" if line.open else word(line.value)
-        rows.append(f"| `{line.setting}` | {value} | {line.source} |")
+    rows += _fixed_rows([line for line in lines if not line.open])
+    rows += _open_rows([line for line in lines if line.open])
     notes = [note for note in recipe.beyond if like is None or note not in like.beyond]
     rows += ["", "Beyond what a setting can say:", "", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(rows)
+
+
+def _fixed_rows(lines: Sequence[Line]) -> list[str]:
+    """Return a table with a row for each statement of the source."""
+    rows = ["| settings | source |", "|---|---|"] if lines else []
+    for source, of_source in itertools.groupby(lines, key=lambda line: line.source):
+        values = ", ".join(f"`{line.setting}={word(line.value)}`" for line in of_source)
+        rows.append(f"| {values} | {source} |")
+    return rows
+
+
+def _open_rows(lines: Sequence[Line]) -> list[str]:
+    """Return a line for each reason why the source leaves settings open."""
+    rows = []
+    for source in dict.fromkeys(line.source for line in lines):
+        names = ", ".join(f"`{line.setting}`" for line in lines if line.source == source)
+        rows += ["", f"Open, {source}: {names}."]
+    return rows
 
 
 def _extends(recipe: Recipe, other: Recipe) -> bool:
