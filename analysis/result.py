@@ -240,6 +240,11 @@ class Analysis:
         return scores.curve_table(self.scored.inputs.histories, runs, self.scored.sets)
 
     @property
+    def choices(self) -> pd.DataFrame:
+        """Runs and steps that every rule chose (`select.choice_table`)."""
+        return self.scored.choices
+
+    @property
     def selection(self) -> pd.DataFrame:
         """Scores under every selection rule (`rule_comparison.COLUMNS`)."""
         return self.scored.rule_table

@@ -87,7 +87,7 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "blocks.csv": analysis.blocks.round(SCORE_DIGITS),
         "averages.csv": average_rows(analysis) if len(analysis.blocks) else None,
         "rows.csv": study_design.row_frame(analysis),
-        "choices.csv": analysis.scored.choices,
+        "choices.csv": analysis.choices,
         "paper_tables.csv": paper_tables.frame(made),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         "nemenyi.csv": nemenyi_rows(analysis),

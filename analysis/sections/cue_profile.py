@@ -61,7 +61,7 @@ LEVEL = 0.95
 
 
 class CueProfile(Section[pd.DataFrame]):
-    """What each row looks at: shape, texture, background, watermark and factors; the data are `COLUMNS`."""
+    """Cues that each row looks at: shape, texture, background, watermark and factors; the data are `COLUMNS`."""
 
     name = "cues"
     title = "What each row looks at"

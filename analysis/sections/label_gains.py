@@ -30,7 +30,7 @@ FILE = "labels.csv"
 
 
 class LabelGains(Section[pd.DataFrame]):
-    """How much better rules choose that take more labels; the data are `rule_comparison.LABEL_COLUMNS`."""
+    """Gains of rules that take more labels; the data are `rule_comparison.LABEL_COLUMNS`."""
 
     name = "labels"
     title = "What labels of validation images buy"

@@ -57,7 +57,7 @@ class SelectionCosts(NamedTuple):
 
 
 class SelectionCost(Section[SelectionCosts]):
-    """How far each selection rule stays behind the oracle."""
+    """Distance of each selection rule from the oracle."""
 
     name = "gap"
     title = "What choosing the epoch costs"

@@ -12,7 +12,7 @@ from biasbed.analysis.sections.trust.assessed_rows import TrustTables, assess_ro
 
 
 class Trust(Section[TrustTables]):
-    """How far a row's probabilities can be trusted."""
+    """Reliability of a row's probabilities."""
 
     name = "trust"
     title = "Trust: calibration, conformal sets, detection"

@@ -152,7 +152,10 @@ def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
     found = dataclasses.replace(a.pairwise, sets=a.pairwise.sets.map(renamed), flips=a.pairwise.flips.map(renamed))
     main = dataclasses.replace(a.comparisons[0], ranks=a.comparisons[0].ranks.rename(index={"edge": EVIL}))
     main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
-    rules = [dataclasses.replace(rule, scores=rule.scores.map(renamed)) for rule in a.scored.rules]
+    rules = [
+        dataclasses.replace(rule, runs=rule.runs.map(renamed), scores=rule.scores.map(renamed))
+        for rule in a.scored.rules
+    ]
     scored = dataclasses.replace(a.scored, sets=sets, runs=frames["runs"], scores=frames["scores"], rules=rules)
     renamed_parts = {**frames, "scored": scored, "sets": sets, "pairwise": found, "comparisons": (main,)}
     text = rendered(dataclasses.replace(a, **renamed_parts), tmp_path)

@@ -13,7 +13,8 @@ import pytest
 from biasbed.analysis.report import phrases
 from helpers.commands import ROOT
 
-REPORT, SITE = ROOT / "analysis" / "report", ROOT / "analysis" / "site"
+REPORT = ROOT / "analysis" / "report"
+SPEAKING = (REPORT, ROOT / "analysis" / "sections", ROOT / "analysis" / "site")
 GROUPS = ("test_names.", "procedures.", "changes.", "laid_out_intervals.", "terms.", "cell_terms.", "files.")
 
 
@@ -22,7 +23,7 @@ def slots_of(phrase: str) -> set[str]:
 
 
 def sources() -> dict[Path, str]:
-    files = [*REPORT.rglob("*.py"), *SITE.rglob("*.py")]
+    files = [path for folder in SPEAKING for path in folder.rglob("*.py")]
     return {path: path.read_text() for path in files if path.name != "phrases.py"}
 
 

@@ -144,7 +144,7 @@ def test_sentences_say_of_each_set_what_both_intervals_support(recorder: Recorde
     assert len(verdicts) > 1
     summary = " ".join((outcome.output_dir / "summary.txt").read_text().split())
     page = (outcome.output_dir / "report.html").read_text()
-    assert f"Trust {outcome.analysis.label('infodrop')} before temperature scaling" in summary
+    assert f"{TRUST.title} {outcome.analysis.label('infodrop')} before temperature scaling" in summary
     assert "another seed may then differ" in page[page.index('id="trust"') :]
 
 
