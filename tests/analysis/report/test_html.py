@@ -23,6 +23,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.selection_cost import SELECTION_COST, SelectionCosts
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
@@ -152,11 +153,9 @@ def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
     found = dataclasses.replace(a.pairwise, sets=a.pairwise.sets.map(renamed), flips=a.pairwise.flips.map(renamed))
     main = dataclasses.replace(a.comparisons[0], ranks=a.comparisons[0].ranks.rename(index={"edge": EVIL}))
     main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
-    rules = [
-        dataclasses.replace(rule, runs=rule.runs.map(renamed), scores=rule.scores.map(renamed))
-        for rule in a.scored.rules
-    ]
-    scored = dataclasses.replace(a.scored, sets=sets, runs=frames["runs"], scores=frames["scores"], rules=rules)
+    costs = SelectionCosts(*(frame.map(renamed) for frame in a.data(SELECTION_COST)))
+    computed = {**a.scored.computed, SELECTION_COST.name: costs}
+    scored = dataclasses.replace(a.scored, sets=sets, runs=frames["runs"], scores=frames["scores"], computed=computed)
     renamed_parts = {**frames, "scored": scored, "sets": sets, "pairwise": found, "comparisons": (main,)}
     text = rendered(dataclasses.replace(a, **renamed_parts), tmp_path)
     assert text.count("<script") == 1
