@@ -29,6 +29,7 @@ from torchvision import transforms as reference
 from biasbed.config import WHOLE, Augment, Preprocess
 from biasbed.data import pack_index, packed, transforms
 from biasbed.data.folders import FolderSource, open_folder
+from biasbed.data.image_store import ImageStore
 from biasbed.datasets.releases import read_releases
 from biasbed.evaluation.test_cache import CachedSet
 from biasbed.prepare.packed_images import PackedForm, pack
@@ -49,10 +50,7 @@ def packed_source(folder: Path, store: Path, form: PackedForm) -> FolderSource:
     place = packed.pack_folder(store, plain.name, plain.fingerprint(), form.name)
     place.mkdir(parents=True, exist_ok=True)
     pack(plain, plain.fingerprint(), place, form, processes=1)
-    with packed.using(packed.Packs(store, form.name)):
-        source = open_folder(folder, "images")
-    source.fingerprint()
-    return source
+    return plain.reading_from(ImageStore(store, form.name))
 
 
 def against_reference(folder: Path, store: Path, rounds: int) -> list[Row]:

@@ -174,9 +174,6 @@ WHOLE = "whole"  # form of packed images that are byte for byte the files
 RESIZED = re.compile(r"[1-9]\d*-(raw|jpeg[1-9]\d?0?)")  # form of packed images that were resized once
 
 
-SHARD_ROLES = ("image", "label", "domain", "bias", "split")  # of the columns of Parquet and WebDataset shards
-
-
 @dataclass(frozen=True)
 class DataSettings:
     """Settings of how images are read; suites add settings of how they are made and divided."""
@@ -189,28 +186,7 @@ class DataSettings:
         optional=True,
     )
 
-    # What they say changes names and labels, which are in the fingerprint.
-    format: Literal["auto", "folder", "parquet", "webdataset"] = setting(
-        "auto",
-        "form of the images: image folders, Parquet or WebDataset shards (docs/data.md)",
-        identity=False,
-        optional=True,
-    )
-    columns: tuple[str, ...] = setting(
-        (),
-        "columns of the shards, where their names don't tell: label:fine_label,domain:hospital; roles: image, label, "
-        "domain, bias, split",
-        identity=False,
-        optional=True,
-    )
-
     def __post_init__(self) -> None:
-        roles = [column.partition(":")[0] for column in self.columns]
-        for column, role in zip(self.columns, roles, strict=True):
-            if role not in SHARD_ROLES or not column.partition(":")[2] or roles.count(role) > 1:
-                raise ValueError(
-                    f"data.columns={column}: should be <role>:<column>, once for a role of {', '.join(SHARD_ROLES)}"
-                )
         if self.packed not in ("auto", "no") and not RESIZED.fullmatch(self.packed):
             raise ValueError(f"data.packed={self.packed}: should be auto, no, <side>-raw or <side>-jpeg<quality>")
 

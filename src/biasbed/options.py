@@ -51,7 +51,7 @@ class TestOptions:
 # Settings that preparing shares with training, by the same names, besides the suite's own.
 PREPARE_SHARED = (
     *("suite", "data_dir", "train", "sets", "image_size", "seed", "prepared_dir", "device", "corrupt"),
-    *("data.packed", "data.format", "data.columns"),
+    "data.packed",
 )
 
 
@@ -60,7 +60,7 @@ EVALUATE_SHARED = (
     *("suite", "preset", "data_dir", "sets", "train", "output_dir", "prepared_dir", "study", "row", "cell"),
     *("experiment", "precision", "device", "nproc", "workers", "eval_batch_size", "corrupt", "tracking"),
     *("corrupted.sets", "corrupted.seed", "corrupted.frost", "limit", "mean", "std", "data.packed", "cache.gb"),
-    *("data.format", "data.columns", "scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
+    *("scores.keep", "scores.features", "scores.calibrate", "scores.alpha"),
     "init_seen",
 )
 

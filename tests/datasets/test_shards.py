@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-import pickle
+import re
+import shlex
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +19,13 @@ import torch
 from pyarrow import parquet
 
 from biasbed import cli
-from biasbed.batch import MAIN
-from biasbed.config import Augment, DataSettings
-from biasbed.data import listing, packed, shard_trees, transforms
+from biasbed.data import listing, packed, shard_trees
+from biasbed.data.decoding import open_content
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.loading import TrainLoader
+from biasbed.data.image_store import ImageStore
 from biasbed.data.shard_columns import StatedColumns
-from biasbed.data.streams import BatchPlan, Part, Stream
+from biasbed.data.shard_index import Shards, build_index
+from biasbed.data.shard_trees import UnpackedShards
 from biasbed.datasets import biased
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.domains import OwnDomains
@@ -31,8 +33,9 @@ from biasbed.datasets.metadata_csv import OwnTable
 from biasbed.datasets.releases import Release
 from biasbed.errors import UnfitImage, UsageError
 from biasbed.prepare.doctor import examine
+from biasbed.prepare.packed_images import PackedForm
 from biasbed.prepare.run import prepare
-from biasbed.suites.folders import ImageFolder
+from biasbed.prepare.shard_reading import ShardReader, list_images
 from helpers.commands import small_training
 from helpers.shards import Example, add_member, make_examples, write_folder, write_parquet, write_webdataset
 
@@ -40,20 +43,24 @@ CLASSES = ["b", "a", "b-c"]  # in another order than sorted, and "b-c/" sorts be
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path_factory.mktemp("home")  # not in the folder of the shards
+    monkeypatch.setenv("BIASBED_HOME", str(home))
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    monkeypatch.setattr(shard_trees, "_trees", shard_trees.Trees())
-    shard_trees._warned.clear()
-    return tmp_path / "home"
+    return home
 
 
-def first_epoch(source: FolderSource, workers: int) -> list[torch.Tensor]:
-    stream = Stream((Part(source, 1.0, transforms.make_training_transform(24, Augment())),), 4)
-    loader = TrainLoader(BatchPlan({MAIN: stream}, 7), workers, False)
-    batches = [batch.x for _, _, batch, _ in loader.from_step(0, stream.steps_per_epoch)]
-    loader.close()
-    return batches
+def opened(folder: Path, *columns: str) -> FolderSource:
+    """The images of a folder of shards, which are listed first."""
+    list_images(folder, columns)
+    return open_folder(folder, "x")
+
+
+def content(reader: ShardReader, source: FolderSource, row: int) -> bytes:
+    """An image as packing reads it."""
+    position = shard_trees.find(source.root, source.ids[row])
+    assert position is not None
+    return reader.content(*position)
 
 
 def write_plain(folder: Path, examples: list[Example], names: list[str]) -> None:
@@ -76,27 +83,20 @@ WRITERS: dict[str, Callable[[Path, list[Example], list[str]], None]] = {
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_images_labels_fingerprint_and_batches_are_those_of_the_folder(tmp_path: Path, form: str) -> None:
+def test_names_labels_fingerprint_and_contents_are_those_of_the_folder(tmp_path: Path, form: str) -> None:
     examples = make_examples(CLASSES, 4)
     write_folder(tmp_path / "files", examples)
     WRITERS[form](tmp_path / "shards", examples, CLASSES)
-    files, shards = open_folder(tmp_path / "files", "x"), open_folder(tmp_path / "shards", "x")
+    files, shards = open_folder(tmp_path / "files", "x"), opened(tmp_path / "shards")
     assert shards.classes == files.classes == ("a", "b", "b-c")
     assert list(shards.ids) == list(files.ids)
     assert shards.y.tolist() == files.y.tolist()
     assert shards.fingerprint() == files.fingerprint()
     rows = np.random.default_rng(0).permutation(len(files)).tolist()
-    assert [shards.content(row) for row in rows] == [files.content(row) for row in rows]
-    assert all(torch.equal(a, b) for a, b in zip(first_epoch(shards, 0), first_epoch(files, 0), strict=True))
-    copy = pickle.loads(pickle.dumps(shards.subset([5, 3], "part")))
-    assert torch.equal(copy.load(0), files.load(5))
-
-
-def test_loader_processes_read_shards(tmp_path: Path) -> None:
-    examples = make_examples(CLASSES, 4)
-    write_snapshot(tmp_path / "shards", examples, CLASSES)
-    source = open_folder(tmp_path / "shards", "x")
-    assert all(torch.equal(a, b) for a, b in zip(first_epoch(source, 2), first_epoch(source, 0), strict=True))
+    reader = ShardReader()
+    assert [content(reader, shards, row) for row in rows] == [
+        (files.root / files.ids[row]).read_bytes() for row in rows
+    ]
 
 
 def test_a_row_group_too_large_for_memory_is_read_by_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,16 +104,13 @@ def test_a_row_group_too_large_for_memory_is_read_by_batches(tmp_path: Path, mon
     write_parquet(tmp_path, examples, CLASSES, shards=1)
     (path,) = tmp_path.glob("*.parquet")
     parquet.write_table(parquet.read_table(path), path)  # one row group
-    monkeypatch.setattr(shard_trees, "GROUP_BYTES", 0)
     monkeypatch.setattr("biasbed.data.parquet_shards.BATCH", 2)
-    source = open_folder(tmp_path, "x")
+    source, reader = opened(tmp_path), ShardReader()
     contents = {f"{example.label}/{example.name}": example.content for example in examples}
     for row in (7, 0, 11, 6, 6):
-        assert source.content(row) == contents[source.ids[row]]
-    position = source.trees.at(tmp_path)
-    assert position is not None
-    (group,) = position.tree._groups.values()
-    assert len(group._contents) == 2
+        assert content(reader, source, row) == contents[source.ids[row]]
+    assert reader._group is not None
+    assert len(reader._group._contents) == 2
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -121,10 +118,11 @@ def test_domains_are_folders(tmp_path: Path, form: str) -> None:
     examples = make_examples(CLASSES, 3, domain="ink") + make_examples(CLASSES, 2, domain="photo")
     write_folder(tmp_path / "files" / "set", examples, "domain")
     WRITERS[form](tmp_path / "shards" / "set", examples[::-1], CLASSES)
+    list_images(tmp_path / "shards" / "set", ())
     files, shards = (OwnDomains(tmp_path / name / "set") for name in ("files", "shards"))
     assert shards.fingerprint(tmp_path / "shards") == files.fingerprint(tmp_path / "files")
-    opened = shards.opened(tmp_path / "shards")
-    assert {name: len(source) for name, source in opened.items()} == {"ink": 9, "photo": 6}
+    sources = shards.opened(tmp_path / "shards")
+    assert {name: len(source) for name, source in sources.items()} == {"ink": 9, "photo": 6}
 
 
 @pytest.mark.parametrize("form", ["parquet", "webdataset"])
@@ -149,13 +147,13 @@ def test_biases_are_those_of_a_table(tmp_path: Path, form: str) -> None:
         else:
             write_webdataset(shards, part, ["b", "a"], shards=1)
             (shards / "000000.tar").rename(shards / f"{split}-000000.tar")
+    list_images(shards, ())
     request = biased.DivisionRequest(severity=None, seed=0, image_size=32, frost=tmp_path)
     expected, division = (OwnTable(folder).parts(tmp_path, request) for folder in (files, shards))
     for name in ("train", "validation", "test"):
         source, original = getattr(division, name), getattr(expected, name)
         assert source.fingerprint() == original.fingerprint()
         assert source.bias.tolist() == original.bias.tolist()
-        assert torch.equal(source.load(0), original.load(0))
 
 
 def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -> None:
@@ -163,6 +161,7 @@ def test_splits_are_folders_and_one_without_labels_is_left_out(tmp_path: Path) -
     write_parquet(tmp_path / "data", examples, CLASSES, "train")
     write_parquet(tmp_path / "data", examples[:4], CLASSES, "validation", shards=1)
     write_parquet(tmp_path / "data", examples[:2], CLASSES, "test", shards=1, label=[-1, -1])
+    list_images(tmp_path, ())
     assert listing.scan(tmp_path)[0] == ["train", "val"]
     assert len(open_folder(tmp_path / "val", "x")) == 4
 
@@ -178,11 +177,14 @@ class Fruit(DataSet):
 def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> None:
     write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 2), CLASSES, "train")
     write_parquet(tmp_path / "Fruit_2" / "data", make_examples(CLASSES, 1), CLASSES, "validation")
+    assert "are read once they are packed: run biasbed prepare --what packed" in examine(Fruit(), tmp_path).problem
+    list_images(tmp_path / "Fruit_2", ())
     finding = examine(Fruit(), tmp_path)
     assert finding.folder == tmp_path / "Fruit_2" / "val"
     assert finding.contents is not None
     assert finding.contents.differences == ("3 images; the release has 4",)
     (tmp_path / "Fruit_2" / "classes.txt").write_text("b\na\nc\n")
+    list_images(tmp_path / "Fruit_2", ())
     with pytest.raises(UsageError, match=r"unknown class folders c; 1 of 3 class folders missing: b-c"):
         Fruit().open(tmp_path)
 
@@ -190,10 +192,10 @@ def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> No
 def test_images_without_a_name_or_with_one_name_are_numbered(tmp_path: Path) -> None:
     examples = make_examples(["a", "b"], 3)
     write_parquet(tmp_path / "bytes", examples, ["a", "b"], shards=1, image=[example.content for example in examples])
-    assert open_folder(tmp_path / "bytes", "x").ids[0] == "a/00000000.jpg"
+    assert opened(tmp_path / "bytes").ids[0] == "a/00000000.jpg"
     same = [example._replace(name="image.jpg") for example in examples]
     write_parquet(tmp_path / "same", same, ["a", "b"])
-    assert list(open_folder(tmp_path / "same", "x").ids)[:2] == ["a/00000000-image.jpg", "a/00000002-image.jpg"]
+    assert list(opened(tmp_path / "same").ids)[:2] == ["a/00000000-image.jpg", "a/00000002-image.jpg"]
 
 
 def test_paths_of_another_machine_lose_their_folders(tmp_path: Path) -> None:
@@ -201,20 +203,37 @@ def test_paths_of_another_machine_lose_their_folders(tmp_path: Path) -> None:
     names = ["/home/she/set/a/deep/1.jpg", "C:\\set\\2.jpg"]
     moved = [example._replace(name=name) for example, name in zip(examples, names, strict=True)]
     write_parquet(tmp_path, moved, ["a"])
-    assert list(open_folder(tmp_path, "x").ids) == ["a/2.jpg", "a/deep/1.jpg"]
+    assert list(opened(tmp_path).ids) == ["a/2.jpg", "a/deep/1.jpg"]
 
 
-def test_a_changed_shard_is_read_anew(tmp_path: Path) -> None:
+def test_changed_shards_are_refused_until_they_are_packed_again(tmp_path: Path) -> None:
     examples = make_examples(CLASSES, 3)
     write_webdataset(tmp_path, examples, CLASSES, shards=1)
-    before = open_folder(tmp_path, "x")
-    fingerprint = before.fingerprint()
+    with pytest.raises(
+        UnpackedShards, match=rf"the images in {tmp_path} are Parquet or WebDataset shards, and are read"
+    ):
+        open_folder(tmp_path, "x")
+    before = opened(tmp_path)
+    fingerprint, position = before.fingerprint(), shard_trees.find(tmp_path, before.ids[0])
     write_webdataset(tmp_path, examples[3:], CLASSES, shards=1)
-    assert len(open_folder(tmp_path, "x")) == 6
-    assert open_folder(tmp_path, "x").fingerprint() != fingerprint
+    with pytest.raises(UnpackedShards):
+        open_folder(tmp_path, "x")
+    assert len(opened(tmp_path)) == 6
+    assert opened(tmp_path).fingerprint() != fingerprint
     (tmp_path / "000000.tar").write_bytes(b"")
+    assert position is not None
     with pytest.raises(UnfitImage, match=r"000000.tar has changed since it was opened"):
-        before.trees._opened[str(tmp_path)].content(0)
+        ShardReader().content(*position)
+
+
+def test_a_damaged_list_of_shards_is_none(tmp_path: Path, home: Path) -> None:
+    write_webdataset(tmp_path / "set", make_examples(CLASSES, 2), CLASSES)
+    opened(tmp_path / "set")
+    (path,) = (home / "shards").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    shard_trees._read.cache_clear()
+    with pytest.raises(UnpackedShards):
+        open_folder(tmp_path / "set", "x")
 
 
 def test_packed_from_shards_and_read_from_the_pack(tmp_path: Path, home: Path) -> None:
@@ -225,21 +244,20 @@ def test_packed_from_shards_and_read_from_the_pack(tmp_path: Path, home: Path) -
         {"what": "packed", "suite": "folders", "data_dir": str(tmp_path / "sets"), "train": "photo", "processes": 1}
     )
     (folder,) = (home / "prepared" / packed.STORE).glob("photo-*")
-    with packed.using(packed.Packs(folder.parent)):
-        source = open_folder(tmp_path / "sets" / "photo", "photo")
-        source.fingerprint()
-    assert source.packs is not None
-    assert all(source.packs.find(source.root, name) for name in source.ids)
-    plain = open_folder(tmp_path / "sets" / "photo", "photo")
-    assert all(torch.equal(source.load(row), plain.load(row)) for row in range(len(plain)))
+    source = open_folder(tmp_path / "sets" / "photo", "photo").reading_from(ImageStore(folder.parent))
+    assert all(source.images.find(source.root, name) for name in source.ids)
+    contents = {f"{example.label}/{example.name}": example.content for example in examples}
+    for row, name in enumerate(source.ids):
+        assert torch.equal(source.load(row), open_content(Path(name), contents[name]).pixels())
     (shard,) = folder.glob("*.parquet")
     packed_paths = [image["path"] for image in parquet.read_table(shard)["image"].to_pylist()]
     assert [path.split("/")[1] for path in packed_paths] == [example.name for example in examples]  # their order
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "webdataset"])
-def test_a_training_is_the_same_to_the_bit(tmp_path: Path, form: str) -> None:
+def test_a_training_is_the_same_to_the_bit_after_the_command_that_the_refusal_names(
+    tmp_path: Path, home: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def trained(data: Path) -> list[tuple[str, float]]:
         assert cli.main(small_training(data, "erm", "--output_dir", str(data / ".runs"), epochs=1)) == 0
         (journal,) = (data / ".runs").rglob("metrics.jsonl")
@@ -250,21 +268,15 @@ def test_a_training_is_the_same_to_the_bit(tmp_path: Path, form: str) -> None:
     for name, count in (("photo", 6), ("ink", 3)):
         write_folder(tmp_path / "files" / name, make_examples(["a", "b"], count))
         WRITERS[form](tmp_path / "shards" / name, make_examples(["a", "b"], count), ["b", "a"])
+    capsys.readouterr()
+    assert cli.main(small_training(tmp_path / "shards", "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    command = re.search(r"run biasbed (prepare --what packed .*), then repeat this command", line)
+    assert command is not None
+    assert cli.main([*shlex.split(command[1]), "--processes", "1"]) == 0
     assert trained(tmp_path / "shards") == trained(tmp_path / "files")
-
-
-def test_the_doctor_names_the_files_and_what_is_broken_in_them(tmp_path: Path) -> None:
-    examples = make_examples(["a", "b"], 3)
-    broken = [examples[0]._replace(content=b"no image"), *examples[1:]]
-    write_parquet(tmp_path / "set", broken, ["a", "b"])
-    finding = examine(ImageFolder(tmp_path / "set"), tmp_path)
-    assert finding.layout == "2 .parquet files"
-    assert dict(finding.unreadable) == {f"a/{examples[0].name}": "is no image"}
-    assert finding.size == sum(len(example.content) for example in broken)
-    (tmp_path / "set" / "train-00001-of-00002.parquet").unlink()
-    assert (
-        "lacks 1 of 2 shards: train-00001-of-00002.parquet" in examine(ImageFolder(tmp_path / "set"), tmp_path).problem
-    )
+    shutil.rmtree(home / "prepared")  # the list alone has no pictures
+    assert cli.main(small_training(tmp_path / "shards", "erm", "--output_dir", str(tmp_path / ".more"))) == 2
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -273,24 +285,29 @@ def test_the_doctor_names_the_files_and_what_is_broken_in_them(tmp_path: Path) -
 def test_columns_are_named_where_two_could_be_the_label(tmp_path: Path) -> None:
     examples = make_examples(["a", "b"], 2)
     write_parquet(tmp_path, examples, ["a", "b"], shards=1, fine_label=["x", "y", "x", "y"])
-    with pytest.raises(UsageError, match=r"its label could be label or fine_label: say which with data.columns=label:"):
-        open_folder(tmp_path, "x")
-    shard_trees.read_as("auto", ["label:fine_label"])
-    assert open_folder(tmp_path, "x").classes == ("x", "y")
-    with pytest.raises(ValueError, match=r"data.columns=colour:c: should be <role>:<column>"):
-        DataSettings(columns=("colour:c",))
+    with pytest.raises(
+        UsageError, match=r"its label could be label or fine_label: say which with packed.columns=label:"
+    ):
+        opened(tmp_path)
+    assert opened(tmp_path, "label:fine_label").classes == ("x", "y")
+    with pytest.raises(ValueError, match=r"packed.columns=colour:c: should be <role>:<column>"):
+        PackedForm(columns=("colour:c",))
 
 
-def test_format_decides_where_a_folder_has_several(tmp_path: Path) -> None:
+def test_other_columns_are_read_by_packing_again(tmp_path: Path, home: Path) -> None:
+    for name in ("photo", "ink"):
+        examples = make_examples(["a", "b"], 4)
+        write_parquet(tmp_path / name, examples, ["a", "b"], shards=1, fine_label=["x", "y"] * 4)
+    flags = {"what": "packed", "suite": "folders", "data_dir": str(tmp_path), "train": "photo", "processes": 1}
+    for column, classes in (("label", ("a", "b")), ("fine_label", ("x", "y"))):
+        prepare({**flags, "packed.columns": f"label:{column}"})
+        assert open_folder(tmp_path / "photo", "photo").classes == classes
+
+
+def test_shards_beside_image_folders_are_not_read(tmp_path: Path) -> None:
     write_folder(tmp_path, make_examples(["a"], 2))
     write_webdataset(tmp_path, make_examples(["b"], 2), ["b"])
-    with pytest.raises(UsageError, match=r"has 2 .tar files, the folder a: .* data.format=webdataset or folder"):
-        listing.scan(tmp_path)
-    for format, classes in (("folder", ["a"]), ("webdataset", ["b"])):
-        shard_trees.read_as(format)
-        assert listing.scan(tmp_path)[0] == classes
-    with pytest.raises(UsageError, match=r"has image files, and no .tar files as data.format=webdataset says"):
-        listing.scan(tmp_path / "a")
+    assert listing.scan(tmp_path)[0] == ["a"]
 
 
 def test_archives_beside_folders_are_no_shards(tmp_path: Path) -> None:
@@ -325,7 +342,7 @@ def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) 
     replaced = {name: make(examples) for name, make in columns.items()}
     write_parquet(tmp_path, examples, ["a", "b"], shards=1, **replaced)
     with pytest.raises(UsageError, match=message) as refused:
-        open_folder(tmp_path, "x")
+        opened(tmp_path)
     assert str(tmp_path / "train-00000-of-00001.parquet") in str(refused.value)
 
 
@@ -334,15 +351,15 @@ def test_labels_out_of_range_and_lists_of_classes_that_do_not_fit(tmp_path: Path
     write_parquet(tmp_path, examples, ["a", "b"], shards=1, label=[0, 1, 2, 0])
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     with pytest.raises(UsageError, match=r"row 2: its label is 2, and there are 2 names"):
-        open_folder(tmp_path, "x")
+        opened(tmp_path)
     write_parquet(tmp_path, examples, ["a", "b"], shards=1)
-    assert open_folder(tmp_path, "x").classes == ("cat", "dog")
+    assert opened(tmp_path).classes == ("cat", "dog")
     (tmp_path / "classes.txt").write_text("cat\ndog\nemu\n")
     with pytest.raises(UsageError, match=r"its label has 2 classes, and the list of classes has 3"):
-        open_folder(tmp_path, "x")
+        opened(tmp_path)
     (tmp_path / "classes.txt").write_text("cat\ncat\n")
     with pytest.raises(UsageError, match=r"classes.txt should have a class a line, each once"):
-        open_folder(tmp_path, "x")
+        opened(tmp_path)
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -353,7 +370,7 @@ def test_a_shard_that_is_cut_off_is_named(tmp_path: Path, form: str) -> None:
     for size in (len(content) // 2, 0):
         path.write_bytes(content[:size])
         with pytest.raises(UsageError, match=f"{path.name}: it is"):
-            open_folder(tmp_path, "x")
+            opened(tmp_path)
 
 
 def test_a_tar_file_that_ends_between_two_files_is_named(tmp_path: Path) -> None:
@@ -363,7 +380,7 @@ def test_a_tar_file_that_ends_between_two_files_is_named(tmp_path: Path) -> None
         second = archive.getmembers()[2].offset
     path.write_bytes(path.read_bytes()[:second])
     with pytest.raises(UsageError, match=rf"000000.tar: it is cut off or damaged at byte {second:,}"):
-        open_folder(tmp_path, "x")
+        opened(tmp_path)
 
 
 REFUSED_MEMBERS = {
@@ -386,9 +403,8 @@ def test_a_tar_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> N
                 add_member(archive, name, b"\xff\xd8\xff" * (kind == tarfile.REGTYPE), kind)
             else:
                 add_member(archive, name, b"0")
-    shard_trees.read_as("webdataset")
     with pytest.raises(UsageError, match=message):
-        open_folder(tmp_path, "x")
+        build_index(Shards("webdataset", tmp_path, ("0.tar",)), StatedColumns())
 
 
 def test_a_label_that_is_in_json_too_must_agree(tmp_path: Path) -> None:
@@ -399,29 +415,27 @@ def test_a_label_that_is_in_json_too_must_agree(tmp_path: Path) -> None:
             add_member(archive, "1.cls", b"1\n")
             add_member(archive, "1.json", json.dumps({"label": label, "width": [1]}).encode())
         if classes:
-            assert open_folder(tmp_path, "x").classes == classes
+            assert opened(tmp_path).classes == classes
             continue
         with pytest.raises(
-            UsageError, match=r"'1': its label is 1 by cls and 0 by label in json: say which with data.col"
+            UsageError, match=r"'1': its label is 1 by cls and 0 by label in json: say which with packed.col"
         ):
-            open_folder(tmp_path, "x")
+            opened(tmp_path)
     for column, classes in (("cls", ("b",)), ("label", ("a",))):
-        shard_trees.read_as("auto", [f"label:{column}"])
-        assert open_folder(tmp_path, "x").classes == classes
-    shard_trees.read_as("auto", ["label:none"])
+        assert opened(tmp_path, f"label:{column}").classes == classes
     with pytest.raises(UsageError, match=r"sample '1': it has no column 'none' \(it has label, width\)"):
-        open_folder(tmp_path, "x")
+        opened(tmp_path, "label:none")
 
 
 def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("photo", "ink"):
         write_parquet(tmp_path / name, make_examples(["a", "b"], 2), ["a", "b"], shards=1)
-    write_webdataset(tmp_path / "ink", make_examples(["a", "b"], 2), ["a", "b"])
+    write_webdataset(tmp_path / "photo", make_examples(["a", "b"], 2), ["a", "b"])
     assert cli.main(small_training(tmp_path, "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line == (
-        f"biasbed: {tmp_path / 'ink'} has 1 .parquet file, 2 .tar files: say which are the images with "
-        "data.format=parquet or webdataset"
+        f"biasbed: {tmp_path / 'photo'} has shards of two formats, train-00000-of-00001.parquet and 000000.tar: "
+        "move one of them away"
     )
 
 

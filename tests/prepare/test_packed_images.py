@@ -22,8 +22,9 @@ from pyarrow import parquet
 from biasbed import cli
 from biasbed.batch import MAIN
 from biasbed.config import Augment
-from biasbed.data import pack_index, packed, transforms
+from biasbed.data import image_store, pack_index, packed, transforms
 from biasbed.data.folders import FolderSource, open_folder
+from biasbed.data.image_store import ImageStore
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.errors import CorruptImage, Failure, MissingData, UnfitImage, UsageError
@@ -40,7 +41,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.setattr(packed_images, "SHARD_BYTES", 8000)  # so that a few images make several shards
-    packed._warned.clear()
+    image_store._warned.clear()
     return tmp_path / "home"
 
 
@@ -71,8 +72,8 @@ def pack_of(home: Path, source: str = "photo", form: str = "whole") -> Path:
 
 def opened(data: Path, home: Path, form: str = "whole") -> FolderSource:
     """The training folder as suites open it, reading from packs."""
-    with packed.using(packed.Packs(home / "prepared" / packed.STORE, form)):
-        return open_folder(data / "photo", "photo")
+    store = ImageStore(home / "prepared" / packed.STORE, form)
+    return open_folder(data / "photo", "photo").reading_from(store)
 
 
 def first_epoch(source: FolderSource, workers: int = 0) -> list[torch.Tensor]:
@@ -215,8 +216,7 @@ def assert_is_whole(data: Path, home: Path) -> None:
     source, plain = opened(data, home), open_folder(data / "photo", "photo")
     source.fingerprint()
     for row, name in enumerate(plain.ids):
-        assert source.packs is not None
-        assert source.packs.open(source.root, name) is not None
+        assert source.images.open(source.root, name) is not None
         assert torch.equal(source.load(row), plain.load(row))
 
 
@@ -454,4 +454,6 @@ def test_the_suites_of_domains_read_all_parts_from_packs(data: Path, home: Path,
     remove_images(data)
     assert all(torch.equal(suite.material().load(row), image) for row, image in enumerate(images))
     without = open_suite(_config({**chosen, "data.packed": "no"}))
-    assert without.material().packs is None
+    material = without.material()
+    assert isinstance(material, FolderSource)
+    assert material.images.find(material.root, material.ids[0]) is None

@@ -9,14 +9,15 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from biasbed.data import listing_cache, packed, shard_trees
-from biasbed.data.decoding import EXTENSIONS, open_content, open_file
+from biasbed.data import listing_cache, shard_trees
+from biasbed.data.decoding import EXTENSIONS, open_file
+from biasbed.data.image_store import FILES, ImageStore
 from biasbed.data.listing import images_below, images_in, is_data, labelled, reading, scan
 from biasbed.data.names import Names
 from biasbed.data.source import Picture, Source
@@ -43,37 +44,22 @@ def opened_once() -> Iterator[None]:
 class FolderSource(Source):
     """Images in files; `ids` are paths relative to `root`.
 
-    packs: packs that have files from below `root`, which are then read from there; None if there are none. trees:
-    folders of Parquet or WebDataset shards, which may stand for files below `root`.
+    images: store that they are opened through.
     """
 
     root: Path
-    packs: packed.Packs | None = field(default_factory=packed.current, repr=False)
-    trees: shard_trees.Trees = field(default_factory=shard_trees.current, repr=False)
+    images: ImageStore = field(default=FILES, repr=False)
 
     def open(self, row: int) -> Picture:
         name = self.ids[row]
-        picture = None if self.packs is None else self.packs.open(self.root, name)
-        if picture is not None:
-            return picture
-        content = self.trees.content(self.root, name)
-        return open_file(self.root / name) if content is None else open_content(self.root / name, content)
-
-    def content(self, row: int) -> bytes:
-        """Return the bytes of an image's file. Raises OSError if it can't be read."""
-        name = self.ids[row]
-        content = self.trees.content(self.root, name)
-        return (self.root / name).read_bytes() if content is None else content
+        return self.images.open(self.root, name) or open_file(self.root / name)
 
     def version(self, row: int) -> int:
         """Return the modification time of an image's file in ns (0 if it is gone), or its checksum in a pack."""
         name = self.ids[row]
-        checksum = None if self.packs is None else self.packs.checksum(self.root, name)
+        checksum = self.images.checksum(self.root, name)
         if checksum is not None:
             return checksum
-        position = self.trees.find(self.root, name)
-        if position is not None:
-            return position[0].version(position[1])
         try:
             return (self.root / name).stat().st_mtime_ns
         except OSError:
@@ -82,17 +68,18 @@ class FolderSource(Source):
     def fingerprint(self) -> str:
         """Hash names, labels and file sizes.
 
-        Reads no file; calls stat for each file, or for a sample of an unchanged tree. A pack of these images is read
-        from now on.
+        Reads no file; calls stat for each file, or for a sample of an unchanged tree.
         """
-        fingerprint = self._digest(self._sizes, *self._further())
-        if self.packs is None:
-            return fingerprint
-        bound = self.packs.bind(self, self.root, fingerprint)
-        is_read_itself = len(self) and self.packs.find(self.root, self.ids[0]) is None
-        if is_read_itself and not isinstance(self.packs, packed.Collecting):
-            self.trees.note_reading(self.root)
-        return bound
+        return self.images.mark(self._digest(self._sizes, *self._further()))
+
+    def reading_from(self, images: ImageStore) -> FolderSource:
+        if self.images is images:
+            return self
+        images.bind(self, self.root, self.fingerprint)
+        source = replace(self, images=images, origin=images.mark(self.origin) if self.origin else "")
+        if "_sizes" in vars(self):  # they are read once
+            vars(source)["_sizes"] = self._sizes
+        return source
 
     def _further(self) -> tuple[bytes, ...]:
         """Return what else the fingerprint depends on."""
@@ -107,7 +94,7 @@ class FolderSource(Source):
     def _sizes(self) -> bytes:
         """Sizes of the files, read once: a data set may have a million files."""
         assert isinstance(self.ids, Names)
-        in_trees = self.trees.sizes(self.root, self.ids)
+        in_trees = shard_trees.sizes(self.root, self.ids)
         if in_trees is not None:
             return in_trees.tobytes()
         cached = listing_cache.read_sizes(self.root, self.ids)
@@ -127,13 +114,18 @@ class FolderSource(Source):
         return np.array([self._size(name) for name in names], dtype=np.int64)
 
     def _size(self, name: str) -> int:
-        position = self.trees.find(self.root, name)
-        return os.stat(f"{self.root}/{name}").st_size if position is None else position[0].length(position[1])
+        try:
+            return os.stat(f"{self.root}/{name}").st_size
+        except FileNotFoundError:
+            position = shard_trees.find(self.root, name)
+            if position is None:
+                raise
+            return int(position.tree.arrays["length"][position.row])
 
 
 def class_folders(folder: Path) -> list[str]:
     """Return the names of the class folders, sorted. Raises UsageError if the folder is missing or has none."""
-    if not shard_trees.current().is_folder(folder):
+    if not shard_trees.is_folder(folder):
         beside = _neighbours(folder)
         raise UsageError(f"there is no folder {folder}{beside}")
     with reading():
@@ -152,11 +144,9 @@ def open_folder(folder: Path, name: str, classes: Sequence[str] | None = None) -
     sources, arguments = _opened.get(), (folder, name, None if classes is None else tuple(classes))
     if sources is None:
         return _open_folder(*arguments)
-    packs, trees = packed.current(), shard_trees.current()
-    key = (*arguments, None if packs is None else packs.form, trees.format, trees.columns)
-    if key not in sources:
-        sources[key] = _open_folder(*arguments)
-    return sources[key]
+    if arguments not in sources:
+        sources[arguments] = _open_folder(*arguments)
+    return sources[arguments]
 
 
 def _open_folder(folder: Path, name: str, classes: Sequence[str] | None) -> FolderSource:
@@ -182,7 +172,7 @@ def _refuse_classes(folder: Path, folders: Sequence[str], classes: Sequence[str]
 
 def open_flat(folder: Path, name: str) -> FolderSource:
     """Open all images below a folder, in any layout, as one class. Raises UsageError if there are none."""
-    if not shard_trees.current().is_folder(folder):
+    if not shard_trees.is_folder(folder):
         raise UsageError(f"there is no folder {folder}{_neighbours(folder)}")
     with reading():
         ids = sorted(itertools.chain(images_in(folder), *images_below(folder, scan(folder)[0])))

@@ -73,21 +73,15 @@ def scan_all(folder: Path) -> Scanned:
     Unreadable files are listed too, so that opening them reports the problem. Raises UsageError for a name that is not
     valid UTF-8, because it could neither be recorded nor shown.
     """
-    trees = shard_trees.current()
     if not os.path.isdir(folder):
-        below = trees.scan(folder)
+        below = shard_trees.scan(folder)
         if below is not None:
             return Scanned(*below, Counter())
     scanned = _scan_disk(folder)
     if SHARD_SUFFIXES & scanned.unread.keys() or scanned.folders == [SNAPSHOT]:
-        below = trees.scan(folder)
+        below = shard_trees.scan(folder)
         if below is not None:
             return Scanned(*below, Counter())
-    if scanned.images and trees.format in SUFFIXES:
-        raise UsageError(
-            f"{folder} has image files, and no {SUFFIXES[trees.format]} files as data.format={trees.format} says; "
-            "data.format=auto reads both"
-        )
     return scanned
 
 
@@ -157,7 +151,7 @@ def images_below(folder: Path, names: Sequence[str]) -> list[list[str]]:
     disk. If no folder changed since the last listing, the cached one is returned. Raises UsageError for a link that
     leads back to a folder above it.
     """
-    position = shard_trees.current().at(folder)
+    position = shard_trees.at(folder)
     if position is not None:
         above = f"{position.path}/" if position.path else ""
         below = [position.tree.below(above + name) for name in names]

@@ -11,52 +11,25 @@ library. The checksum of an image is checked when a process first reads it.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import logging
 import mmap
-import os
-import re
 import zlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from biasbed import record
-from biasbed.config import WHOLE
 from biasbed.data import pack_index
 from biasbed.data.decoding import open_content
-from biasbed.data.names import relative_prefix
 from biasbed.data.pack_index import AGAIN, name_key, shard_name
-from biasbed.data.source import Picture, Source
-from biasbed.errors import MissingData, UnfitImage, UsageError
-from biasbed.system import commands
+from biasbed.data.source import Picture
+from biasbed.errors import UnfitImage, UsageError
 
 STORE = "packed"  # folder of all packs in `prepared_dir`
 INDEX = "index"
-log = logging.getLogger(__name__)
-_current: ContextVar[Packs | None] = ContextVar("_current", default=None)
-
-
-def current() -> Packs | None:
-    """Return the packs that sources opened here read from; None if they read their own files only."""
-    return _current.get()
-
-
-@contextlib.contextmanager
-def using(packs: Packs | None) -> Iterator[None]:
-    """Let the sources that are opened within the block read from packs."""
-    token = _current.set(packs)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,131 +111,3 @@ class Pack:
 def pack_folder(store: Path, source: str, fingerprint: str, form: str) -> Path:
     """Return the folder of a source's pack. store: folder of all packs."""
     return store / f"{record.slug(source)}-{fingerprint}-{form}"
-
-
-_FOLDER = re.compile(r".*-(?P<fingerprint>[0-9a-f]{16})-(?P<form>whole|\d+-raw|\d+-jpeg\d+)")
-
-
-class _Bound(NamedTuple):
-    """Pack that has the files below a folder."""
-
-    root: str
-    pack: Pack
-
-
-class Packs:
-    """Packs of one form that sources read from: those whose fingerprint a source has had while it was opened."""
-
-    def __init__(self, store: Path, form: str = WHOLE) -> None:
-        """store: folder of all packs."""
-        self.store, self.form = store, form
-        self._bound: list[_Bound] = []
-        self._prefixes: dict[Path, list[tuple[str, bool, Pack]]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_prefixes": {}}
-
-    @functools.cached_property
-    def _folders(self) -> dict[str, Path]:
-        """Folder of each pack of this form by its source's fingerprint."""
-        folders = {}
-        for path in sorted(self.store.iterdir()) if self.store.is_dir() else ():
-            match = _FOLDER.fullmatch(path.name)
-            if match and match["form"] == self.form and (path / INDEX).is_file():
-                folders[match["fingerprint"]] = path
-        return folders
-
-    def bind(self, source: Source, folder: Path, fingerprint: str) -> str:
-        """Let a source's files below a folder be read from the pack with its fingerprint.
-
-        Returns the fingerprint of what is read. Warns about a pack of the same folder that has other images. Raises
-        MissingData if the images were to be resized ones, and they are not packed.
-        """
-        root = os.path.abspath(folder)
-        pack_folder = self._folders.get(fingerprint)
-        if pack_folder is not None:
-            if not any(bound.root == root and bound.pack.folder == pack_folder for bound in self._bound):
-                pack = Pack(pack_folder)
-                if (pack.about.fingerprint, pack.about.form) != (fingerprint, self.form):
-                    raise UsageError(f"{pack_folder} is a pack of other images than its name says; {AGAIN}")
-                self._bound.append(_Bound(root, pack))
-                self._prefixes.clear()
-        elif self.form != WHOLE:
-            if not all(self.find(folder, name) for name in source.ids):
-                flags = {"what": "packed", "packed.side": self.form.split("-")[0]}
-                command = commands.typed("prepare", flags)
-                raise MissingData(
-                    f"data.packed={self.form}: the images of '{source.name}' in {root} are not packed so, or have "
-                    f"changed since: {command}, with this command's suite and data_dir"
-                )
-        else:
-            self._warn_of_other(source.name, root, fingerprint)
-        return fingerprint if self.form == WHOLE else record.digest([fingerprint, self.form])
-
-    def _warn_of_other(self, name: str, root: str, fingerprint: str) -> None:
-        """Warn if there is a pack of the same name and folder, made when the images had another fingerprint."""
-        for packed_fingerprint, folder in self._folders.items():
-            is_bound = any(bound.pack.folder == folder for bound in self._bound)  # of which this is a part
-            if is_bound or folder in _warned or not folder.name.startswith(f"{record.slug(name)}-"):
-                continue
-            _warned.add(folder)
-            with contextlib.suppress(UsageError):
-                if pack_index.read(folder / INDEX).about.root == root:
-                    log.warning(
-                        "the packed images %s are not read: '%s' in %s has changed since it was packed (fingerprint "
-                        "%s, now %s); prepare what=packed again",
-                        *(folder, name, root, packed_fingerprint, fingerprint),
-                    )
-
-    def find(self, root: Path, name: str) -> tuple[Pack, int] | None:
-        """Return the pack that has a file, and the file's position there; None if no pack has it."""
-        if root not in self._prefixes:
-            self._prefixes[root] = self._related(os.path.abspath(root))
-        for prefix, is_above, pack in self._prefixes[root]:
-            if is_above:
-                at = pack.find(prefix + name)
-            else:
-                at = pack.find(name[len(prefix) :]) if name.startswith(prefix) else None
-            if at is not None:
-                return pack, at
-        return None
-
-    def _related(self, root: str) -> list[tuple[str, bool, Pack]]:
-        """Return (prefix, is_above, pack) of the packs of this folder, and of folders above or below it.
-
-        A pack's name of a file is that below `root` with the prefix before it; without it if the pack is of a folder
-        below.
-        """
-        related = []
-        for bound in self._bound:
-            relation = relative_prefix(bound.root, root)
-            if relation is not None:
-                related.append((*relation, bound.pack))
-        return related
-
-    def open(self, root: Path, name: str) -> Picture | None:
-        """Open a packed image without decoding it; None if no pack has it."""
-        if not self._bound:
-            return None
-        position = self.find(root, name)
-        return None if position is None else position[0].open(position[1], root / name)
-
-    def checksum(self, root: Path, name: str) -> int | None:
-        """Return the CRC-32 of a packed image; None if no pack has it."""
-        position = self.find(root, name) if self._bound else None
-        return None if position is None else position[0].checksum(position[1])
-
-
-_warned: set[Path] = set()  # packs of changed sources that were reported
-
-
-class Collecting(Packs):
-    """Packs of nothing, which note the sources that a suite opens: those that could be packed."""
-
-    def __init__(self) -> None:
-        super().__init__(Path(os.devnull))
-        self.sources: dict[str, Source] = {}
-
-    def bind(self, source: Source, folder: Path, fingerprint: str) -> str:
-        self.sources.setdefault(fingerprint, source)
-        return fingerprint

@@ -1,14 +1,12 @@
 """Parquet shards of image data sets, as the `datasets` library writes them: read by batches, one at a time.
 
-An image column is a struct of `bytes` and `path`, or plain bytes. If a writer neither compressed nor encoded it, its
-images are in the file as they are, and the index has the byte at which each begins.
+An image column is a struct of `bytes` and `path`, or plain bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,23 +59,13 @@ def opened(path: Path) -> Iterator[ParquetFile]:
         raise ValueError(f"it is damaged or no Parquet file ({first_line(error)[:100]})") from None
 
 
-def has_images(path: Path, columns: StatedColumns) -> bool:
-    """Return True if a file has an image column, or can't be read."""
-    try:
-        with opened(path) as file:
-            features = _features(file)
-            return columns.choose(file.schema_arrow.names, IMAGE, _of_type(features, "Image")) is not None
-    except ValueError:
-        return True  # the reader says what is wrong
-
-
 def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
     """Index a shard: the size and place of its images, and their labels. Reads all of it once, by batches.
 
     classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged or a row
     does not fit.
     """
-    with opened(path) as file, path.open("rb") as plain:
+    with opened(path) as file:
         if file.metadata.num_rows > ROWS:
             raise ValueError(f"it has {file.metadata.num_rows:,} rows; at most {ROWS:,} are read")
         chosen = _choose_columns(file, columns)
@@ -85,23 +73,21 @@ def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> 
         suffixes: list[str] = []
         named: dict[str, list[str | None]] = {role: [] for role in chosen.names if role != IMAGE}
         parts: list[np.ndarray] = []
-        with mmap.mmap(plain.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            for group in range(file.num_row_groups):
-                finder = _Finder(file, group, chosen.content, mapped)
-                start, first = 0, len(paths)
-                for batch in file.iter_batches(
-                    BATCH, row_groups=[group], columns=list(chosen.names.values()), use_threads=False
-                ):
-                    contents, names = _images(batch.column(chosen.names[IMAGE]), chosen.has_path, first + start)
-                    paths += names
-                    suffixes += [suffix_of(content[:16]) for content in contents]
-                    for role, column in named.items():
-                        values = batch.column(chosen.names[role]).to_pylist()
-                        column += name_values(values, _number_names(role, chosen, classes), role, first + start)
-                    rows = range(start, start + len(contents))
-                    places = [(len(c), finder.find(c), group, row) for c, row in zip(contents, rows, strict=True)]
-                    parts.append(np.array(places, dtype=np.int64).reshape(-1, 4))
-                    start += len(contents)
+        for group in range(file.num_row_groups):
+            start, first = 0, len(paths)
+            for batch in file.iter_batches(
+                BATCH, row_groups=[group], columns=list(chosen.names.values()), use_threads=False
+            ):
+                contents, names = _images(batch.column(chosen.names[IMAGE]), chosen.has_path, first + start)
+                paths += names
+                suffixes += [suffix_of(content[:16]) for content in contents]
+                for role, column in named.items():
+                    values = batch.column(chosen.names[role]).to_pylist()
+                    column += name_values(values, _number_names(role, chosen, classes), role, first + start)
+                rows = range(start, start + len(contents))
+                places = [(len(c), -1, group, row) for c, row in zip(contents, rows, strict=True)]
+                parts.append(np.array(places, dtype=np.int64).reshape(-1, 4))
+                start += len(contents)
     length, offset, groups, rows_in_group = np.concatenate([np.empty((0, 4), dtype=np.int64), *parts]).T
     return ShardImages(paths, suffixes, named, length, offset, groups, rows_in_group)
 
@@ -185,30 +171,3 @@ def _images(column: Any, has_path: bool, first: int) -> tuple[list[bytes], list[
         except ValueError as error:
             raise ValueError(f"row {row}: {error}") from None
     return contents, paths
-
-
-class _Finder:
-    """Search for the images of a row group in the file itself, where they are if they were written as they are."""
-
-    def __init__(self, file: ParquetFile, group: int, content: str, mapped: mmap.mmap) -> None:
-        about = file.metadata.row_group(group)
-        chunks = [about.column(number) for number in range(about.num_columns)]
-        chunk = next(chunk for chunk in chunks if chunk.path_in_schema == content)
-        self.mapped = mapped
-        self.start = self.at = chunk.dictionary_page_offset or chunk.data_page_offset
-        self.end = self.start + chunk.total_compressed_size
-        self.is_plain = chunk.compression == "UNCOMPRESSED"
-
-    def find(self, content: bytes) -> int:
-        """Return the offset of an image behind its length; -1 if it is not there as it is."""
-        if not self.is_plain:
-            return -1
-        sought = len(content).to_bytes(4, "little") + content
-        at = self.mapped.find(sought, self.at, self.end)
-        if at < 0:  # in the dictionary, if the same image came before
-            at = self.mapped.find(sought, self.start, self.end)
-        if at < 0:
-            self.is_plain = False
-            return -1
-        self.at = at + len(sought)
-        return at + 4

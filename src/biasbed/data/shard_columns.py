@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from biasbed.config import SHARD_ROLES
 from biasbed.data.decoding import EXTENSIONS
 from biasbed.errors import UsageError, listed, shown
 from biasbed.settings import is_text
 
-IMAGE, LABEL, DOMAIN, BIAS, SPLIT = ROLES = SHARD_ROLES
+IMAGE, LABEL, DOMAIN, BIAS, SPLIT = ROLES = ("image", "label", "domain", "bias", "split")
 SUFFIX_NAMES = tuple(sorted(suffix[1:] for suffix in EXTENSIONS))  # as keys of WebDataset samples
 # Names of columns, in lower case, that people use for each role.
 USUAL: Mapping[str, tuple[str, ...]] = {
@@ -51,7 +50,7 @@ class StatedColumns:
 
     @classmethod
     def parse(cls, settings: Iterable[str]) -> StatedColumns:
-        """Return the names in settings such as `label:fine_label`, as `data.columns` has them."""
+        """Return the names in settings such as `label:fine_label`, as `packed.columns` has them."""
         pairs = [setting.split(":", 1) for setting in settings]
         return cls(tuple(sorted((role, name) for role, name in pairs)))
 
@@ -73,7 +72,7 @@ class StatedColumns:
         candidates = [name for name in candidates if name not in stated.values()]
         if len(candidates) > 1:
             either = " or ".join(map(shown, candidates))
-            raise ValueError(f"its {role} could be {either}: say which with data.columns={role}:{candidates[0]}")
+            raise ValueError(f"its {role} could be {either}: say which with packed.columns={role}:{candidates[0]}")
         return candidates[0] if candidates else None
 
     def require(self, names: Iterable[str], role: str, more: Iterable[str] = ()) -> str:
@@ -82,7 +81,9 @@ class StatedColumns:
         name = self.choose(names, role, more)
         if name is None:
             columns = listed(map(shown, names)) or "none"
-            raise ValueError(f"it has no {role} column (it has {columns}): say which with data.columns={role}:<column>")
+            raise ValueError(
+                f"it has no {role} column (it has {columns}): say which with packed.columns={role}:<column>"
+            )
         return name
 
 

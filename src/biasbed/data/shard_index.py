@@ -35,7 +35,7 @@ from biasbed.data.shard_columns import (
 from biasbed.errors import UsageError, listed
 from biasbed.system.terminal import ProgressBar
 
-AUTO, FOLDER, PARQUET, WEBDATASET = "auto", "folder", "parquet", "webdataset"
+PARQUET, WEBDATASET = "parquet", "webdataset"
 SUFFIXES = {PARQUET: ".parquet", WEBDATASET: ".tar"}
 READERS = {PARQUET: parquet_shards.read_shard, WEBDATASET: tar_shards.read_shard}
 SNAPSHOT = "data"  # folder of the shards in most repositories of the hub
@@ -57,7 +57,6 @@ class Shards(NamedTuple):
     format: str
     folder: Path
     files: tuple[str, ...]
-    columns: StatedColumns
 
     def paths(self) -> list[Path]:
         return [self.folder / name for name in self.files]
@@ -72,40 +71,26 @@ class _Listed:
     has_images: bool
 
 
-def find_shards(folder: Path, format: str, columns: StatedColumns) -> Shards | None:
-    """Return the shards that a folder, or `data` in it, is made of; None if it is an ordinary folder.
+def find_shards(folder: Path) -> Shards | None:
+    """Return the shards that a folder, or `data` in it, is made of; None if it has anything else that may be images.
 
-    Raises UsageError if it has shards of both formats, or shards beside image folders.
+    Raises UsageError if it has shards of both formats.
     """
-    if format == FOLDER:
-        return None
     contents = _list(folder)
     if not any(contents.shards.values()) and contents.folders == [SNAPSHOT] and not contents.has_images:
-        return find_shards(folder / SNAPSHOT, format, columns) if _has_no_folder(folder / SNAPSHOT) else None
-    if format != AUTO:
-        files = contents.shards[format]
-        return Shards(format, folder, tuple(files), columns) if files else None
-    is_mixed = contents.has_images or bool(contents.folders)
+        inner = folder / SNAPSHOT
+        return None if _list(inner).folders else find_shards(inner)
+    if contents.has_images or contents.folders:
+        return None
     parquet = contents.shards[PARQUET]
-    if parquet and is_mixed and not parquet_shards.has_images(folder / parquet[0], columns):
-        parquet = []  # a table of something else beside the images
     tars = [name for name in contents.shards[WEBDATASET] if _NUMBERED.fullmatch(name)]
-    if tars:
-        has_samples = tar_shards.has_samples(folder / tars[0])
-        if has_samples is None:  # the reader says what is wrong, unless it is beside other images
-            has_samples = not (is_mixed or parquet)
-        tars = tars if has_samples else []
-    formats = [(PARQUET, parquet), (WEBDATASET, tars)]
-    present = [Shards(name, folder, tuple(files), columns) for name, files in formats if files]
-    if len(present) > 1 or (present and is_mixed):
-        kinds = [f"{len(shards.files)} {count_word(shards)}" for shards in present]
-        others = ["images"] * contents.has_images + [f"the folder {name}" for name in contents.folders]
-        choices = [shards.format for shards in present] + [FOLDER] * is_mixed
-        raise UsageError(
-            f"{folder} has {listed([*kinds, *others], 5)}: say which are the images with "
-            f"data.format={' or '.join(choices)}"
-        )
-    return present[0] if present else None
+    if tars and tar_shards.has_samples(folder / tars[0]) is False:  # archives; what is damaged the reader says
+        tars = []
+    if parquet and tars:
+        raise UsageError(f"{folder} has shards of two formats, {parquet[0]} and {tars[0]}: move one of them away")
+    if parquet or tars:
+        return Shards(PARQUET if parquet else WEBDATASET, folder, tuple(parquet or tars))
+    return None
 
 
 def count_word(shards: Shards) -> str:
@@ -131,12 +116,6 @@ def _list(folder: Path) -> _Listed:
     return _Listed({name: sorted(files) for name, files in shards.items()}, folders, has_images)
 
 
-def _has_no_folder(folder: Path) -> bool:
-    """Return True if a folder holds only files, as the folder of the shards in a snapshot does."""
-    contents = _list(folder)
-    return not contents.folders and not contents.has_images
-
-
 # --- index ------------------------------------------------------------------------------------------------------------
 
 
@@ -147,7 +126,7 @@ class _Row(NamedTuple):
     name: str
 
 
-def build_index(shards: Shards) -> dict[str, np.ndarray]:
+def build_index(shards: Shards, columns: StatedColumns) -> dict[str, np.ndarray]:
     """Return the index of all images, sorted by path, as arrays.
 
     Raises UsageError, which names the shard, if one is damaged or an image does not fit.
@@ -159,7 +138,7 @@ def build_index(shards: Shards) -> dict[str, np.ndarray]:
     with ProgressBar(len(shards.files), "shard") as bar:
         for path in shards.paths():
             try:
-                images.append(READERS[shards.format](path, shards.columns, classes))
+                images.append(READERS[shards.format](path, columns, classes))
             except (ValueError, OSError) as error:
                 raise UsageError(f"{path}: {error}") from None
             bar.tick()

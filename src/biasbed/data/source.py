@@ -152,6 +152,10 @@ class Source:
         """Compute 16 hex digits that change when images or labels change. Cheap enough for every run."""
         raise NotImplementedError
 
+    def reading_from(self, images: Any) -> Source:
+        """Return this source with its pictures opened through an `ImageStore`. Those in memory stay where they are."""
+        return self
+
     def subset(self, rows: Sequence[int] | np.ndarray, name: str) -> Self:
         """Return the rows as a source with another name."""
         chosen = np.asarray(rows, dtype=np.int64)

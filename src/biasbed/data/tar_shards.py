@@ -165,7 +165,7 @@ def _read_values(file: int, parts: Mapping[str, Member], columns: StatedColumns)
             first, second = shown(str(values[role]), 60), shown(str(value), 60)
             raise ValueError(
                 f"its {role} is {first} by {part} and {second} by {shown(key, 60)} in json: say which with "
-                f"data.columns={role}:{part}"
+                f"packed.columns={role}:{part}"
             )
     return values
 

@@ -281,8 +281,8 @@ def _holds_images(folder: Path) -> bool:
 def resolve(root: Path, location: str) -> Path | None:
     """Find a folder below `root`, ignoring case and punctuation: `imagenet-a` also matches `ImageNet_A`."""
     for part in location.split("/"):
-        if not shard_trees.current().is_folder(root / part):
-            if not shard_trees.current().is_folder(root):
+        if not shard_trees.is_folder(root / part):
+            if not shard_trees.is_folder(root):
                 return None
             similar = [name for name in scan(root)[0] if letters(name) == letters(part)]
             if not similar:

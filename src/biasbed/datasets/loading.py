@@ -14,8 +14,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from biasbed.data import shard_trees
+from biasbed.data import packed, prepared, shard_trees
 from biasbed.data.decoding import as_pillow_decodes
+from biasbed.data.image_store import ImageStore
 from biasbed.data.source import Source
 from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSet, OnDisk, letters
@@ -124,7 +125,9 @@ def open_parts(
         if column not in COLUMNS:
             raise UsageError(f"columns: there is no column '{column}'{nearest(column, COLUMNS)}")
     identifier, sources = _open_sources(name, _Folder(name, data_dir), seed, severity, image_size)
-    return LoadedDataSet(identifier, {part: Images(source, transform, columns) for part, source in sources.items()})
+    images = ImageStore(prepared.base("auto") / packed.STORE)
+    parts = {part: Images(images.attach(source), transform, columns) for part, source in sources.items()}
+    return LoadedDataSet(identifier, parts)
 
 
 def _refuse_wrong_types(name: object, transform: object, image_size: object, seed: object, severity: object) -> None:
@@ -180,7 +183,7 @@ def _open_sources(
     if letters(name) in tests:
         test: DataSet = resolve_name(TESTS[tests[letters(name)]])()
         return tests[letters(name)], {"test": test.open(folder())}
-    if folder.data_dir is not None and shard_trees.current().is_folder(folder() / name):
+    if folder.data_dir is not None and shard_trees.is_folder(folder() / name):
         folders = domains.OwnDomains(folder() / name)
         return folders.name, _with_domain_numbers(folders.open_domains(folder()))
     names = sorted({*domains.DATA_SETS, *biased.DATA_SETS, *TESTS})

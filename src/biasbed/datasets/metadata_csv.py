@@ -228,7 +228,7 @@ class OwnTable(OwnFolder, TableData):
 
     def _tree(self, folder: Path) -> shard_trees.Tree | None:
         """Return the shards of the folder if they have biases."""
-        position = shard_trees.current().at(folder)
+        position = shard_trees.at(folder)
         return position.tree if position is not None and position.tree.has_bias else None
 
     def missing(self, data_dir: Path) -> str:

@@ -21,6 +21,7 @@ import torch
 from biasbed.data.corruptions import SIDE, Corruption, corrupt, find
 from biasbed.data.corruptions.released import QUALITY, clean, released_names, round_trip
 from biasbed.data.decoding import as_pillow_decodes, open_file
+from biasbed.data.image_store import ImageStore
 from biasbed.data.prepared import MANIFEST, ImagesManifest
 from biasbed.data.source import Decoded, Picture, Source
 from biasbed.datasets.corruption_benchmarks import SEVERITIES, conditions
@@ -64,6 +65,9 @@ class GeneratedSource(Source):
     def fingerprint(self) -> str:
         """Hash the originals and the corruptions; written files have the same pixels and do not count."""
         return self._hash(self.originals.fingerprint(), self.row.tobytes(), np.asarray(self.condition).tobytes())
+
+    def reading_from(self, images: ImageStore) -> Source:
+        return replace(self, originals=images.attach(self.originals), _clean={})
 
     def _hash(self, *parts: str | bytes) -> str:
         """Hash the corruptions and descriptions of their inputs: 16 hex digits."""

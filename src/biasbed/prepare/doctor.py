@@ -5,16 +5,13 @@ Answers: Which data are there, and are they whole?
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from PIL import Image, UnidentifiedImageError
 
@@ -22,7 +19,6 @@ from biasbed import suites
 from biasbed.data import listing_cache, shard_trees
 from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_content, reading_file
 from biasbed.data.listing import THREADS, counting_unread, unread_words
-from biasbed.data.names import Names
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
 from biasbed.options import PrepareOptions
@@ -98,8 +94,9 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
                 listing_cache.forget(listed)
         with counting_unread() as unread:
             contents = data_set.contents(data_dir)
-        tree = shard_trees.current().at(contents.folder)
-        layout = data_set.layout(contents.folder) if tree is None else tree.tree.layout
+        layout, tree = data_set.layout(contents.folder), shard_trees.at(contents.folder)
+        if tree is not None:  # packing reads the images
+            layout, contents = tree.tree.layout, replace(contents, files=())
     except UsageError as error:
         return Finding(data_set, folder, problem=str(error))
     if unread:
@@ -138,33 +135,10 @@ def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileChe
     if contents.are_images:
         check = functools.partial(_decode if full else _open, side=contents.side)
     threads = os.cpu_count() or 1 if full else THREADS
-    every_name = contents.files if full else _in_reading_order(contents)
     with ThreadPoolExecutor(threads) as pool:
-        for start in range(0, len(every_name), CHUNK):
-            names = every_name[start : start + CHUNK]
+        for start in range(0, len(contents.files), CHUNK):
+            names = contents.files[start : start + CHUNK]
             yield from zip(names, pool.map(check, [contents.folder / name for name in names]), strict=True)
-
-
-def _in_reading_order(contents: Contents) -> Sequence[str]:
-    """Return the names of the files; those in Parquet or WebDataset shards in the order in which they are there."""
-    names = Names(contents.files)
-    in_tree = shard_trees.current().rows(contents.folder, names)
-    return names if in_tree is None else names.at(in_tree[0].places(in_tree[1]))
-
-
-@contextlib.contextmanager
-def _reading_image(path: Path) -> Iterator[BinaryIO]:
-    """Open an image's file, or its bytes in a shard."""
-    content = shard_trees.current().content(path.parent, path.name)
-    if content is not None:
-        yield io.BytesIO(content)
-        return
-    with reading_file(path) as file:
-        yield file
-
-
-def _size(file: BinaryIO) -> int:
-    return file.getbuffer().nbytes if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_size
 
 
 def _read(path: Path, full: bool) -> _FileCheck:
@@ -180,8 +154,8 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's header. side: the size that a square image must have; None for any size."""
     size = 0
     try:
-        with _reading_image(path) as file:
-            size = _size(file)
+        with reading_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             if not size:
                 return _FileCheck(problem="is empty")
             image = Image.open(file, formats=FORMATS)
@@ -200,7 +174,7 @@ def _decode(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's content by decoding it to pixels."""
     content = b""
     try:
-        with _reading_image(path) as file:
+        with reading_file(path) as file:
             content = file.read()
         height, width = open_content(path, content).pixels().shape[-2:]
         return _FileCheck(len(content), content, _size_problem(width, height, side))

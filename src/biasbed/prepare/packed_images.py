@@ -13,7 +13,7 @@ import shutil
 import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,12 +21,18 @@ import numpy as np
 import simplejpeg
 
 from biasbed.config import LARGEST_SIDE, WHOLE
-from biasbed.data import pack_index, packed, prepared, transforms
+from biasbed.data import pack_index, packed, prepared, shard_trees, transforms
+from biasbed.data.decoding import open_content
 from biasbed.data.folders import FolderSource
+from biasbed.data.image_store import ImageStore
+from biasbed.data.shard_columns import ROLES
+from biasbed.data.shard_trees import UnpackedShards
 from biasbed.data.source import Source
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
+from biasbed.prepare import shard_reading
 from biasbed.prepare.images import PooledOptions, make_images
 from biasbed.prepare.maker import Maker, failures
+from biasbed.prepare.shard_reading import ShardReader
 from biasbed.settings import setting
 from biasbed.suites import open_suite
 from biasbed.system import files
@@ -46,6 +52,19 @@ class PackedForm:
         None, "resize images to this short side (none: the files byte for byte)", ge=8, le=LARGEST_SIDE
     )
     quality: int | Literal["raw"] = setting(90, "of resized images: JPEG quality, or raw: uint8 pixels", ge=1, le=100)
+    columns: tuple[str, ...] = setting(
+        (),
+        "of Parquet or WebDataset shards whose columns don't tell by name: label:fine_label,domain:hospital; roles: "
+        "image, label, domain, bias, split",
+    )
+
+    def __post_init__(self) -> None:
+        roles = [column.partition(":")[0] for column in self.columns]
+        for column, role in zip(self.columns, roles, strict=True):
+            if role not in ROLES or not column.partition(":")[2] or roles.count(role) > 1:
+                raise ValueError(
+                    f"packed.columns={column}: should be <role>:<column>, once for a role of {', '.join(ROLES)}"
+                )
 
     @property
     def name(self) -> str:
@@ -90,13 +109,34 @@ class PackedImages(Maker[PackedOptions]):
 
     def _sources(self) -> dict[str, FolderSource]:
         """Return the sources that the suite opens, keyed by fingerprint."""
-        collecting = packed.Collecting()
-        with packed.using(collecting):
-            suite = open_suite(self.config)
-            if suite.train_name in suite.training:
-                suite.material().fingerprint()
-        sources = _without_copies(collecting.sources)
-        return {fingerprint: replace(source, packs=None) for fingerprint, source in sources.items()}
+        if self.config.data_dir is not None:
+            shard_trees.forget_others(Path(self.config.data_dir).expanduser(), self.options.packed.columns)
+        listed_now: set[Path] = set()
+        while True:
+            collecting = _Collecting()
+            try:
+                suite = open_suite(self.config, collecting)
+                if suite.train_name in suite.training:
+                    suite.material()
+                return _without_copies(collecting.sources)
+            except UnpackedShards as error:
+                if error.folder in listed_now:
+                    raise
+                listed_now.add(error.folder)
+                shard_reading.list_images(error.folder, self.options.packed.columns)
+
+
+class _Collecting(ImageStore):
+    """Store without packs, which notes the sources that a suite opens: those that could be packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: dict[str, FolderSource] = {}
+
+    def bind(self, source: Source, folder: Path, fingerprint: Callable[[], str]) -> None:
+        assert isinstance(source, FolderSource)  # no other has a folder
+        if len(source):
+            self.sources.setdefault(fingerprint(), source)
 
 
 def pack(source: FolderSource, fingerprint: str, folder: Path, form: PackedForm, processes: int) -> None:
@@ -134,12 +174,11 @@ def _refuse_full_disk(work: Packing) -> None:
         )
 
 
-def _without_copies(sources: Mapping[str, Source]) -> dict[str, FolderSource]:
+def _without_copies(sources: Mapping[str, FolderSource]) -> dict[str, FolderSource]:
     """Return the sources, keyed by fingerprint, without those whose files are all in sources before them."""
     chosen: dict[str, FolderSource] = {}
     paths: set[str] = set()
     for fingerprint, source in sources.items():
-        assert isinstance(source, FolderSource)  # no other is noted
         of_source = {os.path.join(source.root, name) for name in source.ids}
         if not of_source <= paths:
             chosen[fingerprint] = source
@@ -200,8 +239,7 @@ class Packing:
     @functools.cached_property
     def _order(self) -> np.ndarray | None:
         """Order in which the images are read fastest, that of the shards that they come from; None for files."""
-        in_tree = self.source.trees.rows(self.source.root, self.source.names)
-        return None if in_tree is None else in_tree[0].places(in_tree[1])
+        return shard_reading.shard_order(self.source)
 
     def path(self, shard: int) -> Path:
         return self.folder / self.names[shard]
@@ -267,17 +305,29 @@ class Packing:
         arrays = {name: np.array(columns[name], kind) for name, kind in pack_index.COLUMNS.items()}
         pack_index.write(self.part_path(shard), pack_index.encode(self._about([written], len(images)), [arrays]))
 
+    def _content(self, row: int) -> bytes:
+        """Return the bytes of an image's file. Raises OSError if it can't be read."""
+        name = self.source.ids[row]
+        position = shard_trees.find(self.source.root, name)
+        return (self.source.root / name).read_bytes() if position is None else self._reader.content(*position)
+
+    @functools.cached_property
+    def _reader(self) -> ShardReader:
+        return ShardReader()
+
     def _image(self, row: int) -> _Packed:
         """Read an image, and resize it if that is asked for. One that can't be decoded is packed as it is."""
         if self.form.side is None:
-            return _Packed(self.source.content(row))
+            return _Packed(self._content(row))
         try:
-            pixels = transforms.shrink(self.source.open(row).pixels(), self.form.side)
+            content = self._content(row)
+        except FileNotFoundError:
+            return _Packed(b"")
+        try:
+            path = self.source.root / self.source.ids[row]
+            pixels = transforms.shrink(open_content(path, content).pixels(), self.form.side)
         except CorruptImage:
-            try:
-                return _Packed(self.source.content(row))
-            except FileNotFoundError:
-                return _Packed(b"")
+            return _Packed(content)
         image = np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())
         if self.form.quality == "raw":
             return _Packed(image.tobytes(), *image.shape[:2])

@@ -6,7 +6,6 @@ Only files of this folder know a suite's name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.registry import with_whole_path
@@ -15,7 +14,7 @@ from biasbed.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from biasbed.config import Config
-    from biasbed.data.packed import Packs
+    from biasbed.data.image_store import ImageStore
     from biasbed.suites.suite import OpenSuite, Suite
 
 
@@ -47,49 +46,34 @@ def identifier(name: str) -> str:
 
 
 def make_suite(config: Config) -> Suite[Any]:
-    """Return the configured suite; its images are not opened yet.
-
-    Folders that are listed from now on are read as `data.format` says.
-    """
-    _read_as(config)
+    """Return the configured suite; its images are not opened yet."""
     return load(config.suite)(config, identifier(config.suite))
 
 
-def _read_as(config: Config) -> None:
-    """Set how folders are read. A user's suite may have `data` of its own."""
-    import sys
-
-    from biasbed.config import DataSettings
-
-    data = config.data if isinstance(config.data, DataSettings) else DataSettings()
-    is_default = (data.format, data.columns) == (DataSettings.format, DataSettings.columns)
-    if not is_default or "biasbed.data.shard_trees" in sys.modules:  # its import takes longer than some commands
-        from biasbed.data import shard_trees
-
-        shard_trees.read_as(data.format, data.columns)
-
-
-def _packs(config: Config) -> Packs | None:
-    """Return the packs that the settings ask for; None without any. A user's suite may have `data` of its own."""
+def _image_store(config: Config) -> ImageStore:
+    """Return the store that the settings ask for. A user's suite may have `data` of its own."""
     from biasbed.config import WHOLE, DataSettings
     from biasbed.data import packed, prepared
+    from biasbed.data.image_store import ImageStore
 
     form = config.data.packed if isinstance(config.data, DataSettings) else DataSettings.packed
     if form == "no":
-        return None
-    return packed.Packs(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
+        return ImageStore()
+    return ImageStore(prepared.base(config.prepared_dir) / packed.STORE, WHOLE if form == "auto" else form)
 
 
-def open_suite(config: Config) -> OpenSuite:
+def open_suite(config: Config, images: ImageStore | None = None) -> OpenSuite:
     """Return the configured suite with its images open. Raises UsageError if images are missing or don't fit.
 
-    Images are read from packs if there are any, as `data.packed` says.
+    images: store that its pictures are opened through; by default packs if there are any, as `data.packed` says.
     """
-    from biasbed.data import packed
+    from biasbed.data.shard_trees import UnpackedShards
 
-    packs = packed.current() or _packs(config)
-    with packed.using(packs):
-        suite = replace(make_suite(config).open(), packs=packs)
+    configured = make_suite(config)
+    try:
+        suite = configured.open().reading_from(images or _image_store(config))
+    except UnpackedShards as error:
+        raise UnpackedShards(error.folder, configured.store.hint("packed")) from None
     if config.corrupted.sets:
         from biasbed.suites.corrupted_sets import with_corrupted
 

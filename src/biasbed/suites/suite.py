@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from biasbed.algorithms.requests import StreamRequest
-    from biasbed.data.packed import Packs
+    from biasbed.data.image_store import ImageStore
     from biasbed.data.prepared import PreparedStore
     from biasbed.data.source import Source
     from biasbed.data.streams import Stream
@@ -147,7 +147,7 @@ class OpenSuite:
     files: Mapping[str, str] = field(default_factory=dict)  # kept with a training in `record.DATA_FOLDER`: name -> text
     usual: StreamRequest | None = None  # default for how training images are drawn
     limit: int | None = None  # images of each set at most (`suites.limited`)
-    packs: Packs | None = None  # that images opened later are read from, too
+    images: ImageStore | None = None  # that pictures are opened through; None before `reading_from`
     selection_rules: tuple[str, ...] = record.SELECTION_RULES  # rules that apply here, the default first
 
     @property
@@ -292,11 +292,10 @@ class OpenSuite:
 
     def source(self, name: str) -> Source:
         """Return training data by name: the suite's own, or prepared from it. Raises UsageError for an unknown name."""
-        from biasbed.data import packed
-
         if name not in self._sources:
-            with packed.using(self.packs):
-                self._sources[name] = self._open_source(name)
+            if name in self.training and self.unsplit is not None:
+                self.material()  # of which it is a part: packs are found by the fingerprint of the whole
+            self._sources[name] = self._attach(self._open_source(name))
         return self._sources[name]
 
     @cached_property
@@ -324,10 +323,24 @@ class OpenSuite:
         """
         if self.train_name not in self.training:
             raise UsageError(f"the suite '{self.name}' has no training images here: name them with train=")
-        from biasbed.data import packed
+        return self._material
 
-        with packed.using(self.packs):
-            return (self.unsplit or self.training[self.train_name])()
+    @cached_property
+    def _material(self) -> Source:
+        return self._attach((self.unsplit or self.training[self.train_name])())
+
+    def _attach(self, source: Source) -> Source:
+        return source if self.images is None else self.images.attach(source)
+
+    def reading_from(self, images: ImageStore) -> OpenSuite:
+        """Return the suite with all its pictures opened through a store, also those that are opened later."""
+        suite = replace(self, images=images, fingerprint=images.mark(self.fingerprint))
+        if suite.unsplit is not None:
+            suite.material()
+        sets = dict.fromkeys((*suite.sets, *suite.validation))
+        sources = sorted(dict.fromkeys(shown.source for shown in sets), key=len, reverse=True)  # before their parts
+        attached = {source: images.attach(source) for source in sources}
+        return suite.with_sets({shown: replace(shown, source=attached[shown.source]) for shown in sets})
 
     def network(self, kind: str) -> Path:
         """Return the file of a prepared network. Raises UsageError with the command that prepares it."""
