@@ -7,20 +7,23 @@ import os
 import pickle
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torchvision import transforms as reference
 
 from biasbed.config import Augment, Preprocess, StimuliPreprocess
 from biasbed.data import transforms
-from biasbed.data.decoding import SUFFIXES, JpegFile, PillowFile, as_pillow_decodes, open_file
+from biasbed.data.decoding import SUFFIXES, UNDO, JpegFile, PillowFile, as_pillow_decodes, open_file
 from biasbed.data.folders import open_folder
 from biasbed.data.source import Decoded, Names
 from biasbed.data.transforms import Transform
 from biasbed.errors import CorruptImage
+from biasbed.evaluation.served_images import ImageClassifier
 from biasbed.prepare.doctor import _decode, _open
 from helpers.commands import ROOT
 
@@ -414,3 +417,26 @@ def test_a_pipe_by_an_image_s_name_is_not_waited_for(tmp_path: Path) -> None:
         with pytest.raises(CorruptImage, match=r"\.png: it is not a regular file"):
             open_file(path)
         assert _open(path).problem == _decode(path).problem == "is not a regular file"
+
+
+@pytest.mark.parametrize("number", UNDO)
+@pytest.mark.parametrize(("suffix", "options"), [("jpg", {}), ("png", {}), ("webp", {"lossless": True}), ("tif", {})])
+def test_every_format_is_read_as_it_is_stored_whatever_its_exif_orientation(
+    tmp_path: Path, suffix: str, options: dict[str, Any], number: int
+) -> None:
+    """Pillow turns TIFF files by itself, and no others."""
+    pixels = np.zeros((16, 24, 3), dtype=np.uint8)
+    pixels[:8, :8], pixels[8:, 16:] = 255, 128
+    exif = Image.Exif()
+    exif[0x0112] = number
+    path = saved(Image.fromarray(pixels), tmp_path / f"x.{suffix}", exif=exif, **options)
+    picture = open_file(path)
+    assert (picture.height, picture.width) == (16, 24)
+    difference = picture.pixels().permute(1, 2, 0).numpy().astype(int) - pixels
+    assert np.abs(difference).max() <= (8 if suffix == "jpg" else 0)
+    served = ImageClassifier(nn.Identity(), {"channels": 3})._open(path.read_bytes())
+    assert torch.equal(served, open_file(path).pixels()) or suffix == "jpg"  # which another decoder reads
+    assert served.shape == picture.pixels().shape
+    for check in (_open, _decode):
+        assert check(path).is_turned
+        assert not check(saved(Image.fromarray(pixels), tmp_path / f"y.{suffix}")).is_turned

@@ -5,6 +5,9 @@ less time. simplejpeg (libjpeg-turbo) offers that and is faster than Pillow. It 
 needed, because the header it gets states a smaller height. Pillow decodes all other files, and JPEG files that
 simplejpeg refuses (CMYK, or damaged).
 
+Pixels are as the file stores them, in every format: EXIF orientation and colour profiles are not applied, as in
+torchvision's loaders.
+
 Answers: Which files are images, and how is one decoded?
 """
 
@@ -23,7 +26,7 @@ from typing import BinaryIO
 import numpy as np
 import simplejpeg
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from biasbed.data.source import Picture
@@ -50,6 +53,17 @@ BELOW = 16
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a frame header
 ALONE = frozenset((0x01, *range(0xD0, 0xD9)))  # markers without a segment: TEM, RST and SOI
 PIXELS = 2 * (Image.MAX_IMAGE_PIXELS or 0)  # above it Pillow refuses an image: a small file could fill the memory
+UPRIGHT = 1  # EXIF orientation of an image that is shown as it is stored
+# EXIF orientation -> what undoes Pillow's transposition to the upright image.
+UNDO: Mapping[int, Image.Transpose] = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces that convert to RGB without a profile
 
 
@@ -182,6 +196,7 @@ PROBLEMS = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 def _with_pillow(path: Path, content: bytes) -> PillowFile:
+    image: Image.Image
     try:
         image = Image.open(io.BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # its own message names the buffer, not the file
@@ -190,4 +205,21 @@ def _with_pillow(path: Path, content: bytes) -> PillowFile:
         raise CorruptImage(f"can't read the image {path}: {error}") from None
     if image.mode.startswith(DEEP):
         raise CorruptImage(f"can't read the image {path}: {TOO_DEEP}")
+    orientation = read_orientation(image)
+    if image.format == "TIFF" and orientation in UNDO:  # the only format that Pillow turns by itself
+        try:
+            image = image.transpose(UNDO[orientation])
+        except PROBLEMS as error:
+            raise CorruptImage(f"can't read the image {path}: {error}") from None
     return PillowFile(path, image)
+
+
+def read_orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation in the header of an image that Pillow has opened, 1 to 8. Decodes nothing."""
+    if image.format != "TIFF" and "exif" not in image.info:  # a PNG file would be decoded in search of it
+        return UPRIGHT
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation, UPRIGHT)
+    except Exception:  # Pillow raises nearly anything on malformed EXIF data
+        return UPRIGHT
+    return orientation if orientation in UNDO else UPRIGHT

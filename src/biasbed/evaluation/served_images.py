@@ -25,6 +25,12 @@ SETTINGS_FILE = "images.json"
 COLUMN = "image"
 TOP = 5
 GREY = 128  # level beside an image that is smaller than the crop
+# EXIF orientation of a TIFF file -> what undoes the turn that Pillow gives to no other format (`data/decoding.py`).
+UNDO = {
+    **{2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM},
+    **{5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE},
+    **{8: Image.Transpose.ROTATE_270},
+}
 SERVER = "__pyfunc_model_path__"  # environment variable of the processes of `mlflow models serve`
 
 
@@ -98,7 +104,9 @@ class ImageClassifier:
         content = read_content(cell)
         try:
             with Image.open(io.BytesIO(content)) as image:
-                pixels = np.array(image.convert("L" if self.settings["channels"] == 1 else "RGB"))
+                turn = UNDO.get(image.getexif().get(0x0112, 1)) if image.format == "TIFF" else None
+                converted = image.convert("L" if self.settings["channels"] == 1 else "RGB")
+                pixels = np.array(converted if turn is None else converted.transpose(turn))
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
             raise ValueError(f"image: {len(content)} bytes that can't be decoded as an image ({error})") from None
         return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1)

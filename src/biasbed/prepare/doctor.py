@@ -17,7 +17,16 @@ from PIL import Image, UnidentifiedImageError
 
 from biasbed import suites
 from biasbed.data import listing_cache, shard_trees
-from biasbed.data.decoding import DEEP, FORMATS, PROBLEMS, TOO_DEEP, open_content, reading_file
+from biasbed.data.decoding import (
+    DEEP,
+    FORMATS,
+    PROBLEMS,
+    TOO_DEEP,
+    UPRIGHT,
+    open_content,
+    read_orientation,
+    reading_file,
+)
 from biasbed.data.listing import THREADS, counting_unread, unread_words
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import CorruptImage, Failure, UsageError, listed
@@ -101,11 +110,12 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
         return Finding(data_set, folder, problem=str(error))
     if unread:
         contents = replace(contents, remarks=(*contents.remarks, unread_words(unread)))
-    unreadable, others, size, sha = {}, [], 0, hashlib.sha256()
+    unreadable, others, turned, size, sha = {}, [], 0, 0, hashlib.sha256()
     with ProgressBar(len(contents.files), "image" if contents.are_images else "file") as bar:
         for name, check in _check_files(contents, full):
             size += check.size
             sha.update(check.content)
+            turned += check.is_turned
             if check.problem:
                 unreadable[name] = check.problem
             released = data_set.release.md5.get(name)
@@ -114,6 +124,9 @@ def examine(data_set: OnDisk, data_dir: Path, full: bool = False) -> Finding:
                 others.append(f"{name} is not the released file: its MD5 is {md5}, not {released}")
             bar.tick()
     contents = replace(contents, differences=(*contents.differences, *others))
+    if turned:
+        remark = f"{turned:,} images have an EXIF orientation, which is not applied: they are read as they are stored"
+        contents = replace(contents, remarks=(*contents.remarks, remark))
     return Finding(data_set, folder, layout, contents, "", unreadable, size, sha.hexdigest() if full else "")
 
 
@@ -127,6 +140,7 @@ class _FileCheck:
     size: int = 0
     content: bytes = b""  # empty unless all content is checked
     problem: str = ""
+    is_turned: bool = False  # shown in another orientation than it is stored in
 
 
 def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileCheck]]:
@@ -159,7 +173,9 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
             if not size:
                 return _FileCheck(problem="is empty")
             image = Image.open(file, formats=FORMATS)
-        return _FileCheck(size, problem=TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side))
+            is_turned = read_orientation(image) != UPRIGHT
+        problem = TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side)
+        return _FileCheck(size, problem=problem, is_turned=is_turned)
     except PROBLEMS as error:
         return _FileCheck(size, problem=_reason(error))
 
@@ -177,7 +193,8 @@ def _decode(path: Path, side: int | None = None) -> _FileCheck:
         with reading_file(path) as file:
             content = file.read()
         height, width = open_content(path, content).pixels().shape[-2:]
-        return _FileCheck(len(content), content, _size_problem(width, height, side))
+        is_turned = read_orientation(Image.open(io.BytesIO(content), formats=FORMATS)) != UPRIGHT
+        return _FileCheck(len(content), content, _size_problem(width, height, side), is_turned)
     except CorruptImage as error:
         reason = str(error).removeprefix(f"can't read the image {path}: ")
         return _FileCheck(len(content), content, reason.removeprefix("it "))
