@@ -9,7 +9,7 @@ import torch
 
 from biasbed.algorithms.base import Progress
 from biasbed.compute.distributed import Group
-from biasbed.training.step_metrics import StepMetrics
+from biasbed.training.step_metrics import StepMetrics, warn_of_nan
 from helpers.making import batch_for, make
 
 
@@ -52,6 +52,13 @@ def test_a_note_that_is_not_finite_is_no_failure() -> None:
     step_metrics.add({"one": number(1.0)}, 2, notes={"ratio": number(torch.inf)})
     assert step_metrics.not_finite is not None
     assert not step_metrics.not_finite
+
+
+def test_a_metric_that_is_not_finite_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    warned: set[str] = set()
+    for value in (1.0, -torch.inf, torch.nan):
+        warn_of_nan({"train/ratio": value, "train/loss": 2.0}, warned)
+    assert capsys.readouterr().err == "warning: train/ratio is -inf: it is not logged\n"
 
 
 def test_notes_of_the_parts_of_a_step_are_averaged_and_taken_once() -> None:

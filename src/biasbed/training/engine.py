@@ -37,7 +37,7 @@ from biasbed.tracking.tracker import Record
 from biasbed.training.per_example import run_pass, score_conflicting, write_examples
 from biasbed.training.reading import Reader, prepare
 from biasbed.training.state import TrainingState, rename_phase, replaced_weights, summary
-from biasbed.training.step_metrics import StepMetrics
+from biasbed.training.step_metrics import StepMetrics, warn_of_nan
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
 
@@ -89,6 +89,7 @@ class Engine:
         self.on_record: Callable[[Record], None] = lambda result: None  # rank 0's tracker
         self.measure_machine: Callable[[], dict[str, float]] = dict  # rank 0's, since the last call
         self.state, self.step_metrics = TrainingState(), StepMetrics()
+        self._not_logged: set[str] = set()  # metrics that a warning about NaN or infinity was printed of
         self.skipped: set[str] = set()
         self.phases = self.algorithm.stages()
         self.steps_per_epoch = 1  # of the stage
@@ -229,7 +230,14 @@ class Engine:
         self._since = time.perf_counter()
 
     def note(self, result: Record, print_line: Callable[[str], None] | None = None) -> None:
-        """Add a record to a checkpoint, then to journal and server."""
+        """Add a record to a checkpoint, then to journal and server.
+
+        Leaves out NaN and infinity: an undefined measure, or a note of a method.
+        """
+        metrics = result["metrics"]
+        if self.group.is_main:
+            warn_of_nan(metrics, self._not_logged)
+        result = {**result, "metrics": {name: value for name, value in metrics.items() if record.is_finite(value)}}
         self.state.history.append(result)
         self.save(evaluated=self.is_last)
         if self.group.is_main:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from biasbed import record
 from biasbed.compute.distributed import Group
 from biasbed.errors import Failure
 
@@ -81,6 +83,14 @@ class StepMetrics:
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         self.sums = {name: value.to(device) for name, value in state["sums"].items()}
         self.counts, self.images = dict(state["counts"]), state["images"]
+
+
+def warn_of_nan(metrics: Mapping[str, float], warned: set[str]) -> None:
+    """Print a warning about each metric that is NaN or infinite, as a method's notes may be, and add it to `warned`."""
+    for name, value in metrics.items():
+        if not record.is_finite(value) and name not in warned:
+            warned.add(name)
+            print(f"warning: {name} is {value:g}: it is not logged", file=sys.stderr)
 
 
 def _peak_mb(device: torch.device) -> float:
