@@ -118,6 +118,8 @@ def scancel(*words: str) -> None:
 def scontrol(*words: str) -> None:
     if words[0] == "requeue":
         _write(words[1], state="REQUEUED")
+    elif words[:2] == ("show", "job"):
+        print(f"JobId={words[2]} JobName=biasbed\n   JobState={_read(words[2])['state']} Reason=None")
     else:
         assert words == ("show", "hostnames", "node[1-2]")
         sys.stdout.write("node1\nnode2\n")  # at once: the reader may close the pipe after a line

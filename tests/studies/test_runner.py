@@ -16,7 +16,7 @@ from biasbed.studies import ledger
 from biasbed.studies import runner as running
 from biasbed.studies.display import Display, Table, make_table
 from biasbed.studies.dry_run import list_runs
-from biasbed.studies.launchers import TrainCommand, assign_devices, local
+from biasbed.studies.launchers import Preempted, TrainCommand, assign_devices, local
 from biasbed.studies.status import RunStatus, estimate, read_status
 from biasbed.system.processes import Interrupted
 from biasbed.tracking.folder import RunFolder
@@ -114,6 +114,26 @@ def test_what_a_launcher_refuses_is_an_attempt_like_any_other(tmp_path: Path) ->
     claim = runs[2].folder().claim()
     assert claim is not None  # nobody has it
     claim.close()
+
+
+class Crowded(FakeLauncher):
+    """Takes a run's first five starts away from it."""
+
+    def start(self, command: TrainCommand) -> Fake:
+        training = super().start(command)
+        return replace(training, act=self.preempt) if len(self.started) <= 5 else training
+
+    def preempt(self) -> None:
+        raise Preempted("the cluster ended job 7: PREEMPTED")
+
+
+def test_what_the_cluster_ends_uses_up_no_attempt(tmp_path: Path) -> None:
+    launcher = Crowded(tmp_path)
+    study = runner([planned(tmp_path)], launcher, retries=0)
+    study.run()
+    assert [item.state for item in study.items] == ["done"]
+    said = "erm-seed0 was interrupted (the cluster ended job 7: PREEMPTED); attempt 1 follows"
+    assert study.report.said.count(said) == 5  # type: ignore[attr-defined]
 
 
 def test_a_run_that_somebody_else_trains_is_waited_for(tmp_path: Path) -> None:

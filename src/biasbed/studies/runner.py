@@ -20,7 +20,7 @@ from typing import Literal, Protocol, TextIO
 from biasbed import measures
 from biasbed.errors import Failure
 from biasbed.studies import ledger
-from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand
+from biasbed.studies.launchers import Launcher, Preempted, StartedTraining, TrainCommand
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.status import RunStatus, read_status
 from biasbed.tracking.folder import RunFolder
@@ -66,6 +66,7 @@ class Active:
     claim: TextIO
     slot: int
     log_start: int  # bytes that earlier attempts left in its log
+    is_preempted: bool = False  # ended by the cluster
     began: float = field(default_factory=time.monotonic)
 
 
@@ -182,6 +183,7 @@ class Runner:
         except Failure as failure:
             with ledger.log_file(active.folder).open("a") as log:
                 log.write(f"biasbed: {failure}\n")
+            active.is_preempted = isinstance(failure, Preempted)
             item.next_look = time.monotonic() + ELSEWHERE
             return 1
 
@@ -278,6 +280,7 @@ class Runner:
         """Decide what a training's end means for its run: done, stopped, left to another command, retried or failed."""
         self._release(item, code)
         reason = _reason(active, code)
+        item.starts -= active.is_preempted
         item.status = read_status(item.run, {})
         # A training that met another command in its folder has not failed. (A signal may leave a rank that still ends.)
         is_held = item.status.state == "elsewhere" and code > 0
@@ -296,7 +299,8 @@ class Runner:
         else:
             item.state = "waiting"
             self.queue.append(item)
-            self.report.say(f"{item.run.name} failed ({reason}); attempt {item.starts + 1} follows")
+            event = "was interrupted" if active.is_preempted else "failed"
+            self.report.say(f"{item.run.name} {event} ({reason}); attempt {item.starts + 1} follows")
 
     def _ask_to_end(self, item: Item, active: Active) -> None:
         item.deadline = time.monotonic() + GRACE

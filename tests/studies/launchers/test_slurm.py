@@ -22,7 +22,7 @@ from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions
-from biasbed.studies.launchers import TrainCommand, read_options, slurm
+from biasbed.studies.launchers import Preempted, TrainCommand, read_options, slurm
 from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
 from helpers import children, fake_slurm
 from helpers.commands import ROOT, command_environment
@@ -143,6 +143,22 @@ def test_a_job_that_leaves_the_queue_without_a_word_has_failed(cluster: Path, tm
     wait_for(lambda: training.poll() is not None)
     assert training.poll() == 1
     assert "biasbed: job 100 ended without an exit code" in (tmp_path / "suite" / "a" / "train.log").read_text()
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "CANCELLED"])
+def test_a_job_that_the_cluster_ended_is_submitted_again_without_an_attempt(
+    cluster: Path, tmp_path: Path, state: str
+) -> None:
+    training = launcher().start(command(tmp_path, "a"))
+    assert training.poll() is None
+    (cluster / "100.json").write_text(json.dumps({"state": state}))
+    wait_for(lambda: not training.launcher.queue.has("100"))
+    if state == "CANCELLED":
+        wait_for(lambda: training.poll() is not None)
+        assert training.poll() == 1
+    else:
+        with pytest.raises(Preempted, match=f"the cluster ended job 100: {state}"):
+            training.poll()
 
 
 def test_what_slurm_refuses_is_said_in_a_line(cluster: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from biasbed.compute.device import Device
 from biasbed.config import Config
-from biasbed.errors import UsageError
+from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.registry import Registry
 from biasbed.settings import as_flags, build, extended, specs
@@ -50,11 +50,18 @@ class TrainCommand:
         return [self.kind, *as_flags(self.overrides)]
 
 
+class Preempted(Failure):
+    """A training that the cluster ended, not the training itself: it is started again, however often."""
+
+
 class StartedTraining(Protocol):
     """Handle of a started training."""
 
     def poll(self) -> int | None:
-        """Return its exit code, minus the signal that killed it, or None while it runs."""
+        """Return its exit code, minus the signal that killed it, or None while it runs.
+
+        Raises Preempted if the cluster ended it.
+        """
 
     def stop(self) -> None:
         """Ask it to end in good order, as SIGTERM does; returns at once."""

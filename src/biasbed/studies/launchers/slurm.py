@@ -10,6 +10,7 @@ import dataclasses
 import getpass
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -27,7 +28,14 @@ from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import StudyOptions
 from biasbed.settings import setting
-from biasbed.studies.launchers import Launcher, StartedTraining, TrainCommand, require_server, with_device
+from biasbed.studies.launchers import (
+    Launcher,
+    Preempted,
+    StartedTraining,
+    TrainCommand,
+    require_server,
+    with_device,
+)
 from biasbed.system import places
 from biasbed.system.commands import parted
 from biasbed.system.files import private_folder, write_whole
@@ -40,6 +48,8 @@ if TYPE_CHECKING:
 
 STATE, END = "slurm.json", "slurm-end.json"  # in the run folder: the job that trains there; how a job ended
 ASK = 10.0  # seconds between calls of squeue
+TAKEN = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")  # states of a job that the cluster ended
+SIGNALLED = tuple(128 + number for number in ENDING)  # exit codes of a training that was asked to end
 GONE = 30.0  # seconds after which a job that is missing in the queue counts as ended without an exit code
 LINGER = 60.0  # seconds that a job whose training was asked to end waits for Slurm
 
@@ -169,7 +179,7 @@ class SlurmJob:
         assert self.process is not None
         while (code := self.process.poll()) is None:
             time.sleep(0.2)
-        if self.options.cluster == "slurm" and (self.is_asked or code in [128 + number for number in ENDING]):
+        if self.options.cluster == "slurm" and (self.is_asked or code in SIGNALLED):
             time.sleep(LINGER)  # Slurm, which asked the training to end, ends the job or queues it again
         return code
 
@@ -209,6 +219,22 @@ class Queue:
     def add(self, job_id: str) -> None:
         self.jobs.add(job_id)
 
+    def read_state(self, job_id: str) -> str:
+        """Return the state in which a job left the queue; empty if Slurm does not tell.
+
+        scontrol knows it for some minutes, sacct as long as there is accounting.
+        """
+        if self.options.cluster == "local":
+            return ""
+        accounting = ["sacct", "--noheader", "--allocations", "--format", "State%20", "--jobs", job_id]
+        for command, pattern in ((["scontrol", "show", "job", job_id], r"JobState=(\w+)"), (accounting, r"(\w+)")):
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+                state = re.search(pattern, done.stdout)
+                if state:
+                    return state[1]
+        return ""
+
     def _refresh(self) -> None:
         """List the jobs by squeue, which needs no accounting.
 
@@ -247,7 +273,8 @@ class SlurmTraining:
     def poll(self) -> int | None:
         """Return the job's exit code, None while it waits or runs.
 
-        A job that has left the queue without a code has some time, as shared folders show files late.
+        A job that has left the queue without a code has some time, as shared folders show files late. Raises Preempted
+        if the cluster ended the job.
         """
         if self.job_id is None and not self.refusal:
             self.launcher.submit()
@@ -255,11 +282,16 @@ class SlurmTraining:
             raise Failure(self.refusal)
         assert self.job_id is not None
         code = _read_exit_code(self.folder, self.job_id)
-        if code is not None:
+        if code is not None and code not in SIGNALLED:
             return code
         if self.launcher.queue.has(self.job_id):
             self.missed = None
             return None
+        state = self.launcher.queue.read_state(self.job_id)
+        if state in TAKEN:
+            raise Preempted(f"the cluster ended job {self.job_id}: {state}")
+        if code is not None:
+            return code
         self.missed = self.missed or time.monotonic()
         if time.monotonic() - self.missed < self.launcher.patience:  # a shared folder shows a new file late
             return None
