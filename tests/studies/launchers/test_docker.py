@@ -86,6 +86,25 @@ def test_what_the_engine_is_asked_for(engine: Engine, tmp_path: Path, monkeypatc
     assert request["Labels"] == {"biasbed.study": "s", "biasbed.run": "erm-seed0"}
 
 
+@pytest.mark.parametrize(
+    ("options", "user", "namespace"),
+    [
+        (["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"], "0:0", ""),
+        (["name=userns"], f"{os.getuid()}:{os.getgid()}", "host"),
+        (["name=cgroupns"], f"{os.getuid()}:{os.getgid()}", ""),
+    ],
+)
+def test_the_container_s_user_is_the_caller_also_if_the_engine_maps_users(
+    engine: Engine, tmp_path: Path, options: list[str], user: str, namespace: str
+) -> None:
+    engine.info |= {"SecurityOptions": options}
+    engine.execute = script("print('trained')")
+    training = launcher().start(command(tmp_path / "home", 0, 1))
+    wait_for(lambda: training.poll() is not None)
+    assert asked(engine)["User"] == user
+    assert (asked(engine)["HostConfig"].get("UsernsMode") or "") == namespace
+
+
 def test_a_model_that_is_only_tested_is_mounted(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

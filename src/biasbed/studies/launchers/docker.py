@@ -179,7 +179,7 @@ class DockerLauncher(Launcher):
             stdin_open=True,  # and, as we don't detach, StdinOnce
             auto_remove=True,
             init=True,  # passes signals on, and collects orphans
-            user=f"{os.getuid()}:{os.getgid()}",
+            **self._user(),
             environment=self._environment(command),
             mounts=self._mounts(command),
             device_requests=[DeviceRequest(device_ids=gpus, **access)] if gpus else [],
@@ -187,6 +187,18 @@ class DockerLauncher(Launcher):
             network_mode=self.options.network,
             labels={"biasbed.study": command.overrides.get("study", record.ADHOC), "biasbed.run": command.name},
         )
+
+    def _user(self) -> dict[str, str]:
+        """Return the user of the container who is the caller outside of it, for an engine that maps users or not.
+
+        Root of a rootless engine is its caller. An engine with user namespaces maps the caller to nobody, so it is
+        told not to.
+        """
+        modes = " ".join(self.info.get("SecurityOptions") or ())
+        if "name=rootless" in modes:
+            return {"user": "0:0"}
+        user = {"user": f"{os.getuid()}:{os.getgid()}"}
+        return {**user, "userns_mode": "host"} if "name=userns" in modes else user
 
     def _environment(self, command: TrainCommand) -> dict[str, str]:
         """Return the training's variables: MLflow's as they are here, threads, and the command's own."""
