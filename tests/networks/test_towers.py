@@ -44,6 +44,10 @@ def test_a_missing_library_is_one_line(name: str, monkeypatch: pytest.MonkeyPatc
         networks.check_name(f"{name}:ViT-B-32")
 
 
+def test_texts_of_siglip_are_in_lower_case_without_punctuation() -> None:
+    assert transformers_models.canonicalize("a photo of a  Great-White Shark.") == "a photo of a greatwhite shark"
+
+
 @torch.no_grad()
 def test_a_class_is_the_normalised_mean_of_normalised_texts() -> None:
     torch.manual_seed(0)
@@ -248,6 +252,18 @@ def test_the_contrastive_loss_is_open_clip_s() -> None:
     h, t = torch.nn.functional.normalize(torch.randn(2, 9, 16, generator=generator), dim=-1)
     scale = torch.tensor(14.3)
     torch.testing.assert_close(contrastive_loss(h, t, scale), open_clip.ClipLoss()(h, t, scale), atol=1e-6, rtol=0)
+
+
+def test_a_weights_file_of_a_model_with_two_activations_names_the_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The tensors do not tell whether weights need QuickGELU."""
+    open_clip = pytest.importorskip("open_clip", reason="open_clip_torch is not installed")
+    torch.save(open_clip.create_model("ViT-B-32").state_dict(), tmp_path / "weights.pth")
+    for name, number in (("ViT-B-32", 1), ("ViT-B-32-quickgelu", 0)):
+        caplog.clear()
+        networks.build(f"open_clip:{name}", 2, str(tmp_path / "weights.pth"), image_size=224)
+        assert caplog.text.count("QuickGELU need open_clip:ViT-B-32-quickgelu") == number
 
 
 def test_unknown_models_and_weights_of_open_clip_are_named() -> None:

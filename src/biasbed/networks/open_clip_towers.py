@@ -130,6 +130,14 @@ class OpenCLIP(ModelLibrary):
     def classes(self, name: str) -> list[str] | None:
         return None
 
+    def file_hint(self, name: str) -> str:
+        import open_clip
+
+        quick = f"{name}-quickgelu"
+        if name.startswith(SOURCES) or quick not in open_clip.list_models():
+            return ""
+        return f"open_clip:{name} has GELU; weights of OpenAI and others with QuickGELU need open_clip:{quick}"
+
     def resize(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         from open_clip.model import resize_pos_embed
 

@@ -148,6 +148,10 @@ class ModelLibrary:
         """Return the names of a classifier's outputs; None if the model has no classifier."""
         raise NotImplementedError
 
+    def file_hint(self, name: str) -> str:
+        """Return what a user of a weights file should know about the model of this name; usually empty."""
+        return ""
+
     def resize(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return tensors with position embeddings of the backbone's own image size."""
         return tensors

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -33,6 +34,7 @@ TOWERS = ("clip", "siglip")
 IMAGE_PARTS = ("vision_model", "visual_projection")
 RESAMPLINGS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 BYTE = 1 / 255
+WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 WARPED = 384  # from this size on, processors with `crop_pct` (ConvNeXt's) resize both sides and crop nothing
 
 
@@ -61,9 +63,12 @@ class CLIPText(TextTower):
                 setattr(model, part, None)
         super().__init__(model)
         self._tokenizer = tokenizer
+        self._is_canonical = model.config.model_type == "siglip"
         self._length = int(model.config.text_config.max_position_embeddings)
 
     def tokenize(self, texts: Sequence[str]) -> Tensor:
+        if self._is_canonical:
+            texts = [canonicalize(text) for text in texts]
         tokens = self._tokenizer(
             list(texts), padding="max_length", truncation=True, max_length=self._length, return_tensors="pt"
         )
@@ -74,6 +79,14 @@ class CLIPText(TextTower):
         pooled = model.text_model(input_ids=tokens).pooler_output
         projection = getattr(model, "text_projection", None)
         return cast(Tensor, pooled if projection is None else projection(pooled))
+
+
+def canonicalize(text: str) -> str:
+    """Return a text in lower case, without punctuation, with single blanks: as both versions of SigLIP were trained.
+
+    The tokenizer of SigLIP does so by itself, that of SigLIP 2 (Gemma's) does not.
+    """
+    return " ".join(text.translate(WITHOUT_PUNCTUATION).lower().split())
 
 
 class LogitsForward:

@@ -161,6 +161,9 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     file = weight_files.read(path, option)
     names: Mapping[str, str] = getattr(backbone, "other_names", {})
     fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head, names)
+    hint = towers.library(architecture.library).file_hint(architecture.name) if architecture.is_optional else ""
+    if hint:
+        log.warning("%s=%s: %s", option, path, hint)
     if isinstance(backbone, towers.ImageTower):  # the text tower in the same file is loaded by itself
         fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside="")
     return fitted
