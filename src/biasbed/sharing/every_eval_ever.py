@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import re
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -349,28 +350,39 @@ def read_json(path: Path, option: str) -> Any:
 
 
 def read_logs(paths: Sequence[Path], option: str = "source") -> list[ReportedModel]:
-    """Read files of the schema, each the report on one model. Raises UsageError of one line for a wrong one.
+    """Read files of the schema, each the report on one model. option: setting that names the files, in messages.
 
-    option: setting that names the files, in messages.
+    Files that can't be read are left out, and a line on stderr gives their number and the first reason. Raises
+    UsageError of one line if no file can be read, or if two are of one evaluation.
     """
     models: list[ReportedModel] = []
+    problems: list[UsageError] = []
     seen: dict[str, Path] = {}
     for path in paths:
-        where = f"{option}={path}"
-        log = formats.parse(_Log, read_json(path, option), where)
-        if log.schema_version.rpartition(".")[0] != SCHEMA_VERSION.rpartition(".")[0]:
-            raise UsageError(
-                f"{where}: is of version {log.schema_version} of the schema; {SCHEMA_VERSION} is read: let its own "
-                "package convert it"
-            )
-        if log.evaluation_id in seen:
-            raise UsageError(f"{where}: is the evaluation {log.evaluation_id} of {seen[log.evaluation_id].name} again")
-        seen[log.evaluation_id] = path
-        models.append(_reported(log, where))
+        try:
+            model = _read_log(path, option)
+        except UsageError as problem:
+            problems.append(problem)
+            continue
+        if model.key in seen:
+            raise UsageError(f"{option}={path}: is the evaluation {model.key} of {seen[model.key].name} again")
+        seen[model.key] = path
+        models.append(model)
+    if problems and not models:
+        raise problems[0]
+    if problems:
+        print(f"warning: {len(problems)} of {len(paths)} files are left out: {problems[0]}", file=sys.stderr)
     return models
 
 
-def _reported(log: _Log, where: str) -> ReportedModel:
+def _read_log(path: Path, option: str) -> ReportedModel:
+    where = f"{option}={path}"
+    log = formats.parse(_Log, read_json(path, option), where)
+    if log.schema_version.rpartition(".")[0] != SCHEMA_VERSION.rpartition(".")[0]:
+        raise UsageError(
+            f"{where}: is of version {log.schema_version} of the schema; {SCHEMA_VERSION} is read: let its own "
+            "package convert it"
+        )
     values: list[ReportedValue] = []
     unknown: list[ReportedValue] = []
     for evaluation in log.evaluation_results:
