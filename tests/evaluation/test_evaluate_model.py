@@ -224,9 +224,9 @@ def test_lost_decisions_of_a_test_that_is_not_sent_are_said(
 def test_a_part_is_refused_before_the_files_of_others_are_read(
     net: list[str], tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = tmp_path / "vlm.csv"
-    answers.write_text("image,answer\ncat1-dog1.png,cat\n")
+    answers = tmp_path / "people.csv"
+    answers.write_text("object_response,category\ncat,cat\n")  # which would be refused
     assert cli.main([*net, "--limit=5", f"--compare={answers}"]) == 2
     told = capsys.readouterr().err
     assert "compare= takes whole sets, on which the others have decided, and limit= a part" in told
-    assert "vlm: 1 answer" not in told
+    assert "lacks the column" not in told

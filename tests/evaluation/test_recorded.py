@@ -102,16 +102,10 @@ def test_files_are_told_from_other_models() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "lacks the column image, answer of answers in words .* of trials .*; it has no lines"),
-        (
-            "image,reply\na,b\n",
-            r"lacks the column answer of answers in words \(image, answer\), and is no file ",
-        ),
-        ("answer\na\n", "lacks the column image of answers in words"),
+        ("", r"lacks the column object_response, category, imagename of trials .*; it has no lines"),
         (
             "subj,imagename,category\na,1,b\n",
-            r"lacks the column object_response of trials \(.*\), and is no file of answers in words \(image, answer\); "
-            "it has subj, imagename, category",
+            r"lacks the column object_response of trials \(.*\); it has subj, imagename, category",
         ),
         ("object_response,category,imagename\n", "holds no trials"),
         ("object_response,category,imagename\ndog,cat,dog1-cat2.png\n", "shows the shape dog, but its category is cat"),

@@ -1,8 +1,8 @@
-"""Public test sets without their images: classes, groups, conditions and shortcut of each, by name.
+"""Public test sets without their images: classes, conditions and shortcut of each, by name.
 
-Recorded answers are checked against these facts. No torch: whoever scores recorded answers need not have it.
+No torch: whoever scores recorded decisions need not have it.
 
-Answers: Which sets, groups and conditions may a file of answers name?
+Answers: Which classes and conditions does a public test set have?
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ class KnownSet:
     """Facts about a test set. Empty facts are unknown, or the set has none of the kind."""
 
     classes: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
     shortcut: str = ""  # class that something in every image suggests
 
@@ -97,13 +96,13 @@ _VERSIONS_OF_9 = ("", "_mixed_same", "_mixed_rand", "_only_fg", "_only_bg_t")
 
 @functools.cache
 def known_sets() -> Mapping[str, KnownSet]:
-    """Return the facts about each set, by the name that metrics and files of answers have for it."""
+    """Return the facts about each set, by the name that metrics have for it."""
     imagenet = imagenet_classes()
     return {
         **dict.fromkeys(_BY_CATEGORIES, KnownSet(CATEGORIES_16)),
         **dict.fromkeys((f"imagenet_9{version}" for version in _VERSIONS_OF_9), KnownSet(IMAGENET_9)),
         "imagenet_w": KnownSet(imagenet, shortcut=CARTON),
-        "imagenet_x": KnownSet(imagenet, groups=(*FACTORS, NO_FACTOR)),
+        "imagenet_x": KnownSet(imagenet),
         "laion_c": KnownSet(tuple(SUPERCLASSES), conditions=_LAION_C_CONDITIONS),
         "refined_bias_shape": KnownSet(tuple(SHAPES)),
         "refined_bias_texture": KnownSet(tuple(TEXTURES)),

@@ -19,7 +19,6 @@ import numpy as np
 from biasbed import record
 from biasbed.config import Config
 from biasbed.data.names import Coded, Names
-from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, cue_profile, decisions, recorded, report
@@ -28,13 +27,11 @@ from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue
 from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
-from biasbed.evaluation.possible_answers import NO_CLASS_WORDS, ClassWords
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
-from biasbed.evaluation.written_answers import read_words
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
-from biasbed.settings import build, flatten, nearest, specs
+from biasbed.settings import build, flatten, specs
 from biasbed.suites import cue_values, derived
 
 RECORDED_SUITE = "decisions"  # named as the suite of these runs
@@ -89,9 +86,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     """
     config = build(Config, {**flags, "resume": options.resume})
     _refuse_model_settings(options, config, files)
-    class_words = NO_CLASS_WORDS if options.label_map == "none" else read_words(options.label_map)
-    answers_by_set = _group_by_set(recorded.read(files, class_words))
-    _refuse_unknown_classes(class_words, answers_by_set)
+    answers_by_set = _group_by_set(recorded.read(files))
     config.scores.refuse_unknown_calibration(list(answers_by_set))
     pairs: list[ObserverPair] = []
     for answers in answers_by_set.values():
@@ -100,7 +95,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
     observers_by_set = {name: _Observers(answers, _pool_kinds(answers)) for name, answers in answers_by_set.items()}
     runs = _split_runs(config, files, observers_by_set)
     _refuse_calibration_without_scores(config, runs)
-    jobs = _make_jobs(options, config, runs, class_words)
+    jobs = _make_jobs(options, config, runs)
     folders = [job.take_folder() for job in jobs]
     endings = []
     for run, job, folder in zip(runs, jobs, folders, strict=True):
@@ -195,21 +190,6 @@ def _print_results(
         print("\n".join(["", f"{run.name}:", *report.cue_profile(run.profile)[1:]]))
 
 
-def _refuse_unknown_classes(class_words: ClassWords, answers_by_set: Mapping[str, Sequence[Decisions]]) -> None:
-    """Raise UsageError if words stand for a class that no set has, or a list of classes lacks one: it is misspelt."""
-    classes = set(CATEGORIES_16)
-    for observer in itertools.chain.from_iterable(answers_by_set.values()):
-        classes.update(observer.classes, () if observer.bias is None else observer.bias.names)
-    for name in class_words.synonyms:
-        if name not in classes:
-            raise UsageError(f"label_map: has the class '{name}', which no set has{nearest(name, sorted(classes))}")
-    for observer in itertools.chain.from_iterable(answers_by_set.values()):
-        for name in observer.label.counts():
-            if class_words.classes and name not in class_words.classes:
-                hint = nearest(name, class_words.classes)
-                raise UsageError(f"label_map: lacks the class '{name}' of images in {observer.set}{hint}")
-
-
 def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedRun]) -> None:
     """Raise UsageError if a set is to calibrate and no model has scores of all classes on it."""
     name = config.scores.calibrate
@@ -222,9 +202,8 @@ def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedR
 
 def _refuse_model_settings(options: EvaluateOptions, config: Config, files: Sequence[Path]) -> None:
     """Raise UsageError for a setting that has no effect on recorded decisions."""
-    used = (*USED_OPTIONS, "label_map") if any(map(recorded.has_written_answers, files)) else USED_OPTIONS
     settings = {**_changed(options), **_changed(config)}
-    names = [name for name in settings if name not in (*used, *USED_SETTINGS)]
+    names = [name for name in settings if name not in (*USED_OPTIONS, *USED_SETTINGS)]
     if names:
         raise UsageError(f"{names[0]}= is for a model that is tested here, and {files[0].name} holds decisions already")
 
@@ -243,9 +222,7 @@ def _group_by_set(answers: Sequence[Decisions]) -> dict[str, list[Decisions]]:
     return {name: decisions.identified(observers) for name, observers in by_set.items()}
 
 
-def _make_jobs(
-    options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun], class_words: ClassWords
-) -> list[EvaluationJob]:
+def _make_jobs(options: EvaluateOptions, config: Config, runs: Sequence[_RecordedRun]) -> list[EvaluationJob]:
     """Return the job of each run, known by its decisions. Raises UsageError if two would be one row."""
     if len(runs) > 1 and config.row != "auto":
         names = listed([run.name for run in runs])
@@ -258,19 +235,15 @@ def _make_jobs(
         if row in jobs:
             names = listed([namesake.name for namesake in runs if record.slug(namesake.name)[:LONGEST_ROW] == row])
             raise UsageError(f"the models {names} would be one row, '{row}': rename one")
-        jobs[row] = _make_job(options, config, run, row, class_words)
+        jobs[row] = _make_job(options, config, run, row)
     return list(jobs.values())
 
 
-def _make_job(
-    options: EvaluateOptions, config: Config, run: _RecordedRun, row: str, class_words: ClassWords
-) -> EvaluationJob:
+def _make_job(options: EvaluateOptions, config: Config, run: _RecordedRun, row: str) -> EvaluationJob:
     """Return the job without a model: decisions, known by their digest."""
     protocol = _protocol(run.answers)
     contents: list[Any] = [_fingerprint(decisions) for decisions in (*run.answers.values(), *run.people.values())]
-    fingerprint = record.digest(
-        contents if class_words == NO_CLASS_WORDS else [*contents, class_words.synonyms, class_words.classes]
-    )
+    fingerprint = record.digest(contents)
     computed = {}
     if config.scores.calibrate != "auto":
         computed = {"calibrate": config.scores.calibrate, "alpha": config.scores.alpha}

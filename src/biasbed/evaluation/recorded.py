@@ -11,22 +11,19 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from biasbed import record
 from biasbed.data.names import Coded, Names
-from biasbed.datasets.classes import cue_classes
-from biasbed.datasets.known_sets import NO_FACTOR, find_known_set, known_sets
+from biasbed.datasets.classes import CATEGORIES_16, cue_classes
+from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation import written_answers
 from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
-from biasbed.evaluation.possible_answers import NO_CLASS_WORDS, ClassWords, find_possible_answers, spell_like
-from biasbed.settings import hint_near, nearest
+from biasbed.settings import hint_near
 from biasbed.system.csv_tables import read_lines
 from biasbed.system.strict import parse_float, parse_json, read_parquet
 
@@ -47,15 +44,13 @@ def files(text: str) -> tuple[Path, ...]:
     return tuple(paths) if paths and all(path.suffix.lower() in SUFFIXES for path in paths) else ()
 
 
-def read(paths: Sequence[Path], class_words: ClassWords = NO_CLASS_WORDS) -> list[Decisions]:
+def read(paths: Sequence[Path]) -> list[Decisions]:
     """Read every observer in the files, in the order of appearance. Raises UsageError for a file that is damaged.
 
     Joins the trials that several CSV files have of one subject; trials on cue-conflict images are kept apart.
-
-    class_words: the user's words for classes, in files of written answers.
     """
     answers = []
-    trials: dict[tuple[str, bool, str], list[Trial]] = {}
+    trials: dict[tuple[bool, str], list[Trial]] = {}
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path}: there is no such file")
@@ -63,9 +58,9 @@ def read(paths: Sequence[Path], class_words: ClassWords = NO_CLASS_WORDS) -> lis
             answers.append(read_predictions(path))
             continue
         for trial in _read_csv(path):
-            trials.setdefault((trial.set, trial.cues is None, trial.subject), []).append(trial)
-    for (_, _, name), rows in trials.items():
-        answers.append(_subject(name, rows, class_words))
+            trials.setdefault((trial.cues is None, trial.subject), []).append(trial)
+    for (_, name), rows in trials.items():
+        answers.append(_subject(name, rows))
     seen = set()
     for decisions in answers:
         if (decisions.observer, decisions.set) in seen:
@@ -74,13 +69,6 @@ def read(paths: Sequence[Path], class_words: ClassWords = NO_CLASS_WORDS) -> lis
             )
         seen.add((decisions.observer, decisions.set))
     return answers
-
-
-def has_written_answers(path: Path) -> bool:
-    """Return True for a CSV file with answers in words."""
-    if path.suffix.lower() != ".csv" or not path.is_file():
-        return False
-    return set(written_answers.COLUMNS) <= set(next(read_lines(path), (0, []))[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +83,11 @@ class Trial:
     session: str
     is_timed: bool  # it has a reaction time
     cues: tuple[str, str] | None  # the classes of shape and texture
-    set: str = ""  # that the image belongs to, if the file says so
-    group: str = ""
-    is_written: bool = False  # the response is in words
 
     @property
     def image_key(self) -> tuple[str, ...]:
         """Parts that tell one answer of a file from another."""
-        return self.subject, self.set, self.session, self.condition, self.image
+        return self.subject, self.session, self.condition, self.image
 
 
 def _read_csv(path: Path) -> list[Trial]:
@@ -110,62 +95,49 @@ def _read_csv(path: Path) -> list[Trial]:
     lines = read_lines(path)
     _, names = next(lines, (0, []))
     _refuse_other_columns(path, names)
-    is_written = set(written_answers.COLUMNS) <= set(names)
-    _print_unread_columns(path, names, (*written_answers.COLUMNS, *written_answers.FURTHER) if is_written else READ)
+    _print_unread_columns(path, names)
     trials = []
     lines_of_trials = []
     for number, fields in lines:
         row = dict(zip(names, fields, strict=False))
-        problem = _problem(names, fields, row, ("image",) if is_written else (*NEEDED, "subj"))
+        problem = _problem(names, fields, row)
         if problem:
             raise UsageError(f"{path}, line {number}: {problem}: was the file cut off, or edited?")
-        trials.append(_written(row, path, number) if is_written else _trial(row, path.stem))
+        trials.append(_trial(row, path.stem))
         lines_of_trials.append(number)
     if not trials:
         raise UsageError(f"{path}: holds no trials")
     _refuse_cut_name(path, number, trials)
     _refuse_repeated(path, lines_of_trials, trials)
-    _print_own_sets(path, trials)
     return trials
 
 
 def _refuse_other_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise UsageError if a file lacks a column of both forms, or has one twice. Names the nearest form first."""
-    forms = {"answers in words": written_answers.COLUMNS, "trials": NEEDED}
-    missing = {form: [name for name in columns if name not in names] for form, columns in forms.items()}
-    if all(missing.values()):
-        first, second = sorted(forms, key=lambda form: len(missing[form]) / len(forms[form]))
+    """Raise UsageError if a file lacks a needed column, or has one twice."""
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
         raise UsageError(
-            f"{path}: lacks the column {listed(missing[first])} of {first} ({', '.join(forms[first])}), and is no file "
-            f"of {second} ({', '.join(forms[second])}); it has {listed(names) or 'no lines'}"
+            f"{path}: lacks the column {listed(missing)} of trials ({', '.join(NEEDED)}); it has "
+            f"{listed(names) or 'no lines'}"
         )
     for index, name in enumerate(names):
         if name in names[:index]:
             raise UsageError(f"{path}: has the column '{name}' twice")
 
 
-def _print_unread_columns(path: Path, names: Sequence[str], read: Sequence[str]) -> None:
+def _print_unread_columns(path: Path, names: Sequence[str]) -> None:
     """Print a line for each column that is not read."""
     for name in names:
-        if name not in read:
-            print(f"{path.name}: the column '{name}' is not read{hint_near(name, read)}", file=sys.stderr)
+        if name not in READ:
+            print(f"{path.name}: the column '{name}' is not read{hint_near(name, READ)}", file=sys.stderr)
 
 
-def _print_own_sets(path: Path, trials: Sequence[Trial]) -> None:
-    """Print a line for each set that is not a public one."""
-    public_sets = known_sets()
-    for name in dict.fromkeys(trial.set for trial in trials):
-        if name and name not in public_sets:
-            problem = f"the set '{name}' is taken for one of your own, as biasbed knows none of this name"
-            print(f"{path.name}: {problem}{hint_near(name, public_sets)}", file=sys.stderr)
-
-
-def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str], needed: Sequence[str]) -> str | None:
-    """Describe the problem of a line; None if there is none. needed: columns that are never empty."""
+def _problem(names: Sequence[str], fields: Sequence[str], row: Mapping[str, str]) -> str | None:
+    """Describe the problem of a line; None if there is none."""
     if len(fields) != len(names):
         which = "more" if len(fields) > len(names) else "fewer"
         return f"has {which} fields than the first line has names, {len(fields)} and {len(names)}"
-    empty = [name for name in needed if row.get(name) == ""]
+    empty = [name for name in (*NEEDED, "subj") if row.get(name) == ""]
     return f"has an empty {empty[0]} (a trial without a response has 'na' there)" if empty else None
 
 
@@ -185,52 +157,24 @@ def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
     )
 
 
-def _written(row: Mapping[str, str], path: Path, number: int) -> Trial:
-    """Return the trial of a line of written answers. Raises UsageError if the image's class is not told."""
-    image = row["image"]
-    cues = cue_classes(image)
-    label = row.get("label", "") or (cues[0] if cues else "")
-    if not label:
-        written_answers.refuse_unlabelled(path, number, image)
-    set_name = record.slug(row["set"]) if row.get("set") else ""
-    facts = find_known_set(set_name)
-    for column, names in (("group", facts.groups), ("condition", facts.conditions)):
-        name = row.get(column, "")
-        if names and name and name not in names:
-            raise UsageError(f"{path}, line {number}: {set_name} has no {column} '{name}'{nearest(name, names)}")
-    if facts.shortcut:
-        cues = label, spell_like(facts.shortcut, label)
-    if row.get("texture"):
-        cues = label, row["texture"]
-    return Trial(
-        subject=row.get("model", "") or path.stem,
-        response=row["answer"],
-        category=label,
-        image=image,
-        condition=row.get("condition", ""),
-        session="",
-        is_timed=False,
-        cues=cues,
-        set=set_name,
-        group=row.get("group", ""),
-        is_written=True,
-    )
+class _Possible(NamedTuple):
+    """Classes that a decision may name."""
+
+    classes: tuple[str, ...]
+    are_all: bool  # False: what else was possible is unknown
 
 
-def _match_written(name: str, trials: Sequence[Trial], classes: Sequence[str], class_words: ClassWords) -> list[str]:
-    """Return written answers as classes, and print how many are one."""
-    written_answers.refuse_mixed_classes(name, _collect_names(trials))
-    spellings = written_answers.spellings_of(classes, class_words.synonyms)
-    matched = written_answers.match_answers([trial.response for trial in trials], spellings)
-    print(written_answers.describe(name, matched), file=sys.stderr)
-    return matched.answers
+def _find_possible(set_name: str, names: Collection[str]) -> _Possible:
+    """Return the classes of a public set that has all of these labels and cues.
 
-
-def _collect_names(trials: Sequence[Trial]) -> set[str]:
-    """Return the labels and cues of the images."""
-    names = {trial.category for trial in trials}
-    names.update(trial.cues[1] for trial in trials if trial.cues is not None)
-    return names
+    Without one it is unknown what else was possible: the classes then are the names, or the 16 categories of Geirhos et
+    al. if the names are among these.
+    """
+    classes = find_known_set(set_name).classes
+    if set(names) <= set(classes):
+        return _Possible(classes, True)
+    is_among_16 = set(names) <= set(CATEGORIES_16)
+    return _Possible(CATEGORIES_16 if is_among_16 else tuple(sorted(set(names))), False)
 
 
 def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
@@ -253,8 +197,8 @@ def _refuse_repeated(path: Path, lines: Sequence[int], trials: Sequence[Trial]) 
             )
 
 
-def _subject(name: str, trials: Sequence[Trial], class_words: ClassWords) -> Decisions:
-    """Make the decisions of one subject of its trials. class_words: the user's words for classes."""
+def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
+    """Make the decisions of one subject of its trials."""
     label = Coded.from_names(trial.category for trial in trials)
     textures = []
     for trial in trials:
@@ -265,27 +209,21 @@ def _subject(name: str, trials: Sequence[Trial], class_words: ClassWords) -> Dec
                 raise UsageError(f"{name}: {trial.image} shows the shape {shape}, but its category is {trial.category}")
     # Geirhos et al. call people subject-01, subject-02, ...; a model has no reaction time.
     is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
-    set_name = trials[0].set or ("cue_conflict" if textures else "decisions")
-    possible = find_possible_answers(set_name, _collect_names(trials), class_words)
-    responses = [trial.response for trial in trials]
-    if trials[0].is_written:
-        responses = _match_written(name, trials, possible.classes, class_words)
-    has_groups = any(trial.group for trial in trials)
+    set_name = "cue_conflict" if textures else "decisions"
+    possible = _find_possible(set_name, {*label.counts(), *textures})
     has_conditions = any(trial.condition for trial in trials)
     return Decisions(
         observer=name,
         set=set_name,
         images=Names([trial.image for trial in trials]),
         label=label,
-        decision=Coded.from_names(responses),
+        decision=Coded.from_names(trial.response for trial in trials),
         classes=possible.classes,
         has_all_classes=possible.are_all,
         bias=Coded.from_names(textures) if textures else None,
-        group=Coded.from_names(trial.group or NO_FACTOR for trial in trials) if has_groups else None,
         condition=Coded.from_names(trial.condition for trial in trials) if has_conditions else None,
         session=Coded.from_names(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,
-        cues=SHORTCUT if find_known_set(set_name).shortcut else CUES,
     )
 
 
@@ -317,7 +255,7 @@ def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
     names: set[str] = set()
     for name in {"label", "bias"} & columns.keys():
         names.update(label for label, count in columns[name].counts().items() if count)
-    possible = find_possible_answers(set_name, names)
+    possible = _find_possible(set_name, names)
     return Decisions(
         observer=observer,
         set=set_name,
