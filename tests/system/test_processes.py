@@ -1,65 +1,267 @@
-"""How a process ends: by Ctrl-C once, in good order; by itself as Python ends it, but for one thing."""
+"""How a command ends by signals, wherever they arrive; its streams and warnings."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import random
+import re
 import shlex
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from helpers.commands import command_environment
-
-WORK = """
-import time
 from biasbed.system import processes
-processes.PATIENCE = {patience}
-processes.interrupt_once()
+from helpers.children import Command
+from helpers.commands import command_environment
+from helpers.runs import all_runs
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+# Code in which Python discards every exception, with `send()` in it.
+DISCARDING = {
+    "weak reference": "thing = Thing(); reference = weakref.ref(thing, lambda _: send()); del thing",
+    "finalizer": "Thing.__del__ = lambda self: send(); thing = Thing(); del thing",
+    "collector": "gc.callbacks.append(lambda *_: send()); gc.collect(); gc.callbacks.clear()",
+    "library": "swallow()",
+}
+PROGRAM = """
+import atexit, contextlib, gc, os, signal, sys, time, weakref
+from biasbed.system import processes
+
+class Thing: pass
+
+def send():
+    os.kill(os.getpid(), {number})
+    time.sleep(0)
+
+def swallow():
+    with contextlib.suppress(BaseException):
+        send()
+"""
+WAITS = """
 try:
-    print("ready", flush=True)
-    time.sleep(20)
-except KeyboardInterrupt:
-    print("ending", flush=True)
-    try:
-        time.sleep(0.5)
-        print("whole", flush=True)
-        time.sleep(20 * {stays})
-    except KeyboardInterrupt:
-        print("cut", flush=True)
+    with processes.interruptible():
+        {place}
+        {again}
+        while True:
+            time.sleep(0.05)
+except KeyboardInterrupt as error:
+    print(processes.signal_of(error).name)
+"""
+NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+
+def run_program(code: str, number: signal.Signals = signal.SIGTERM) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", PROGRAM.format(number=int(number)) + code]
+    return subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.mark.parametrize("again", ["pass", "send()", "swallow()"])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("place", DISCARDING)
+def test_a_signal_whose_exception_is_discarded_ends_the_block(place: str, number: signal.Signals, again: str) -> None:
+    done = run_program(WAITS.format(place=DISCARDING[place], again=again), number)
+    assert (done.stdout, done.stderr) == (f"{number.name}\n", "")
+
+
+ENDS = """
+try:
+    with processes.interruptible():
+        swallow()
+except KeyboardInterrupt as error:
+    print("at the end")
+"""
+FAILS = """
+try:
+    with processes.interruptible():
+        swallow()
+        raise RuntimeError("what a library made of it")
+except KeyboardInterrupt as error:
+    print("at the end")
 """
 
 
-def begun(patience: float, stays: bool) -> subprocess.Popen[str]:
-    """A process at its work, which Ctrl-C has ended; now it brings it to its end, and stays where that is asked for."""
-    code = WORK.format(patience=patience, stays=stays)
-    process = subprocess.Popen([sys.executable, "-c", code], env=command_environment(), stdout=-1, stderr=-1, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "ending\n"
-    return process
+@pytest.mark.parametrize("code", [ENDS, FAILS])
+def test_a_discarded_signal_acts_at_the_end_of_the_block(code: str) -> None:
+    assert run_program("processes.AGAIN = 1000\n" + code).stdout == "at the end\n"
 
 
-@pytest.mark.parametrize("copy", [signal.SIGINT, signal.SIGTERM])  # mlflow passes Ctrl-C on as SIGTERM
-def test_a_second_signal_does_not_cut_through_the_end_of_the_work(copy: signal.Signals) -> None:
-    process = begun(10, stays=False)
-    process.send_signal(copy)
-    assert process.communicate(timeout=600) == ("whole\n", "")
-    assert process.returncode == 0
+CLEANS_UP = """
+processes.COPIES = {copies}
+try:
+    with processes.interruptible():
+        try:
+            send()
+        finally:
+            time.sleep(3 * processes.AGAIN)
+            send()
+            send()
+            print("cleaned up", flush=True)
+except KeyboardInterrupt:
+    print("ended")
+"""
 
 
-@pytest.mark.parametrize(("later", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
-def test_one_that_comes_much_later_acts_again(later: signal.Signals, code: int) -> None:
-    process = begun(0.1, stays=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "whole\n"
-    process.send_signal(later)
-    assert process.communicate(timeout=600) == ("" if code else "cut\n", "")
-    assert process.returncode == code
+def test_copies_of_a_signal_do_not_cut_through_the_end_of_the_work() -> None:
+    assert run_program(CLEANS_UP.format(copies=1000)).stdout == "cleaned up\nended\n"
 
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    done = run_program(CLEANS_UP.format(copies=0), number)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+
+
+POSTPONES = """
+processes.COPIES = {copies}
+with processes.interruptible(), processes.postponed():
+    send()
+    print(processes.noted_signal().name, flush=True)
+    try:
+        send()
+        with processes.acting_at_once():
+            print("not reached")
+    except KeyboardInterrupt:
+        print("acted", flush=True)
+    {then}
+"""
+
+
+@pytest.mark.parametrize("copies", [0, 1000])
+def test_a_postponed_signal_is_noted_and_a_second_one_or_an_inner_block_acts(copies: int) -> None:
+    done = run_program(POSTPONES.format(copies=copies, then="os._exit(0)"))
+    assert (done.stdout, done.stderr) == ("SIGTERM\nacted\n", "")
+
+
+OVER = """
+processes.COPIES = 0
+processes.handle_signals()
+processes.ignore_first_signal()
+send()
+print("ignored", flush=True)
+send()
+print("not reached", flush=True)
+"""
+
+
+def test_a_command_that_is_over_ignores_a_first_signal_and_no_second() -> None:
+    done = run_program(OVER)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "ignored\n")
+
+
+def test_handlers_are_as_before_after_the_block() -> None:
+    before = {number: signal.getsignal(number) for number in (*NUMBERS, signal.SIGCHLD, signal.SIGALRM)}
+    with contextlib.suppress(KeyboardInterrupt), processes.interruptible():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(300)
+    assert {number: signal.getsignal(number) for number in before} == before
+    assert signal.getitimer(signal.ITIMER_REAL)[1] == 0
+
+
+def test_a_thread_may_use_what_handles_signals() -> None:
+    def work() -> None:
+        with processes.interruptible():
+            done.append(True)
+
+    done: list[bool] = []
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]
+
+
+COMMAND = """
+from biasbed import cli
+calls = 0
+
+def count(frame, event, argument):
+    global calls
+    calls += event == "call"
+    if calls == {at}:
+        sys.setprofile(None)
+        {place}
+
+sys.setprofile(count)
+atexit.register(lambda: print("calls:", calls, file=sys.stderr))
+cli.run()
+"""
+
+
+def count_calls(words: list[str], folder: Path) -> int:
+    """Return the number of Python functions that a command calls."""
+    done = run_command(words, folder, -1, "pass")
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr.splitlines()[-1].removeprefix("calls: "))
+
+
+def run_command(
+    words: list[str], folder: Path, at: int, place: str, number: signal.Signals = signal.SIGTERM
+) -> subprocess.CompletedProcess[str]:
+    """Run a command whose `at`-th call of a function is `place`."""
+    code = PROGRAM.format(number=int(number)) + COMMAND.format(at=at, place=place)
+    command = [sys.executable, "-c", code, *words]
+    return subprocess.run(
+        command, env=command_environment(), capture_output=True, text=True, check=False, timeout=600, cwd=folder
+    )
+
+
+def check_signals(words: list[str], folder: Path, draw: random.Random) -> None:
+    """Check that a signal in each place, at a random moment of a command, ends it in order. {}: numbers its outputs."""
+    calls = count_calls([word.format(0) for word in words], folder)
+    for attempt, (place, code) in enumerate(DISCARDING.items(), 1):
+        number, at = draw.choice(NUMBERS), int(calls * draw.uniform(0.05, 0.9))
+        done = run_command([word.format(attempt) for word in words], folder, at, code, number)
+        case = (words[0], place, number.name, f"call {at} of {calls}", done.stdout[-300:], done.stderr)
+        assert done.returncode == 128 + number, case
+        assert "Traceback" not in done.stderr, case
+        assert "Exception ignored" not in done.stderr, case
+        assert re.search(r"^biasbed: (interrupted|ended by)", done.stderr, re.M), case
+
+
+@pytest.mark.parametrize("command", ["list", pytest.param("compare", marks=pytest.mark.slow)])
+def test_a_light_command_ends_by_a_signal_at_any_moment(command: str, tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_text("method,a,b,c\nx,1,2,3\ny,2,3,5\nz,3,1,4\n")
+    words = {"list": ["list", "--what", "rules"], "compare": ["compare", "scores.csv", "--output_dir", "compared"]}
+    check_signals(words[command], tmp_path, random.Random(1))
+
+
+TRACKING = {
+    "train": ["--seed", "1", "--resume", "never"],
+    "evaluate": ["--model", "<run>", "--device", "cpu", "--workers", "0", "--resume", "never"],
+    "benchmark": ["--algorithms", "erm", "--seeds", "3", "--study", "study{}", "--workers", "1"],
+    "sweep": ["--algorithms", "erm", "--trials", "1", "--study", "sweep{}", "--workers", "1"],
+    "reproduce": ["--run", "<run>", "--output_dir", "again{}"],
+    "analyze": ["--output_dir", "analysis{}"],
+    "site": ["--output_dir", "site{}"],
+    "export": ["--file", "runs{}.zip"],
+    "import": ["--source", "biasbed", "--tracking_uri", "sqlite:///<here>/import{}.db"],
+    "sync": [],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", TRACKING)
+def test_a_tracking_command_ends_by_a_signal_at_any_moment(
+    command: str, train_flags: list[str], tracking: str, tmp_path: Path, biasbed: Command
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    biasbed("train", *train_flags)
+    (run,) = all_runs(tracking, kind="train")
+    common = train_flags if command in ("train", "benchmark", "sweep") else []
+    here = {"<run>": run.info.run_id, "<here>": str(tmp_path)}
+    words = [re.sub("<.*>", lambda name: here[name[0]], word) for word in TRACKING[command]]
+    check_signals([command, *common, *words], tmp_path, random.Random(seed))
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 END = """
 import atexit, sys, tempfile, threading, time

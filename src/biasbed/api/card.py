@@ -19,7 +19,6 @@ from biasbed.evaluation.decisions import CUES, Decisions, to_table
 from biasbed.evaluation.evaluate_model import Evaluation, Results, results_text, track, write_files
 from biasbed.settings import nearest
 from biasbed.system.files import write_whole
-from biasbed.system.processes import with_signals_kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,8 +158,7 @@ class Card:
         row, cell and study that `evaluate` was given. step: of the metrics in an active run.
         """
         if not is_run_active():
-            with with_signals_kept():
-                return track(self._job, self._results)
+            return track(self._job, self._results)
         with tempfile.TemporaryDirectory() as folder:
             self.save(folder)
             log_metrics(self._results.metrics, step)

@@ -84,12 +84,10 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
         >>> run = biasbed.train(suite="demo", algorithm="infodrop", seed=0, epochs=2)
         >>> run.metrics
     """
-    from biasbed.system.processes import with_signals_kept
     from biasbed.training import command
 
     flags = to_flags(without_none(suite=suite, algorithm=algorithm, seed=seed, **settings))
-    with with_signals_kept():
-        trained = command.carry_out(flags)
+    trained = command.carry_out(flags)
     if trained.code:
         raise Failure(f"the training ended with exit code {trained.code}: its processes have printed the reason")
     return TrainedRun(str(trained.folder.read_state().get("run_id", "")), trained.folder.path)

@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -28,16 +29,16 @@ from biasbed.system import commands, places
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
 from biasbed.system.garbage import without_collection
 from biasbed.system.processes import (
-    Interrupted,
     end_with_input,
     end_with_parent,
     follow_launcher,
-    ignore_signals,
-    interrupt_once,
+    handle_signals,
+    ignore_first_signal,
     interruptible,
     leave,
     open_closed_streams,
     shorten_warnings,
+    signal_of,
     yield_while_waiting,
 )
 
@@ -286,13 +287,12 @@ def _overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
-    again = _again(typed)
     yield_while_waiting()
-    if arguments is None:
-        open_closed_streams()
-        shorten_warnings()
-        interrupt_once()
     try:
+        if arguments is None:
+            handle_signals()
+            open_closed_streams()
+            shorten_warnings()
         _refuse_no_text(typed)
         if not typed:
             print(_overview())
@@ -301,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _show(*typed)
         if typed[0] not in COMMANDS:
             raise UsageError(f"unknown command '{typed[0]}'{nearest(typed[0], COMMANDS)}")
-        with _launched(typed[0]) as name:
+        with interruptible(), _launched(typed[0]) as name:
             flags = parse(typed[0], typed[1:])
             commands.refuse_secrets(flags)
             end_with_parent()
@@ -309,11 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if commands.is_launched():
                 follow_launcher()
             name(flags)
-            with interruptible():
-                code = COMMANDS[typed[0]](flags)
-        if arguments is None and not code:
-            ignore_signals()  # all is done: what ends this process now has not ended its work
-        return code
+            return COMMANDS[typed[0]](flags)
     except (UsageError, Failure) as error:
         print(f"biasbed: {places.public_message(printed(error))}", file=sys.stderr)
         return error.exit_code
@@ -335,14 +331,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print("biasbed: there is no home folder for a path that begins with ~: write it whole", file=sys.stderr)
         return UsageError.exit_code
-    except KeyboardInterrupt:
-        ignore_signals()
+    except KeyboardInterrupt as error:
+        ended_by = signal_of(error)
         if os.environ.get("RANK", "0") == "0":  # of several processes one says it
-            print(f"biasbed: interrupted{again}", file=sys.stderr)
-        return 130
-    except Interrupted as error:
-        print(f"biasbed: ended by {error.signal.name}{again}", file=sys.stderr)
-        return 128 + int(error.signal)
+            reason = "interrupted" if ended_by == signal.SIGINT else f"ended by {ended_by.name}"
+            print(f"biasbed: {reason}{_again(typed)}", file=sys.stderr)
+        return 128 + int(ended_by)
+    finally:
+        ignore_first_signal()  # all is done: what ends this process now has not ended its work
 
 
 def run() -> NoReturn:

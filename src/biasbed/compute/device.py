@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from biasbed.errors import UsageError
-from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, STORE, in_torchrun
+from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, STORE, Interrupted, ignore_first_signal, in_torchrun
 
 if TYPE_CHECKING:
     import torch
@@ -50,14 +50,13 @@ def resolve_device(device: str, nproc: int | str, gpus: int, where: str = "here"
 
 def run_torchrun(count: int, arguments: Sequence[str]) -> int:
     """Run `python -m biasbed <arguments>` in `count` processes under torchrun. Returns the exit code."""
-    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
     # Each process has printed one line about its error; torchrun would add a page.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
-    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR2")
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "none"  # ours are never lost, and end its processes too
     os.environ.setdefault(SHUTDOWN, "60")
     os.environ[PARENT_PROCESS] = str(os.getpid())
     with _meeting_place() as folder:
@@ -71,8 +70,9 @@ def run_torchrun(count: int, arguments: Sequence[str]) -> int:
         except ChildFailedError as error:
             codes = [failure.exitcode for failure in error.failures.values()]
             return next((code for code in codes if code > 0), 1)
-        except SignalException as error:
-            return 128 + int(error.sigval)
+        except Interrupted as error:
+            ignore_first_signal()
+            return 128 + int(error.signal)
     return 0
 
 

@@ -148,7 +148,7 @@ def write_files(folder: Path, job: EvaluationJob, results: Results) -> None:
 
 def track(job: EvaluationJob, results: Results) -> str:
     """Track an evaluation that was made in memory, as a run like those of the command; return the run's id."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with interruptible(), tempfile.TemporaryDirectory() as temporary:
         job = replace(job, config=replace(job.config, output_dir=temporary, resume="never", tracking="on"))
         folder = job.take_folder()
         with working_in(folder), tracking(job, folder) as tracker:

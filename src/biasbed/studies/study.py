@@ -17,7 +17,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.studies.plan import Lacking, PlannedRun, group_name
 from biasbed.studies.status import Finished
 from biasbed.system.files import refuse_links, write_whole
-from biasbed.system.processes import Interrupted, ignore_signals, interruptible
+from biasbed.system.processes import interruptible, postponed
 from biasbed.tracking import notes
 from biasbed.tracking.comparison import offer_study
 from biasbed.tracking.folder import make_folder
@@ -236,23 +236,26 @@ def open_study(folder: Path, study: str, suite: str, config: Config, tags: Mappi
             has_begun = True
             write_note(folder, {**note, "status": "RUNNING", "sent": False})
             yield opened
-    except (Interrupted, KeyboardInterrupt):
-        ignore_signals()
+    except KeyboardInterrupt:
         opened.status = "KILLED"
         raise
     finally:
-        try:
+        with postponed(), contextlib.ExitStack() as stack:
+            stack.callback(_end_study, folder, opened, note if has_begun else None)
             opened.at_end.close()
-        finally:
-            if opened.run is not None:
-                opened.run.log_files(folder)
-                opened.run.finish(opened.status)
-            is_sent = opened.run is not None and not opened.run.is_behind  # else `sync` sends it
-            if has_begun:
-                write_note(folder, {**note, "status": opened.status, "sent": is_sent})
-            if opened.run is not None and is_sent:
-                print(f"This study: {address(opened.run.uri, opened.run.run_id)}")
-                opened.run.publish()
+
+
+def _end_study(folder: Path, opened: OpenStudy, note: Mapping[str, Any] | None) -> None:
+    """End a study's run, and write its status into its folder. note: None if it has not begun."""
+    if opened.run is not None:
+        opened.run.log_files(folder)
+        opened.run.finish(opened.status)
+    is_sent = opened.run is not None and not opened.run.is_behind  # else `sync` sends it
+    if note is not None:
+        write_note(folder, {**note, "status": opened.status, "sent": is_sent})
+    if opened.run is not None and is_sent:
+        print(f"This study: {address(opened.run.uri, opened.run.run_id)}")
+        opened.run.publish()
 
 
 def write_lacking(folder: Path, lacking: Lacking) -> None:

@@ -11,19 +11,24 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from biasbed.errors import in_a_line
+
+if TYPE_CHECKING:
+    import psutil
 
 PARENT_PROCESS = "BIASBED_PARENT_PROCESS"  # environment variable of a child that must not outlive its parent
 LIFELINE = "BIASBED_LIFELINE"  # environment variable of a command that must not outlive who holds its standard input
 ENDING = (signal.SIGTERM, signal.SIGUSR2)  # what asks to end; Slurm sends SIGUSR2 before it takes a node away
 SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # torchrun's: seconds that ranks have for their last checkpoint
 STORE = "BIASBED_STORE"  # environment variable: the file in which the processes of one machine find each other
+SHELLS = ("bash", "sh", "dash", "zsh")
 WATCHER = "biasbed watcher"  # name of the threads that wait for another process to end and hold no lock meanwhile
-PATIENCE = 10.0  # seconds in which further signals to end are taken for the first one's copies
+COPIES = 2.0  # seconds in which further signals are copies of the first: `mlflow run` and `timeout` send two
+AGAIN = 0.1  # seconds after which an exception that was discarded is raised again
 
 
 def yield_while_waiting() -> None:
@@ -67,7 +72,7 @@ def leave(code: int) -> NoReturn:
     """End this process as Python would, without freeing all objects first, which takes a second after torch and MLflow.
 
     As the children of `multiprocessing` end: threads that are no daemons are waited for, who wanted to be called at the
-    end is called, and what was printed goes out.
+    end is called, and what was printed goes out. With `gc.freeze` and `sys.exit` instead, nanobind reports leaks.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -82,49 +87,41 @@ def in_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def find_launcher() -> psutil.Process | None:
+    """Return the process that started this command: the nearest ancestor that is neither a shell nor torchrun."""
+    try:
+        import psutil
+    except ImportError:  # without the extra `train`
+        return None
+    with contextlib.suppress(psutil.Error):
+        for ancestor in psutil.Process().parents():
+            words = ancestor.cmdline()
+            program = words[0].rpartition("/")[2] if words else ""
+            if program not in (*SHELLS, "torchrun") and "torch.distributed.run" not in words:
+                return ancestor
+    return None
+
+
+def read_launcher() -> tuple[list[str], dict[str, str]]:
+    """Return the command line and the environment of the process that started this command; empty if unknown."""
+    launcher = find_launcher()
+    with contextlib.suppress(Exception):  # psutil's: it has ended, or belongs to somebody else
+        return ([], {}) if launcher is None else (launcher.cmdline(), launcher.environ())
+    return [], {}
+
+
 def follow_launcher(interval: float = 2.0) -> None:
-    """Under `mlflow run`, end with SIGTERM when the launcher is gone: else its death leaves an orphan that trains on.
-
-    The launcher is the nearest ancestor that is neither a shell nor torchrun.
-    """
-    if sys.platform != "linux":
-        return
-    pid = os.getppid()
-    while (pid > 1 and _command(pid).rsplit("/", 1)[-1] in ("bash", "sh", "dash", "torchrun")) or _is_torchrun(pid):
-        pid = _parent(pid)
-    if pid > 1:
-        threading.Thread(target=_watch, args=(pid, interval), name=WATCHER, daemon=True).start()
+    """Under `mlflow run`, end with SIGTERM when the launcher is gone: else its death leaves an orphan."""
+    launcher = find_launcher()
+    if launcher is not None:
+        threading.Thread(target=_watch, args=(launcher, interval), name=WATCHER, daemon=True).start()
 
 
-def _watch(pid: int, interval: float) -> None:
-    while _parent(pid):
+def _watch(launcher: psutil.Process, interval: float) -> None:
+    while launcher.is_running():
         time.sleep(interval)
-    os.kill(os.getppid() if in_torchrun() else os.getpid(), signal.SIGTERM)
-
-
-def _parent(pid: int) -> int:
-    """Return the parent's process id; 0 if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read().split("\0")[0]
-    except OSError:
-        return ""
-
-
-def _is_torchrun(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return "torch.distributed.run" in file.read()
-    except OSError:
-        return False
+    if noted_signal() is None:
+        os.kill(os.getppid() if in_torchrun() else os.getpid(), signal.SIGTERM)
 
 
 def die_with_parent(with_signal: signal.Signals) -> None:
@@ -156,7 +153,7 @@ def _read_to_end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Interrupted(BaseException):
+class Interrupted(KeyboardInterrupt):
     """A signal asked this process to end."""
 
     def __init__(self, number: int) -> None:
@@ -164,118 +161,182 @@ class Interrupted(BaseException):
         self.signal = signal.Signals(number)
 
 
+class _Request:
+    """Signal that asked this process to end, and how far it was honoured.
+
+    Python discards what a handler raises in `__del__`, in a callback of a weak reference or of the garbage collector,
+    and some C code clears it. So the handler notes the signal, and raises again until the exception is under way.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self.is_postponed = False  # a first signal is noted, for the block to ask
+        self.is_over = False  # the command has ended: a first signal changes nothing any more
+        self.is_raised = False
+        self._owner, self._when = os.getpid(), 0.0
+        self._before: dict[signal.Signals, Any] = {}
+        self._timer = (0.0, 0.0)
+        self._hook = sys.unraisablehook
+
+    def install(self) -> None:
+        """Handle the signals, except Ctrl-C if whoever started us wants it otherwise."""
+        for number in ENDING:
+            self._set(number, self._handle)
+        if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
+            self._set(signal.SIGINT, self._handle)
+        sys.unraisablehook = self._report_discarded
+
+    def restore(self) -> None:
+        """Undo everything."""
+        if self.is_raised:
+            signal.setitimer(signal.ITIMER_REAL, *self._timer)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = self._hook
+
+    def end(self, number: int) -> NoReturn:
+        """Raise Interrupted, again and again until it is under way."""
+        self.signal = self.signal or signal.Signals(number)
+        self._when = self._when or time.monotonic()
+        if not self.is_raised:
+            self.is_raised = True
+            self._set(signal.SIGCHLD, signal.SIG_DFL)  # the death of a loader worker is no news any more
+            self._set(signal.SIGALRM, self._remind)
+            self._timer = signal.setitimer(signal.ITIMER_REAL, AGAIN, AGAIN)
+        raise Interrupted(self.signal)
+
+    def conclude(self) -> None:
+        """Let a first signal change nothing from now on. A second one still ends the process at once."""
+        self.is_over = True
+        if self.is_raised:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def raise_if_asked(self) -> None:
+        """Raise Interrupted if a signal was noted, or was raised and then discarded."""
+        if self.signal is not None and not self.is_over:
+            self.end(self.signal)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._owner:  # a copy of this process that has no handlers of its own yet
+            os._exit(128 + number)
+        is_first = self.signal is None
+        if not is_first and time.monotonic() - self._when < COPIES:
+            return
+        if not is_first and (self.is_raised or self.is_over):
+            os._exit(128 + number)
+        self.signal, self._when = self.signal or signal.Signals(number), time.monotonic()
+        if not (self.is_over or (is_first and self.is_postponed)):
+            self.end(number)
+
+    def _set(self, number: signal.Signals, handler: Any) -> None:
+        previous = signal.signal(number, handler)
+        self._before.setdefault(number, signal.SIG_DFL if previous is None else previous)
+
+    def _remind(self, number: int, frame: FrameType | None) -> None:
+        error = sys.exc_info()[1]  # that is handled, or passes through a `finally`
+        while error is not None:
+            if isinstance(error, Interrupted):
+                return
+            error = error.__context__
+        raise Interrupted(self.signal or signal.SIGTERM)
+
+    def _report_discarded(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not isinstance(unraisable.exc_value, Interrupted):
+            self._hook(unraisable)
+
+
+_request: _Request | None = None
+
+
+def handle_signals() -> None:
+    """From now on, end this process in good order when a signal asks it to."""
+    global _request
+    _request = _Request()
+    _request.install()
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """A signal to end ends the block with `Interrupted`, so that journal and status are settled first."""
-    owner = os.getpid()
+    """End the block with `Interrupted` if a signal asks this process to end (SIGTERM, SIGUSR2, Ctrl-C).
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:
-            ignore_signals()
-            raise Interrupted(number)
+    A signal is never lost: if the exception was discarded somewhere, it is raised again, at the end of the block at
+    the latest. What comes within `COPIES` seconds of it changes nothing; a later one ends the process at once. Blocks
+    may be nested. In a thread, where Python handles no signals, nothing happens.
+    """
+    global _request
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_outermost = _request is None
+    if is_outermost:
+        handle_signals()
+    request = _request
+    assert request is not None
+    try:
+        yield
+        request.raise_if_asked()
+    except Exception as error:
+        if request.signal is not None and request.is_raised and not request.is_over:
+            raise Interrupted(request.signal) from error  # what a library made of it
+        raise
+    finally:
+        if is_outermost:
+            request.restore()
+            _request = None
 
-    with _handled(handler):
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """In the block, only note a first signal to end; a second one acts."""
+    with _with_postponed(True):
         yield
 
 
 @contextlib.contextmanager
-def with_signals_kept() -> Iterator[None]:
-    """Restore the signal handlers after the block: a command ends its process, a function in a notebook does not."""
-    numbers = (*ENDING, signal.SIGINT, signal.SIGCHLD)
-    before = {number: signal.getsignal(number) for number in numbers}
+def acting_at_once() -> Iterator[None]:
+    """Within a block that postpones signals, let them act; one that was noted before, too."""
+    with _with_postponed(False):
+        if _request is not None:
+            _request.raise_if_asked()
+        yield
+
+
+@contextlib.contextmanager
+def _with_postponed(value: bool) -> Iterator[None]:
+    if _request is None:
+        yield
+        return
+    before, _request.is_postponed = _request.is_postponed, value
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _request.is_postponed = before
 
 
-def interrupt_once() -> None:
-    """From now on Ctrl-C ends this process once, in good order, whatever it is at.
-
-    What comes within `PATIENCE` seconds of it is taken for its copy: a second Ctrl-C, which would cut through what the
-    first one makes it do, and the SIGTERM by which `mlflow run` passes it on. What comes later acts again.
-    """
-    if signal.getsignal(signal.SIGINT) not in (signal.default_int_handler, signal.SIG_DFL):
-        return  # whoever started us wants it otherwise
-    when = -PATIENCE
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        nonlocal when
-        if time.monotonic() - when > PATIENCE:
-            when = time.monotonic()
-            for ending in ENDING:
-                _defer(ending, when + PATIENCE)
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, handler)
+def noted_signal() -> signal.Signals | None:
+    """Return the signal that asked this process to end, if any."""
+    return None if _request is None else _request.signal
 
 
-def _defer(number: signal.Signals, until: float) -> None:
-    """Ignore a signal for a while, where it would end the process at once."""
-    if signal.getsignal(number) is not signal.SIG_DFL:
-        return
-
-    def handler(_: int, frame: FrameType | None) -> None:
-        if time.monotonic() > until:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    signal.signal(number, handler)
+def end_by(number: int) -> NoReturn:
+    """End what this process does as a signal would."""
+    if _request is None:
+        raise Interrupted(number)
+    _request.end(number)
 
 
-class Postponed:
-    """In its block a signal to end is only noted, for the block to end where it can best be continued."""
+def signal_of(error: KeyboardInterrupt) -> signal.Signals:
+    """Return the signal that ended something; others than we raise KeyboardInterrupt for Ctrl-C."""
+    return error.signal if isinstance(error, Interrupted) else signal.SIGINT
 
-    def __init__(self) -> None:
-        self.noted: signal.Signals | None = None
-        self._when, self._at_once = 0.0, False
 
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        before = {number: signal.getsignal(number) for number in ENDING}
-
-        def handler(number: int, frame: FrameType | None) -> None:
-            is_late = self.noted is not None and time.monotonic() - self._when > PATIENCE
-            act = before[signal.Signals(number)]
-            if (self._at_once or is_late) and callable(act):
-                act(number, frame)
-            elif self.noted is None:
-                self.noted, self._when = signal.Signals(number), time.monotonic()
-
-        with _handled(handler):
-            yield
-
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Within this inner block signals act at once, one that was noted before it, too."""
-        self._at_once = True
-        try:
-            if self.noted is not None:
-                raise Interrupted(self.noted)
-            yield
-        finally:
-            self._at_once = False
+def ignore_first_signal() -> None:
+    """Note that all is done or settled, so that a signal does not change the outcome; a second one acts."""
+    if _request is not None:
+        _request.conclude()
 
 
 def last_line(output: str) -> str:
     """Return the last line that a process which has ended printed."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it ended without a word"
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    previous = {number: signal.signal(number, handler) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, former in previous.items():
-            signal.signal(number, former)
-
-
-def ignore_signals() -> None:
-    """On the way out, once is enough; and the death of a loader worker is no news any more."""
-    for number in (*ENDING, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from biasbed import record
 from biasbed.errors import Failure, UsageError
 from biasbed.system import commands, places
-from biasbed.system.processes import Interrupted, ignore_signals
+from biasbed.system.processes import postponed, signal_of
 from biasbed.tracking import notes
 from biasbed.tracking.server import find_run, impatient, resolve_uri
 
@@ -54,13 +53,12 @@ def launched(entry_point: str) -> Iterator[Callable[[Mapping[str, str]], None]]:
         outcome = {record.USAGE_ERROR if is_refused else record.ERROR: message[:5000]}
         name_tag = f"{'refused' if is_refused else 'failed'}: {title}"
         if is_free:
-            _set({notes.NAME: name_tag, notes.NOTE: notes.joined(message), **outcome})
+            with postponed():
+                _set({notes.NAME: name_tag, notes.NOTE: notes.joined(message), **outcome})
         raise
-    except (Interrupted, KeyboardInterrupt) as error:
-        ignore_signals()
-        ended_by = error.signal.name if isinstance(error, Interrupted) else signal.SIGINT.name
+    except KeyboardInterrupt as error:
         if is_free:
-            _set({notes.NAME: f"interrupted: {title}", record.ENDED_BY: ended_by}, "KILLED")
+            _set({notes.NAME: f"interrupted: {title}", record.ENDED_BY: signal_of(error).name}, "KILLED")
         raise
 
 

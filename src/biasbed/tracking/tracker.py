@@ -24,7 +24,7 @@ from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reaso
 from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
-from biasbed.system.processes import Interrupted, ignore_signals
+from biasbed.system.processes import ignore_first_signal, postponed, signal_of
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
@@ -454,25 +454,25 @@ def ends_run(tracker: Tracker | None) -> Iterator[None]:
         _fail(tracker, f"{error}; corrupt=skip goes on without such files")
     except Failure as error:
         _fail(tracker, str(error))
-    except (Interrupted, KeyboardInterrupt) as error:
-        ignore_signals()
+    except KeyboardInterrupt as error:
         if tracker is not None and tracker.is_finished:
-            return  # too late to end anything early
-        name = error.signal.name if isinstance(error, Interrupted) else "SIGINT"
+            ignore_first_signal()  # too late to end anything early
+            return
+        name = signal_of(error).name
         if tracker is not None:
             tracker.abort("KILLED", {record.ENDED_BY: name}, f"ended by {name}; the same command continues it")
         raise
     except Exception as error:
-        ignore_signals()
         if isinstance(error, OSError) and error.errno in REFUSALS:
             _fail(tracker, f"{os_reason(error)}; the same command continues it")
         if tracker is not None:
-            tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "an unforeseen error")
+            with postponed():
+                tracker.abort("FAILED", {record.ERROR: f"{type(error).__name__}: {error}"[:5000]}, "unforeseen error")
         raise
 
 
 def _fail(tracker: Tracker | None, message: str) -> None:
-    ignore_signals()
     if tracker is not None:
-        tracker.abort("FAILED", {record.ERROR: message}, message)
+        with postponed():
+            tracker.abort("FAILED", {record.ERROR: message}, message)
     raise Failure(message) from None

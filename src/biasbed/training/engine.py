@@ -30,7 +30,7 @@ from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decisions import accuracy, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
 from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
-from biasbed.system.processes import Interrupted, Postponed
+from biasbed.system.processes import acting_at_once, end_by, noted_signal, postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
 from biasbed.tracking.tracker import Record
@@ -95,7 +95,6 @@ class Engine:
         self.steps_per_epoch = 1  # of the stage
         self._seconds, self._since, self._waited = 0.0, time.perf_counter(), 0.0
         self._saved = time.perf_counter()  # when the last checkpoint was written, or training began
-        self._postponed = Postponed()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -136,7 +135,7 @@ class Engine:
         interval = self._interval(self.steps_per_epoch) if self.is_last else self.steps_per_epoch
         checkpoint_interval = self.config.checkpoint_every or total
         self.algorithm.train()
-        with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, self._postponed():
+        with ProgressBar(total, "step", self.state.step, silent=not self.group.is_main) as bar, postponed():
             self._since = time.perf_counter()
             if self.state.due:
                 self._boundary(bar)
@@ -156,6 +155,7 @@ class Engine:
                     self._boundary(bar)
                 elif following // checkpoint_interval > step // checkpoint_interval:
                     self.save()
+            self._end_if_asked()
         self.loader.close()
         if stage.best:
             self.algorithm.get_submodule(stage.best).load_state_dict(self.state.kept["weights"])
@@ -184,10 +184,10 @@ class Engine:
 
     def _end_if_asked(self) -> None:
         """Save and end, on all ranks, if any rank was sent a signal during the step."""
-        noted = self._postponed.noted
+        noted = noted_signal()
         if self.group.any(torch.tensor(noted is not None)):
             self.save()
-            raise Interrupted(noted or signal.SIGTERM)
+            end_by(noted or signal.SIGTERM)
 
     def _update(self, stage: Stage, step: int, total: int, batch: Batch) -> None:
         algorithm = self.algorithm
@@ -254,10 +254,10 @@ class Engine:
         if not evaluations(self.state.history) and self.state.earlier:
             metrics["time/stages_seconds"] = self.state.earlier
         began = time.perf_counter()
-        with self._postponed.suspended():
+        with acting_at_once():
             self.average.judge()
         with self.average.in_place():
-            with self._postponed.suspended():
+            with acting_at_once():
                 for name, predict in self.algorithm.predictors().items():
                     metrics |= rename_phase(name, self.evaluate(predict, only="val"))
                 metrics |= self.evaluate()
@@ -275,7 +275,7 @@ class Engine:
         assert isinstance(stage, Stage)
         metrics = self._training_metrics()
         if stage.validate or stage.best:
-            with self._postponed.suspended():
+            with acting_at_once():
                 metrics |= self.evaluate(stage.validate if callable(stage.validate) else None, only="val")
         if stage.best:
             mean = None if self.decisions is None else fmean(map(accuracy, self.decisions.values()))
