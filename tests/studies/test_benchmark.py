@@ -181,7 +181,8 @@ def test_a_study_from_start_to_end(
     # Again, with the resolved table as a user would: nothing is started.
     again = ["benchmark", "--table", str(tmp_path / "home" / "studies" / "mine" / "table.yaml")]
     assert cli.main(again) == 0
-    assert capsys.readouterr().err == "mine: 2 runs; nothing is left to train\n"
+    said = ["mine: planning 2 rows with 1 seed", "mine: 2 runs; nothing is left to train"]
+    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == said
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
     assert cli.main([*again, "--dry_run", "yes"]) == 0
     assert "2 runs: 2 done" in capsys.readouterr().out

@@ -299,8 +299,8 @@ def test_the_estimate_takes_each_method_s_own_epochs(tmp_path: Path) -> None:
     assert left.seconds == pytest.approx(12 * 11 / 2)
     assert left.guessed == ("infodrop",)
     shown = list_runs([(run, read_status(run, {})) for run in runs], left, 2)
-    assert shown[0] == "unfinished erm-seed0 at epoch 1 of 4"
-    assert shown[1] == "to do      erm-seed1"
+    assert shown[:2] == ["unfinished:", "  erm-seed0 at epoch 1 of 4"]
+    assert shown[2:5] == ["to do:", "  erm      seed 1", "  infodrop seed 0"]
     assert "1:06 left" in shown[-1]
     assert "infodrop" in shown[-1]
     for run in runs:
@@ -357,6 +357,16 @@ def test_a_log_says_how_long_it_takes_as_soon_as_that_is_known(tmp_path: Path) -
         display._made = -1e9  # as if half a second had passed
         display.show(lambda seconds=seconds: Table("s: 2 runs: 0 done", [], seconds))  # type: ignore[misc]
     assert log.getvalue() == "s: 2 runs: 0 done; about 0:30 left\n"
+
+
+def test_a_log_says_only_what_has_changed() -> None:
+    log = io.StringIO()
+    display = Display("s", 2, log)
+    for counts, seconds in [("0 done", 30.0), ("0 done", 30.0), ("0 done", 20.0), ("1 done", 20.0), ("1 done", 20.0)]:
+        display._drawn = -1e9  # as if a minute had passed
+        display.show(lambda counts=counts, seconds=seconds: Table(counts, [], seconds))  # type: ignore[misc]
+    said = [f"0 done; about 0:{seconds} left" for seconds in (30, 20)]
+    assert log.getvalue().splitlines() == [*said, "1 done; about 0:20 left"]
 
 
 def test_a_lock_that_is_only_looked_at_stops_nobody(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.settings import as_flags, build, specs
-from biasbed.system import files
+from biasbed.system import files, places
+from biasbed.system.processes import in_torchrun
 
 OWN = tuple(specs(EvaluateOptions))
 FILES = ("model", "weights", "label_map")  # settings that may name a file
@@ -54,9 +56,10 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
         from biasbed.evaluation.evaluate_recorded import evaluate_recorded
 
         return evaluate_recorded(options, shared, decision_files)
+    if not in_torchrun():
+        print(f"testing {places.public_value(options.model)}: loading PyTorch", file=sys.stderr, flush=True)
     from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
-    from biasbed.system.processes import in_torchrun
 
     config = build(Config, {name: shared[name] for name in ("device", "nproc") if name in shared})
     _, count = choose_device(config.device, config.nproc)

@@ -43,6 +43,7 @@ class Display:
         self._made = self._drawn  # last time that a table was made for a log
         self._make: Callable[[], Table] | None = None  # of the live table
         self._has_estimate = False  # the log has said how long the rest takes
+        self._head = ""  # the last that the log has said
 
     def say(self, text: str) -> None:
         self._lines.say(text)
@@ -64,7 +65,8 @@ class Display:
         if is_live:
             self._make = make
             self._lines.show(table.lines)
-        else:
+        elif table.head != self._head:
+            self._head = table.head
             self._lines.say(table.head)
 
     def close(self) -> None:

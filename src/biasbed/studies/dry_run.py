@@ -17,9 +17,11 @@ from biasbed.training.resolve import resolve
 
 
 def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) -> list[str]:
-    """Return a line per run with its status, then what is left."""
-    lines = [_format_run(run, status) for run, status in statuses]
+    """Return the runs by status, a line per row and cell, then what is left."""
     states = [status.state for _, status in statuses]
+    lines = []
+    for state in dict.fromkeys(states):
+        lines += [f"{state}:", *_list_state([(run, status) for run, status in statuses if status.state == state])]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     lines.append(f"{len(statuses)} runs: {counts}; {workers} at a time")
     if left.seconds is None:
@@ -33,11 +35,26 @@ def list_runs(statuses: Sequence[StudyRunStatus], left: Estimate, workers: int) 
     return lines
 
 
-def _format_run(run: PlannedRun, status: RunStatus) -> str:
+def _list_state(statuses: Sequence[tuple[PlannedRun, RunStatus]]) -> list[str]:
+    """Return a line per row and cell with its seeds, and one for each run of which there is more to say."""
+    seeds: dict[str, list[str]] = {}
+    others = []
+    for run, status in statuses:
+        details = _describe_progress(run, status)
+        if details or run.label or run.kind != "train":
+            others.append(f"  {run.name}{details}")
+        else:
+            seeds.setdefault(run.group, []).append(str(run.seed))
+    width = max(map(len, seeds), default=0)
+    lines = [f"  {group:{width}} seed{'s' * (len(own) > 1)} {', '.join(own)}" for group, own in seeds.items()]
+    return lines + others
+
+
+def _describe_progress(run: PlannedRun, status: RunStatus) -> str:
     is_partial = status.reached and status.state not in ("done", "not sent")
     progress = f" at {run.unit} {status.reached} of {run.total}" if is_partial else ""
     note = f" ({status.note})" if status.note and status.state != "done" else ""
-    return f"{status.state:10} {run.name}{progress}{note}"
+    return progress + note
 
 
 # --- without the data -------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.study_table import Overrides, StudyTable
 from biasbed.suites.name_conflicts import TestedCell, find_name_conflict
+from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations, folder_for, home
 from biasbed.training.identity import run_key
 from biasbed.training.resolve import resolve
@@ -168,6 +170,7 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
 
     if not table.rows or not table.seeds:
         raise UsageError("the study is empty: give algorithms and seeds")
+    _announce(table)
     cells = expand({**table.settings, "suite": registry.with_whole_path(table.suite)}, table.cells)
     _refuse_many(table, cells)
     grid: list[GridRun] = []
@@ -175,10 +178,10 @@ def make_plan(table: StudyTable, launcher: Launcher, workers: int | str) -> Stud
     left_out: list[str] = []
     lacking: dict[str, dict[int, Sequence[str]]] = {}
     tests: list[TestedCell] = []  # what trained rows are tested on
-    with opened_once():
+    with opened_once(), ProgressBar(len(table.rows) * len(cells), "cell") as bar:
         for row in table.rows:
             models: dict[str, TestedModel] = {}  # a row that is only tested loads its model once
-            planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests))
+            planned = plan_cells(row, cells, functools.partial(_plan_cell, table, row, launcher, models, tests, bar))
             for index, (config, runs) in planned.plans.items():
                 configs.append(config)
                 grid += [GridRun(seed_index, index, run) for seed_index, run in enumerate(runs)]
@@ -206,12 +209,14 @@ def _plan_cell(
     launcher: Launcher,
     models: dict[str, TestedModel],
     tests: list[TestedCell],
+    bar: ProgressBar,
     cell: StudyCell,
 ) -> tuple[Config, Sequence[PlannedRun]]:
     """Return the config and the runs of a row in a cell; adds to `models` and `tests`.
 
     Raises UsageError, or NotApplicable, if there can be none.
     """
+    bar.tick()
     settings = merge_settings(table, row, cell)
     if "model" in table.rows[row]:
         config, run = plan_test(settings, launcher, models)
@@ -224,6 +229,15 @@ def _plan_cell(
             f"the sweep '{table.chosen_by['study']}' was made in the cells {', '.join(chosen)}: leave them so"
         )
     return job.config, runs
+
+
+def _announce(table: StudyTable) -> None:
+    """Say what is planned, before anything is loaded and read."""
+    rows = f"{len(table.rows)} row{'s' * (len(table.rows) != 1)}"
+    seeds = f"{len(table.seeds)} seed{'s' * (len(table.seeds) != 1)}"
+    folder = table.settings.get("data_dir", "none")
+    source = "" if folder == "none" else f", images in {folder}"
+    print(f"{table.study}: planning {rows} with {seeds}{source}", file=sys.stderr, flush=True)
 
 
 def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:

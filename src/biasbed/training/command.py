@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.settings import as_flags
+from biasbed.system.processes import in_torchrun
 from biasbed.training.resolve import resolve
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ def train(flags: Mapping[str, str]) -> int:
 def carry_out(flags: Mapping[str, str]) -> CarriedOut:
     """Train as the flags say, or go on with it; return the exit code and the run's folder."""
     config = resolve(flags)
+    if not in_torchrun():
+        print(f"training {config.algorithm} with seed {config.seed}: loading PyTorch", file=sys.stderr, flush=True)
     from biasbed.compute.device import choose_device, run_torchrun
-    from biasbed.system.processes import in_torchrun
     from biasbed.training import job
     from biasbed.training.train import train
 
