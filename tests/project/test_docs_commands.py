@@ -17,6 +17,7 @@ LOOSE = (ROOT / "README.md", ROOT / "docker" / "README.md", ROOT / "CONTRIBUTING
 PAGES = sorted([*LOOSE, *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"```(?:bash|sh)\n(.*?)```", re.S)
 INLINE = re.compile(r"`((?:mlflow run|biasbed) [^`\n]+)`")
+CHECKOUT = ["mlflow", "run", "."]
 ENDS = ("&&", "||", "|", ";", "&")
 
 
@@ -65,6 +66,13 @@ FOUND = [
     for words in commands_in(line)
     if "..." not in " ".join(words) and not re.search(r"suite[= ]\S+\.py:", line)  # whose settings are its own
 ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_through_mlflow_says_how_its_environment_is_made(page: Path) -> None:
+    """Without it MLflow asks for conda, which few have. A project of Docker has its environment in the image."""
+    commands = [(words, line) for line in lines_of(page) for words in commands_in(line) if words[:3] == CHECKOUT]
+    assert [line for words, line in commands if "--env-manager" not in words] == []
 
 
 def test_commands_are_found() -> None:

@@ -11,18 +11,47 @@ SETTINGS = {"study": "my study", "data_dir": "<folder>"}
 ALLOWED = ("system/commands.py",)
 
 
-@pytest.mark.parametrize(
-    ("is_mlflow", "told"),
-    [
-        (False, "biasbed analyze --study 'my study' --data_dir <folder> ..."),
-        (True, "mlflow run . -e analyze -P study='my study' -P data_dir=<folder> ..."),
-    ],
-)
-def test_a_command_is_typed_as_it_was_started(is_mlflow: bool, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after the run that `mlflow run` opened has been taken."""
-    monkeypatch.delenv(commands.RUN, raising=False)
-    monkeypatch.setattr(commands, "_STARTED_BY_MLFLOW", is_mlflow)
-    assert commands.typed("analyze", SETTINGS, "...") == told
+TYPED = [
+    *("/bin/python", "/bin/mlflow", "run", "https://a:secret@host/x", "-etrain", "-P", "seed=1", "-Psets=a b"),
+    *("--env-manager", "uv", "--experiment-name=first one", "--run-name", "mine", "-P", "resume=never"),
+]
+SERVER = "http://alice:secret@host:5000"
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The process that has started this one with `mlflow run`."""
+    started = {"words": TYPED, "variables": {commands.SERVER: SERVER}}
+    monkeypatch.setattr(commands, "read_launcher", lambda: (started["words"], started["variables"]))
+    monkeypatch.setenv(commands.RUN, "0")
+    monkeypatch.setenv(commands.LAUNCHED_AS, "")
+    monkeypatch.delenv(commands.LAUNCHED_AS)
+    return started
+
+
+def test_a_command_is_typed_as_it_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(commands.SERVER, raising=False)
+    assert commands.typed("analyze", SETTINGS, "...") == "biasbed analyze --study 'my study' --data_dir <folder> ..."
+    monkeypatch.setenv(commands.SERVER, SERVER)
+    assert commands.typed("analyze", {}) == "MLFLOW_TRACKING_URI=http://host:5000 biasbed analyze"
+    assert commands.typed("prepare", {}) == "biasbed prepare"
+
+
+def test_what_mlflow_run_was_given_is_given_again(launcher: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by children, and after the run that `mlflow run` opened has been taken."""
+    commands.note_launcher()
+    monkeypatch.delenv(commands.RUN)
+    before = "MLFLOW_TRACKING_URI=http://host:5000 mlflow run https://host/x -e"
+    options = "--env-manager uv --experiment-name 'first one'"
+    again = f"{before} train -P seed=1 -P sets='a b' {options}"
+    assert commands.typed_again(["train", "--seed", "1", "--suite", "demo"]) == again
+    assert commands.typed("analyze", {"study": "main"}) == f"{before} analyze -P study=main {options}"
+
+
+def test_what_another_program_launched_is_typed_from_its_arguments(launcher: dict[str, object]) -> None:
+    launcher |= {"words": ["python", "mine.py"], "variables": {}}
+    commands.note_launcher()
+    assert commands.typed_again(["train", "--seed", "1", "--sets", "auto"]) == "mlflow run . -e train -P seed=1"
 
 
 def test_no_message_takes_a_checkout_for_granted() -> None:

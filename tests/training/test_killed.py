@@ -46,7 +46,9 @@ def test_an_interrupted_training_is_killed_and_says_how_it_goes_on(
 ) -> None:
     done = biasbed("train", *train_flags, check=False, kill=("step", 4, "SIGINT"))
     assert done.returncode == 130
-    assert one_line(done.stderr) == f"biasbed: interrupted; to go on: biasbed train {shlex.join(train_flags)}"
+    server = f"MLFLOW_TRACKING_URI={shlex.quote(tracking)}"
+    again = f"biasbed: interrupted; to go on: {server} biasbed train {shlex.join(train_flags)}"
+    assert one_line(done.stderr) == again
     (run,) = all_runs(tracking, kind="train")
     assert (run.info.status, run.data.tags[record.ENDED_BY]) == ("KILLED", "SIGINT")
 

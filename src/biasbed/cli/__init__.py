@@ -287,6 +287,7 @@ def _overview() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 for a failure, 2 for a wrong command, 128 + n after signal n."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
+    commands.note_launcher()
     yield_while_waiting()
     try:
         if arguments is None:
@@ -361,7 +362,7 @@ def _again(arguments: Sequence[str]) -> str:
     """`; to go on: <the same command>`, as it was typed, of those that go on where they were cut off."""
     if not arguments or arguments[0] not in CONTINUED:
         return ""
-    return f"; to go on: {commands.typed(arguments[0], commands.settings_of(arguments[1:]))}"
+    return f"; to go on: {commands.typed_again(arguments)}"
 
 
 def _refuse_no_text(arguments: Sequence[str]) -> None:
@@ -385,6 +386,7 @@ def _launched(command: str) -> Iterator[Callable[[Flags], None]]:
     if not commands.is_launched():
         yield lambda flags: None
         return
+    print(f"biasbed {command} begins, in the run that MLflow has opened", file=sys.stderr, flush=True)
     from biasbed.tracking.launched_run import launched
 
     with launched(command) as name:

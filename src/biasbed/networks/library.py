@@ -31,6 +31,7 @@ from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights
 from biasbed.settings import nearest
+from biasbed.system import commands
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
         raise UsageError(
             f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
-            f"biasbed train --backbone {name} --init {path} --algorithm probe"
+            + commands.typed("train", {"backbone": name, "init": str(path), "algorithm": "probe"})
         )
     outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
     if keys:
@@ -157,11 +158,11 @@ def _refuse_without_classifier(architecture: Architecture, name: str, weights: s
     """Raise UsageError for a model of an optional library that gives features and decides nothing."""
     if not architecture.is_optional or towers.library(architecture.library).classes(architecture.name) is not None:
         return
-    is_file = Path(weights).is_file()
+    init = weights if Path(weights).is_file() else f"named:{weights}"
+    command = commands.typed("train", {"backbone": name, "init": init, "algorithm": "probe"})
     raise UsageError(
-        f"{name} can't be tested as it is: it gives features and has no classifier. Make one: biasbed train --backbone "
-        f"{name} --init {weights if is_file else f'named:{weights}'} --algorithm probe (or knn; zero_shot, if it has a "
-        "text tower)"
+        f"{name} can't be tested as it is: it gives features and has no classifier. Make one: {command} (or knn; "
+        "zero_shot, if it has a text tower)"
     )
 
 
@@ -194,9 +195,11 @@ def _from_timm(architecture: Architecture) -> _Loaded:
     backbone: Any = timm.create_model(architecture.tagged, pretrained=True)
     outputs = backbone.num_classes
     if not outputs:
+        init = f"named:{architecture.tag or 'default'}"
+        command = commands.typed("train", {"backbone": f"timm:{architecture.name}", "init": init})
         raise UsageError(
             f"timm:{architecture.tagged} can't be tested as it is: it has no classifier, only features: train one on "
-            f"them: biasbed train --backbone timm:{architecture.name} --init named:{architecture.tag or 'default'}"
+            f"them: {command}"
         )
     classes = _label_names(architecture, outputs) if architecture.has_own_config else None
     if classes is None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from biasbed import measures, record
-from biasbed.system.commands import settings_of, through_mlflow
+from biasbed.system.commands import through_mlflow, typed_again
 
 NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"  # tags that MLflow's pages read
 RUN_ID = "@run_id@"  # placeholder for the run's id, which is unknown before the run exists
@@ -44,15 +44,14 @@ def command(entry_point: str, **settings: object) -> str:
 
 
 def own_command() -> str:
-    """Return the command of this process as `command` writes it; empty if it is no command of biasbed."""
+    """Return the command that was typed; empty if this process is no command of biasbed."""
     program, *arguments = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     flags = arguments[1:]
     if program not in ("biasbed", "__main__.py") or not arguments or len(flags) % 2:
         return ""
     if not all(name.startswith("--") and "=" not in name for name in flags[::2]):
         return ""  # another program's `__main__.py`
-    settings = {name: value for name, value in settings_of(flags).items() if name != "resume"}
-    return command(arguments[0], **settings)
+    return typed_again(arguments)
 
 
 def pictures(run_id: str, paths: Iterable[str], folder: Path | None = None) -> str:

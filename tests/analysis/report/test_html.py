@@ -207,7 +207,8 @@ def test_the_command_of_the_report_computes_the_same(recorder: Recorder) -> None
     fill(recorder, THREE)
     options = {"alpha": "0.1", "control": "erm", "sets": "edge,sketch,plain", "order": "padain", "rope": "2.0"}
     outcome = recorder.analyze(**options)
-    words = commands.settings_of(shlex.split(provenance.command(outcome.analysis))[2:])
+    typed = shlex.split(provenance.command(outcome.analysis))
+    words = commands.settings_of(typed[typed.index("analyze") + 1 :])
     assert {name: words[name] for name in options} == options
     assert set(words) == {*options, "suite", "study", "protocol"}
     again = recorder.analyze(**words)

@@ -24,6 +24,7 @@ from biasbed.studies.search.feed import TrialFeed, refuse_unsent, send_unsent
 from biasbed.studies.search.progress import make_table
 from biasbed.studies.search.results import SearchState
 from biasbed.studies.search.search import Sweep, make_sweep
+from biasbed.system import commands
 from biasbed.system.files import write_whole
 from biasbed.tracking.server import resolve_uri
 
@@ -38,6 +39,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     """
     flags = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
     options, others = read_options(SweepOptions, flags)
+    print(f"planning a search for {', '.join(options.algorithms)}", file=sys.stderr, flush=True)
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     try:
@@ -154,7 +156,8 @@ class SweepRun:
         print("\n".join(results.format_summary(states)))
         self._write_results(states)
         if results.collect_winners(states):
-            print(f"train the best with fresh seeds: biasbed benchmark --from_study {self.plan.study}")
+            again = commands.typed("benchmark", {"from_study": self.plan.study})
+            print(f"train the best with fresh seeds: {again}")
 
     def _write_results(self, states: Sequence[SearchState]) -> None:
         """Write trials, ledger, table of winners and plots."""
