@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from biasbed.errors import UsageError, listed, other_form
+from biasbed.redaction import SHOWN_NOWHERE, has_secret, public_setting
 
 T = TypeVar("T")
 
@@ -136,13 +137,27 @@ def build(cls: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
 
 def check(spec: Spec, value: Any, prefix: str = "") -> Any:
     """Return the value as the setting's type. Raises UsageError, which says what would be right."""
+    typed = _from_word(spec.type, value)
+    for part in typed if isinstance(typed, list | tuple) else [typed]:
+        if isinstance(part, str):
+            _refuse_unwritable(f"{prefix}{spec.name}", part)
     try:
-        return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(_from_word(spec.type, value))
+        return _adapter(spec.type, tuple(spec.bounds.items())).validate_python(typed)
     except ValidationError as error:
         message = " or ".join(dict.fromkeys(_problem(problem, spec.type) for problem in error.errors()))
         if spec.makes_cells and "," in str(value):
             message = "a training has one of these; several are for the cells of `benchmark` and `sweep`"
         raise UsageError(f"{prefix}{spec.name}={value}: {message}{_nearest_word(spec.type, value)}") from None
+
+
+def _refuse_unwritable(name: str, text: str) -> None:
+    """Raise UsageError for text that could not be recorded, or must not: a setting is in files and on the server."""
+    if name not in SHOWN_NOWHERE and has_secret(text):
+        raise UsageError(
+            f"{name}={public_setting(text)}: has a password or token, and settings are recorded: leave it out"
+        )
+    if not is_text(text) or "\0" in text:
+        raise UsageError(f"{name}={text!a}: has characters that no file or server takes")
 
 
 @functools.cache  # a plan of a large study checks the same settings a thousand times

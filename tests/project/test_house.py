@@ -27,6 +27,7 @@ LOOSE = {
     "record",
     "limits",
     "measures",
+    "redaction",
     "batch",
     "tasks",
     "errors",
@@ -50,7 +51,7 @@ ROWS = (
     ("registry",),
     ("settings",),
     ("limits",),
-    ("record", "measures", "tasks"),
+    ("record", "measures", "redaction", "tasks"),
     ("batch", "errors", ""),
 )
 FLOORS = (

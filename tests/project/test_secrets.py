@@ -6,13 +6,16 @@ Nor in the words of a process that we start.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+import biasbed
 from biasbed import cli
 from biasbed.system import places
 from biasbed.system.commands import parted, public, typed
@@ -109,6 +112,32 @@ def test_a_setting_with_a_secret_is_shown_without_and_refused(value: str, capsys
     told = capsys.readouterr().err
     assert "has a password or token, and settings are recorded" in told
     assert "s3cr3t" not in told
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data_dir": "s3://key:s3cr3t@bucket/x"},
+        {"data_dir": Path("token=s3cr3t")},
+        {"study": "token=s3cr3t"},
+        {"sets": ["edge", "password=s3cr3t"]},
+        {"corrupted": {"frost": "s3://key:s3cr3t@bucket/x"}},
+    ],
+)
+def test_a_secret_in_python_is_refused_before_anything_is_written(
+    settings: dict[str, object], tracking: str, tmp_path: Path
+) -> None:
+    for function in (biasbed.train, functools.partial(biasbed.evaluate, torch.nn.Flatten()), biasbed.Evaluator):
+        with pytest.raises(biasbed.UsageError, match="has a password or token, and settings are recorded") as refused:
+            function(suite="demo", **settings)  # type: ignore[operator]
+        assert "s3cr3t" not in str(refused.value)
+    assert not run_folders(tmp_path / "home")
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_a_setting_that_no_file_takes_is_refused(text: str) -> None:
+    with pytest.raises(biasbed.UsageError, match=r"output_dir='a.*b': has characters that no file or server takes"):
+        biasbed.train(output_dir=text)
 
 
 @pytest.mark.parametrize(

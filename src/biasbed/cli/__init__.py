@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"unknown command '{typed[0]}'{nearest(typed[0], COMMANDS)}")
         with interruptible(), _launched(typed[0]) as name:
             flags = parse(typed[0], typed[1:])
-            commands.refuse_secrets(flags)
+            commands.refuse_logged_secrets(flags)
             end_with_parent()
             end_with_input()
             if commands.is_launched():

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from biasbed.errors import UsageError
+from biasbed.redaction import SHOWN_NOWHERE
 from biasbed.system import places
 from biasbed.system.processes import read_launcher
 
 RUN = "MLFLOW_RUN_ID"  # set by `mlflow run`, which has opened a run for this process
-# Settings that may hold a password -> the variable that is better for it.
-SHOWN_NOWHERE = {"storage": "BIASBED_STORAGE", "tracking_uri": "MLFLOW_TRACKING_URI"}
-
 
 LAUNCHED_AS = "BIASBED_LAUNCHED_AS"  # environment variable: the `mlflow run` that was typed, as JSON, also for children
 SERVER = "MLFLOW_TRACKING_URI"
@@ -43,22 +41,14 @@ def parted(variables: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]
     return {name: value for name, value in variables.items() if name not in secrets}, secrets
 
 
-def refuse_secrets(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for a password or token in a setting that would be recorded.
-
-    `SHOWN_NOWHERE` are recorded nowhere by us; but `mlflow run` logs all that it is given.
-    """
-    for name, value in settings.items():
-        if not places.has_secret(value):
-            continue
-        if name not in SHOWN_NOWHERE:
-            raise UsageError(
-                f"{name}={places.public_value(value)}: has a password or token, and settings are recorded: leave it out"
-            )
-        if is_launched():
+def refuse_logged_secrets(settings: Mapping[str, str]) -> None:
+    """Raise UsageError for a password in a setting that we record nowhere, if `mlflow run` has logged it."""
+    for name, variable in SHOWN_NOWHERE.items():
+        value = settings.get(name, "")
+        if is_launched() and places.has_secret(value):
             raise UsageError(
                 f"{name}={places.public_value(value)}: `mlflow run` has logged its password as a parameter: delete "
-                f"that run, change the password, and set {SHOWN_NOWHERE[name]} instead"
+                f"that run, change the password, and set {variable} instead"
             )
 
 

@@ -8,30 +8,16 @@ import re
 from pathlib import Path
 
 from biasbed.record import slug
+from biasbed.redaction import HIDDEN, URI, public_setting
+from biasbed.redaction import has_secret as has_secret
+from biasbed.redaction import public_uri as public_uri
 
-# Names of secrets in a query, in `name=value` words and among environment variables.
-_NAME = r"[\w.-]*(?:pass|pwd|token|secret|credential|auth(?!or)|api_?-?key|access_?-?key|signature)[\w.-]*"
-_SECRET = re.compile(rf"((?:^|[?&;#\s])(?:{_NAME}|sig)=).*", re.I | re.S)  # from there on nothing is shown
 _VARIABLE = re.compile(
     r"(\w*(PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY)|(\w*_)?(PASS|PWD|TOKEN|AUTH|CREDENTIALS?|SIGNATURE))(_(ID|KEY))*",
     re.I,
 )
 _HEADER = re.compile(r"(authorization['\"]?\s*[:=]\s*['\"]?\w+\s+|\bbearer\s+)[^\s'\"]+", re.I)
-_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 SHORTEST = 6  # characters of a secret of the environment that is looked for in texts: shorter ones are usual words
-HIDDEN = "..."
-
-
-def public_uri(tracking_uri: str) -> str:
-    """Return a tracking URI as it may be printed and stored: without user name, password and secrets of its query.
-
-    Also one that is written wrongly (a slash or a space in its password, no scheme), of which too much may go.
-    """
-    scheme, mark, rest = tracking_uri.partition("://") if "://" in tracking_uri else ("", "", tracking_uri)
-    before, _, after = rest.rpartition("@")
-    if (mark or ":" in before) and not tracking_uri.startswith("sqlite"):
-        rest = after
-    return _SECRET.sub(rf"\1{HIDDEN}", scheme + mark + rest)
 
 
 def public_text(text: str) -> str:
@@ -41,26 +27,13 @@ def public_text(text: str) -> str:
 
 def public_value(value: str) -> str:
     """Return a setting's value as it may be printed and stored. Only what has a scheme is taken for an address."""
-    return _without_own(_public_value(value))
-
-
-def _public_value(value: str) -> str:
-    return public_uri(value) if _URI.match(value) else _SECRET.sub(rf"\1{HIDDEN}", value)
+    return _without_own(public_setting(value))
 
 
 def public_message(text: str) -> str:
     """Return words of our own as they may be printed: paths stay, addresses with a scheme lose their secrets."""
-    hidden = re.sub(r"\S+", lambda word: public_uri(word[0]) if _URI.search(word[0]) else word[0], text)
+    hidden = re.sub(r"\S+", lambda word: public_uri(word[0]) if URI.search(word[0]) else word[0], text)
     return _without_own(_HEADER.sub(rf"\1{HIDDEN}", hidden))
-
-
-def has_secret(value: str) -> bool:
-    """Return True if a value must not be written down: it has a password, a token or the like."""
-    scheme, mark, rest = value.partition("://")
-    user, at, _ = rest.rpartition("@")
-    if at and ":" not in user and not scheme.startswith("sqlite"):
-        value = f"{scheme}{mark}{rest.removeprefix(user + at)}"  # a user without a password is no secret
-    return _public_value(value) != value
 
 
 def is_secret(name: str, value: str) -> bool:
