@@ -39,6 +39,9 @@ def frame_of(example: dict[str, Any]) -> pd.DataFrame:
 def test_demsar_s_example(table: Path) -> None:
     """The paper prints these average ranks (Demsar 2006, table 6)."""
     result = biasbed.compare(table, bootstrap=200)
+    shown = result._repr_html_()
+    assert "<th>mean rank</th>" in shown
+    assert f"<td>{result.ranks.mean().iloc[0]:.2f}</td>" in shown
     ranks = result.ranks.mean().to_dict()
     assert ranks == pytest.approx({"C4.5": 3.143, "C4.5+m": 2.0, "C4.5+cf": 2.893, "C4.5+m+cf": 1.964}, abs=5e-4)
     assert result.friedman is not None

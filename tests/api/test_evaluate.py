@@ -45,6 +45,15 @@ def small(outputs: int = 10) -> nn.Module:
     ).append(nn.Sequential(nn.Flatten(), nn.Linear(128, outputs)))
 
 
+def test_a_card_shows_itself_in_a_notebook_by_the_name_that_timm_knows() -> None:
+    model = small()
+    model.pretrained_cfg = {"architecture": "tf_net<lite>"}  # type: ignore[assignment]
+    card = biasbed.evaluate(model, classes=CLASSES, **DEMO)
+    shown = card._repr_html_()
+    assert "Card of tf_net_lite" in shown
+    assert f"<td>{card.values['test/accuracy/edge']:.4f}</td>" in shown
+
+
 def states() -> list[Any]:
     return [torch.get_rng_state().tolist(), repr(np.random.get_state()), random.getstate()]
 

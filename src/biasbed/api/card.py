@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import os
 import tempfile
@@ -175,5 +176,16 @@ class Card:
     def __str__(self) -> str:
         return results_text(self._evaluation, self._results)
 
+    def _repr_html_(self) -> str:
+        """Return the metrics of each set as a table, as a notebook shows the card."""
+        frame = self.metrics[self.metrics["set"].isin(self.sets)]
+        table = frame.pivot(index="metric", columns="set", values="value")
+        table = table.reindex(index=frame["metric"].unique(), columns=frame["set"].unique()).rename_axis(None)
+        return f"<p>{html.escape(self._title)}</p>{table.to_html(float_format='{:.4f}'.format, na_rep='')}"
+
+    @property
+    def _title(self) -> str:
+        return f"Card of {self._job.row} on {', '.join(self.sets)}"
+
     def __repr__(self) -> str:
-        return f"Card of {self._job.row} on {', '.join(self.sets)}\n{self}"
+        return f"{self._title}\n{self}"

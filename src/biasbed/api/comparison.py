@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape as html_escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,13 @@ class ScoreComparison:
         """Return a line, as a notebook shows it."""
         size = f"{len(self.analysis.algorithms)} methods, {len(self.analysis.sets)} data sets"
         return f"<ScoreComparison of {self.analysis.title}: {size}. {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        """Return verdict, mean scores and mean ranks, as a notebook shows the result."""
+        table = self.scores.pivot(index="algorithm", columns="dataset", values="mean")
+        table = table.reindex(columns=self.scores["dataset"].unique()).rename_axis(None, axis=0)
+        table["mean rank"] = self.ranks.mean()
+        return f"<p>{html_escape(self.verdict)}</p>{table.to_html(float_format='{:.2f}'.format, na_rep='')}"
 
     def __str__(self) -> str:
         return summary.render(self.analysis)

@@ -233,8 +233,11 @@ def wrap_model(
 
 
 def name_model(model: Model) -> str:
-    """Return the name of a model's class, or of a function, as an identifier."""
+    """Return the name by which timm knows a model, else that of its class, or of a function, as an identifier."""
     inner = getattr(model, "_orig_mod", model)  # of torch.compile
+    config = getattr(inner, "pretrained_cfg", None)
+    if isinstance(config, Mapping) and isinstance(config.get("architecture"), str):
+        return record.slug(config["architecture"])
     name = type(inner).__name__ if isinstance(inner, nn.Module) else getattr(inner, "__name__", type(inner).__name__)
     return record.slug(name)
 
