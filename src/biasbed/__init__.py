@@ -1,23 +1,13 @@
 """biasbed: does a training method really make an image classifier rely less on texture?
 
 `docs/python.md` describes the public functions. Each is imported on first use, so that `import biasbed` loads no torch.
+`__init__.pyi` tells type checkers and editors what they take.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from biasbed import datasets
-    from biasbed.api import corruptions, methods
-    from biasbed.api.card import Card
-    from biasbed.api.comparison import compare
-    from biasbed.api.evaluation import LoopEvaluator as Evaluator
-    from biasbed.api.evaluation import evaluate
-    from biasbed.api.runs import predictions, runs, train
-    from biasbed.api.trust import trust
-    from biasbed.errors import Failure, UsageError
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -44,7 +34,7 @@ __all__ = [
     "trust",
 ]
 # Public name -> `module:name`, or the module itself.
-NAMES = {
+_NAMES = {
     "Card": "biasbed.api.card:Card",
     "Evaluator": "biasbed.api.evaluation:LoopEvaluator",
     "Failure": "biasbed.errors:Failure",
@@ -59,27 +49,25 @@ NAMES = {
     "train": "biasbed.api.runs:train",
     "trust": "biasbed.api.trust:trust",
 }
-LIGHT = ("Failure", "UsageError", "compare", "trust")  # take no package of the extra `train`
+_LIGHT = ("Failure", "UsageError", "compare", "trust")  # take no package of the extra `train`
 
 
-if not TYPE_CHECKING:  # or every name would be one
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _NAMES:
+        from biasbed.api.unknown_names import make_error
 
-    def __getattr__(name: str) -> Any:
-        """Import a public name on first use (PEP 562)."""
-        if name not in NAMES:
-            from biasbed.api.unknown_names import make_error
+        raise make_error("biasbed", name, _NAMES)
+    from pkgutil import resolve_name
 
-            raise make_error("biasbed", name, NAMES)
-        from pkgutil import resolve_name
+    if name not in _LIGHT:
+        from biasbed.system.extra import refuse_without_extra
 
-        if name not in LIGHT:
-            from biasbed.system.extra import refuse_without_extra
-
-            refuse_without_extra()
-        value = resolve_name(NAMES[name])
-        globals()[name] = value
-        return value
+        refuse_without_extra()
+    value = resolve_name(_NAMES[name])
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *NAMES})
+    return list(__all__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from biasbed.config import Aggregation, Auto, Config
 from biasbed.errors import UsageError
@@ -76,7 +76,9 @@ class EvaluateOptions:
     weights: str = setting(
         "none", "for a library's model: weights file (<file>#<part> of several), or name of published weights"
     )
-    label_map: str = setting("none", "YAML file that says what the model's outputs stand for, or its content in braces")
+    label_map: str | dict[str, Any] = setting(
+        "none", "YAML file that says what the model's outputs stand for, or its content in braces"
+    )
     algorithm: str = setting("auto", "the checkpoint's method, where it is your own: <file>.py:<Class>")
     compare: str = setting(
         "none",

@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import functools
 import operator
+import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,6 +192,28 @@ def flatten(instance: Any, keep: Callable[[dataclasses.Field[Any]], bool] | None
     return result
 
 
+def flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments of Python as settings by dotted name: `optim={"lr": 0.1}` is `optim.lr`."""
+    settings: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            settings |= {f"{name}.{inner}": part for inner, part in flat(value).items()}
+        else:
+            settings[name] = as_read(value)
+    return settings
+
+
+def as_read(value: Any) -> Any:
+    """Return a value of Python as it would be read from YAML: paths as text; arrays, tensors and tuples as lists."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: as_read(part) for name, part in value.items()}
+    return [as_read(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def word(value: Any) -> str:
     """Return a setting's value as it is typed."""
     if isinstance(value, list | tuple):
@@ -200,9 +223,9 @@ def word(value: Any) -> str:
     return str(value)
 
 
-def as_flags(settings: Mapping[str, str]) -> list[str]:
+def as_flags(settings: Mapping[str, Any]) -> list[str]:
     """Return settings as words of a command line, each in one: a value that looks like a setting stays a value."""
-    return [f"--{name}={value}" for name, value in settings.items()]
+    return [f"--{name}={word(value)}" for name, value in settings.items()]
 
 
 def is_text(word: str) -> bool:
@@ -293,10 +316,19 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _from_word(kind: Any, value: Any) -> Any:
-    """Read words of the command line that pydantic does not: `none`, also for a list of numbers, and lists `a,b,c`."""
+    """Read words of the command line that pydantic does not: `none`, also for a list of numbers, and lists `a,b,c`.
+
+    Values of Python are read alike: one number is a list of one, and True is no number.
+    """
+    kinds = _alternatives(kind)
+    if value is None and NoneType not in kinds:
+        value = "none"
+    if isinstance(value, bool) and bool not in kinds:
+        value = word(value)
+    if isinstance(value, int | float) and any(typing.get_origin(k) is tuple for k in kinds):
+        return [value]
     if not isinstance(value, str):
         return value
-    kinds = _alternatives(kind)
     if value.lower() == "none" and NoneType in kinds:
         return None
     if value.lower() == "none" and any(_is_list_of_numbers(k) for k in kinds):

@@ -20,6 +20,7 @@ from torchvision.transforms import v2
 import biasbed
 from biasbed import cli, record
 from biasbed.datasets.digits import CLASSES
+from biasbed.suites import label_maps
 from biasbed.tracking.folder import RunFolder
 from helpers.commands import ROOT
 from helpers.runs import all_runs, run_folders, stored, timeless
@@ -223,7 +224,16 @@ class Output(nn.Module):
             {"label_map": {"output": 3}},
             "label_map: .*'output'.*did you mean 'outputs'",
         ),
-        (Output(lambda z: z), {"label_map": {"outputs": {0}}}, "label_map: Object of type set .*; give names"),
+        (
+            Output(lambda z: z),
+            {"label_map": {"outputs": {0}}},
+            "label_map: outputs: should be the number of the model.s outputs or a list",
+        ),
+        (
+            Output(lambda z: z.repeat(1, 100)),
+            {},
+            "this is suite=demo, the default: name the suite that you mean",
+        ),
         (Output(lambda z: z), {"suite": "dmo"}, "unknown suite 'dmo'; did you mean 'demo'"),
         (
             Output(lambda z: z),
@@ -251,6 +261,31 @@ def test_what_can_t_be_tested_is_refused_in_a_line(model: Any, arguments: dict[s
     with pytest.raises(biasbed.UsageError, match=message) as refused:
         biasbed.evaluate(model, **{**DEMO, "sets": ["edge"], **arguments})
     assert "\n" not in str(refused.value)
+
+
+def test_a_label_map_is_read_once_and_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, its text and a dict are one map; a file that changes later changes nothing."""
+    path, read = tmp_path / "map.yaml", label_maps.read_own
+    text = f"outputs: [{', '.join(CLASSES)}]"
+    path.write_text(text)
+    paths = []
+    monkeypatch.setattr(label_maps, "read_own", lambda path: paths.append(path) or read(path))
+    evaluator = biasbed.Evaluator(label_map=path, **DEMO)
+    path.write_text("outputs: 3")
+    cards = [evaluator(small()), evaluator(small())]
+    assert paths == [path]
+    for content in ("{" + text + "}", {"outputs": np.array(CLASSES)}, {"outputs": CLASSES}):
+        cards.append(biasbed.evaluate(small(), label_map=content, **DEMO))
+    assert len({card._job.config_hash for card in cards}) == 1
+    assert len({card.values["test/loss/edge"] for card in cards}) == 1
+
+
+def test_values_of_python_are_the_words_of_the_command() -> None:
+    """Numbers, lists, arrays and paths, where the command has text."""
+    typed = {"limit": np.int64(20), "sets": ("edge",), "mean": np.full(3, 0.5), "std": torch.tensor([0.5] * 3)}
+    words = {"limit": "20", "sets": "edge", "mean": "0.5,0.5,0.5", "std": "0.5"}
+    cards = [biasbed.evaluate(small(), classes=CLASSES, image_size=16, **given) for given in (typed, words)]
+    assert timeless(cards[0].values) == timeless(cards[1].values)
 
 
 def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:

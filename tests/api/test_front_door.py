@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pkgutil import resolve_name
 
 import pytest
 
 import biasbed
 from helpers.commands import ROOT, command_environment
+from helpers.stub import make_stub
 
-SOURCE = (ROOT / "src" / "biasbed" / "__init__.py").read_text()
+STUB = ROOT / "src" / "biasbed" / "__init__.pyi"
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -24,8 +27,8 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_every_name_leads_somewhere() -> None:
-    assert list(biasbed.NAMES) == sorted(biasbed.__all__) == biasbed.__all__
-    for name, target in biasbed.NAMES.items():
+    assert list(biasbed._NAMES) == sorted(biasbed.__all__) == biasbed.__all__
+    for name, target in biasbed._NAMES.items():
         assert getattr(biasbed, name) is resolve_name(target)
         assert name in dir(biasbed)
         assert resolve_name(target).__doc__
@@ -43,11 +46,67 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     assert callable(biasbed.compare)
 
 
-def test_type_checkers_are_told_the_same() -> None:
-    block, _ = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.If)]
-    told = {}
-    for node in block.body:
-        assert isinstance(node, ast.ImportFrom)
-        for alias in node.names:
-            told[alias.asname or alias.name] = getattr(resolve_name(str(node.module)), alias.name)
-    assert told == {name: resolve_name(target) for name, target in biasbed.NAMES.items()}
+def test_completion_shows_public_names_alone() -> None:
+    assert dir(biasbed) == biasbed.__all__
+    assert dir(biasbed.methods) == biasbed.methods.__all__
+    assert {"Fog", "Frost"} < set(dir(biasbed.corruptions))
+    assert all(name[0].isupper() for name in dir(biasbed.corruptions))
+
+
+def test_type_checkers_are_told_the_same(renew: bool) -> None:
+    """`pytest --renew` writes the file that tells them."""
+    if renew:
+        STUB.write_text(make_stub())
+    assert STUB.read_text() == make_stub()
+    assert (STUB.parent / "py.typed").is_file()
+    told = {node.name for node in ast.parse(make_stub()).body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    for node in ast.parse(make_stub()).body:
+        if isinstance(node, ast.ImportFrom):
+            told |= {alias.asname for alias in node.names if alias.asname}
+    assert told == set(biasbed.__all__)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        ("evaluate", ("label_map", "image_size", "scores", "row")),
+        ("Evaluator", ("every", "image_size", "workers")),
+        ("train", ("epochs", "optim", "hparams", "data_dir")),
+        ("compare", ("control", "lower", "higher_is_better")),
+    ],
+)
+def test_arguments_have_names(function: str, names: tuple[str, ...]) -> None:
+    parameters = inspect.signature(getattr(biasbed, function)).parameters
+    assert set(names) <= parameters.keys()
+    command = {"compare": "report", "evaluate": "nproc", "Evaluator": "nproc", "train": "none"}[function]
+    assert command not in parameters
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: biasbed.evaluate(print, transforms=print), "unknown setting 'transforms'; did you mean 'transform'"),
+        (lambda: biasbed.evaluate(print, epochs=3), "unknown setting 'epochs'; valid: "),
+        (lambda: biasbed.evaluate(print, suite=3), "suite=3: should be text"),
+        (lambda: biasbed.evaluate(print, batch_size=0.5), "batch_size=0.5: should be a whole number"),
+        (lambda: biasbed.evaluate(print, quiet="no"), "quiet='no': should be True or False"),
+        (lambda: biasbed.evaluate(print, device=0.5), "device=0.5: "),
+        (lambda: biasbed.Evaluator(every=None), "every=None: should be a whole number"),
+        (lambda: biasbed.Evaluator().after_epoch(print, "x"), "epoch='x': should be a whole number"),
+        (lambda: biasbed.train(seed="x"), "seed='x': should be a whole number"),
+        (lambda: biasbed.train(epochs=True), "epochs=True: "),
+        (lambda: biasbed.train(backbone=3), "backbone=3: "),
+        (lambda: biasbed.train(output_dir="\0"), "output_dir='.x00': has characters that no file or server takes"),
+        (lambda: biasbed.runs(study=3), "study=3: should be text"),
+        (lambda: biasbed.predictions(3, "edge"), "run_id=3: should be text"),
+        (lambda: biasbed.trust([1], [2], alpha="x"), "alpha='x': should be a number"),
+        (lambda: biasbed.compare(5), "scores: give a DataFrame, or a file or folder"),
+        (lambda: biasbed.compare("x.csv", report="x.html"), "report= is a setting of the command `biasbed compare`"),
+        (lambda: biasbed.compare("x.csv", controll="x"), "unknown setting 'controll'; did you mean 'control'"),
+        (lambda: biasbed.methods.make("erm", "mlp", classes=2, steps="x"), "steps='x': should be a whole number"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_a_line(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(biasbed.UsageError, match=message) as refused:
+        call()
+    assert "\n" not in str(refused.value)

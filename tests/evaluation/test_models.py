@@ -342,7 +342,7 @@ def test_precedence_of_the_settings_that_a_model_brings() -> None:
 def fitted(root: Path, model: models.TestedModel, **given: str) -> tuple[dict[str, LabelMap], Mapping[str, str]]:
     """(label maps by set, why sets are left out) of a model in the suite of ten sets."""
     config = _config(options(), {"suite": "biasbed", "data_dir": str(root), **given}, model)
-    sets, left_out = fit_sets(open_suite(config), model, None, config, config.categories)
+    sets, left_out = fit_sets(open_suite(config), model, config, config.categories)
     return {entry.name: entry.label_map for entry in sets}, left_out
 
 

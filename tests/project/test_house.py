@@ -103,11 +103,9 @@ def _imports() -> Imports:
 
 
 def _imported(path: Path, known: Mapping[str, Path]) -> Iterable[str]:
-    tree = ast.parse(path.read_text())
     if path == known["biasbed"]:
-        # The front door names what it imports on first use for type checkers alone: at run time it knows no room.
-        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
-    for node in ast.walk(tree):
+        return  # the front door imports a room when one of its names is used
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module in known:

@@ -28,9 +28,10 @@ from biasbed.analysis.runs.user_scores import UserScores, select_scores
 from biasbed.analysis.score_inputs import gather_scores
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
+from biasbed.api.arguments import public
 from biasbed.api.reported_scores import read_reported
 from biasbed.errors import UsageError
-from biasbed.settings import build, nearest
+from biasbed.settings import build, flat, nearest, specs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
 
 PLOTS = ("critical_difference", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
+OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "report", "output_dir")  # settings that name its files
 Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 
 
+@public({name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False)
 def compare(scores: Scores, **options: Any) -> ScoreComparison:
     """Compare methods by their scores on data sets.
 
@@ -69,13 +72,12 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     >>> biasbed.compare(table).ranks.mean().to_dict()
     {'a': 2.0, 'b': 1.0}
     """
-    values = dict(options)
-    for name in ("methods", "sets", "lower", "order"):
-        if isinstance(values.get(name), list | set | pd.Index):
-            values[name] = tuple(values[name])
-    if "scores" in values:
-        raise UsageError("scores: give them once")
-    return _compare(scores, build(CompareOptions, values))
+    for name in OF_THE_COMMAND:
+        if name in options:
+            raise UsageError(
+                f"{name}= is a setting of the command `biasbed compare`: the result has plot, report, save"
+            )
+    return _compare(scores, build(CompareOptions, flat(options)))
 
 
 def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
@@ -91,7 +93,9 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
     if isinstance(scores, pd.DataFrame):
         user_scores = score_files.read_scores(scores, names)
     else:
-        sources = (scores,) if isinstance(scores, str | Path) else scores
+        sources = [scores] if isinstance(scores, str | Path) else scores
+        if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
+            raise UsageError("scores: give a DataFrame, or a file or folder, or a list of such")
         paths = [Path(source).expanduser() for source in sources]
         for path in paths:
             if not path.exists():

@@ -235,5 +235,8 @@ class Saturate(Corrupt):
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> object:
-        kinds = [kind for kind, value in globals().items() if isinstance(value, type) and issubclass(value, Corrupt)]
-        raise make_error("biasbed.corruptions", name, kinds)
+        raise make_error("biasbed.corruptions", name, __dir__())
+
+
+def __dir__() -> list[str]:
+    return sorted(name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Corrupt))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import pickle
@@ -16,28 +15,36 @@ import torch
 from biasbed import suites
 from biasbed.algorithms.make import mean_std
 from biasbed.api.active_run import is_run_active, log_metrics
+from biasbed.api.arguments import public
 from biasbed.api.card import Card
 from biasbed.api.given_model import TransformImage, name_model, prepare_images, wrap_model
-from biasbed.api.keywords import to_flags, without_none
 from biasbed.api.model_state import CHANGED, Model, find_device, run_unchanged
 from biasbed.compute.distributed import Group, convert_errors
 from biasbed.config import Config
-from biasbed.errors import UsageError, first_line
+from biasbed.errors import UsageError
 from biasbed.evaluation import command, outputs
 from biasbed.evaluation.evaluate_model import Evaluation, check_settings, evaluate_in_memory, make_job, plan
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.models import TestedModel
-from biasbed.settings import build
+from biasbed.options import EVALUATE_SHARED, EvaluateOptions
+from biasbed.settings import as_read, build, flat, nearest, specs
+from biasbed.suites.label_maps import OwnMaps, find_own
 
 # Settings of the command that name its model, or how its run is made: here they have no meaning.
 OF_THE_COMMAND = ("model", "weights", "algorithm", "resume", "nproc", "output_dir", "tracking")
+ARGUMENTS = ("transform", "classes", "batch_size", "quiet")  # of Python alone; batch_size is eval_batch_size
+_SHARED = {name: spec for name, spec in specs(Config).items() if name in EVALUATE_SHARED}
+_HIDDEN = (*OF_THE_COMMAND, "eval_batch_size")
+SETTINGS = {name: spec for name, spec in {**_SHARED, **specs(EvaluateOptions)}.items() if name not in _HIDDEN}
 
 
 @dataclass(frozen=True)
 class Request:
     """Arguments of an evaluation, without the model."""
 
-    flags: dict[str, str]
+    options: EvaluateOptions
+    settings: dict[str, Any]  # shared with `train`
+    maps: OwnMaps | None
     transform: TransformImage | None
     classes: Sequence[str] | None
     device: str | torch.device
@@ -46,49 +53,43 @@ class Request:
     @classmethod
     def from_arguments(
         cls,
-        settings: dict[str, Any],
+        named: Mapping[str, Any],
+        settings: Mapping[str, Any],
         transform: TransformImage | None,
         classes: Sequence[str] | None,
         device: str | torch.device,
         quiet: bool,
     ) -> Request:
-        """Check the arguments. Raises UsageError for settings that only the command has."""
-        for name in OF_THE_COMMAND:
-            if name in settings:
+        """Check the arguments. named: settings that have an argument of their own, None where it is not given.
+
+        Raises UsageError for unknown settings, and for those that only the command has.
+        """
+        given = {name: as_read(value) for name, value in named.items() if value is not None} | flat(settings)
+        taken = [*ARGUMENTS, *command.settings(suites.choose_suite(given).name)]
+        for name in given:
+            if name in OF_THE_COMMAND:
                 raise UsageError(f"{name}= is a setting of the command `biasbed evaluate`: leave it out here")
-        if isinstance(settings.get("label_map"), Mapping):
-            settings = {**settings, "label_map": _write_label_map(settings["label_map"])}
-        flags = to_flags(settings)
-        if transform is not None and "workers" not in flags and not _can_be_sent(transform):
-            flags["workers"] = "0"
-        return cls(flags, transform, classes, device, quiet)
+            if name not in taken:
+                valid = [name for name in taken if name not in OF_THE_COMMAND]
+                raise UsageError(f"unknown setting '{name}'{nearest(name, valid)}")
+        options, shared = command.read(given)
+        if transform is not None and "workers" not in shared and not _can_be_sent(transform):
+            shared["workers"] = 0
+        return cls(options, shared, find_own(options.label_map), transform, classes, device, quiet)
 
     def check(self) -> None:
         """Check everything but the model. Raises UsageError for a wrong setting, or if data or sets are missing."""
-        check_settings(*command.read(self.flags))
+        check_settings(self.options, self.settings)
 
-    def load(self, model: Model, device: torch.device) -> tuple[TestedModel, command.EvaluateFlags]:
-        """Return the model as one that is tested, and the settings of its test."""
-        options, shared = command.read({**self.flags, "model": name_model(model)})
-        normalisation = build(Config, {name: shared[name] for name in ("mean", "std") if name in shared})
+    def load(self, model: Model, device: torch.device) -> TestedModel:
+        """Return the model as one that is tested."""
+        normalisation = build(Config, {name: self.settings[name] for name in ("mean", "std") if name in self.settings})
         preparation = prepare_images(model, self.transform, mean_std(normalisation))
-        maps = outputs.own_maps(options)
-        size = options.image_size
+        size = self.options.image_size
         if size == "auto":
-            usual = suites.choose_suite(shared).suite.usual(shared)
+            usual = suites.choose_suite(self.settings).suite.usual(self.settings)
             size = preparation.settings.get("image_size", usual.get("image_size", Config.image_size))
-        tested = wrap_model(model, preparation, device, int(size), self.classes)
-        if maps is not None:
-            tested = outputs.describe(tested, maps)
-        return tested, command.EvaluateFlags(options, shared)
-
-
-def _write_label_map(content: Mapping[str, Any]) -> str:
-    """Return a label map as the command takes it. Raises UsageError if it holds what no YAML file can."""
-    try:
-        return json.dumps(content, ensure_ascii=False)
-    except TypeError as error:
-        raise UsageError(f"label_map: {first_line(error)}; give names, whole numbers and lists of them") from None
+        return outputs.describe(wrap_model(model, preparation, device, int(size), self.classes), self.maps)
 
 
 def _can_be_sent(function: object) -> bool:
@@ -102,6 +103,7 @@ def _can_be_sent(function: object) -> bool:
     return True
 
 
+@public(SETTINGS)
 def evaluate(
     model: Model,
     suite: str | None = None,
@@ -150,11 +152,15 @@ def evaluate(
         >>> card = biasbed.evaluate(model, suite="biasbed", data_dir="/data", sets=["cue_conflict"])
         >>> card.shape_bias.value
     """
-    named = without_none(
-        suite=suite, data_dir=data_dir, sets=sets, label_map=label_map, eval_batch_size=batch_size, **settings
-    )
-    loop = LoopEvaluator._from_request(Request.from_arguments(named, transform, classes, device, quiet), every=1)
-    return loop(model)
+    named: dict[str, Any] = {
+        "suite": suite,
+        "data_dir": data_dir,
+        "sets": sets,
+        "label_map": label_map,
+        "eval_batch_size": batch_size,
+    }
+    request = Request.from_arguments(named, settings, transform, classes, device, quiet)
+    return LoopEvaluator._from_request(request, every=1)(model)
 
 
 class LoopEvaluator:
@@ -168,6 +174,7 @@ class LoopEvaluator:
         ...         evaluator.after_epoch(model, epoch)
     """
 
+    @public(SETTINGS)
     def __init__(
         self,
         suite: str | None = None,
@@ -187,10 +194,9 @@ class LoopEvaluator:
 
         every: epochs between evaluations.
         """
-        named = without_none(
-            suite=suite, data_dir=data_dir, sets=sets, label_map=label_map, eval_batch_size=batch_size, **settings
-        )
-        request = Request.from_arguments(named, transform, classes, device, quiet)
+        named: dict[str, Any] = {"suite": suite, "data_dir": data_dir, "sets": sets, "label_map": label_map}
+        named |= {"eval_batch_size": batch_size}
+        request = Request.from_arguments(named, settings, transform, classes, device, quiet)
         self._prepare(request, every)
         with convert_errors():
             request.check()
@@ -220,26 +226,28 @@ class LoopEvaluator:
 
     def _test(self, model: Model, device: torch.device) -> Card:
         """Test a model that is in evaluation mode on the device. Raises UsageError if it changes meanwhile."""
-        tested, flags = self._request.load(model, device)
+        request = self._request
+        tested, options = request.load(model, device), replace(request.options, model=name_model(model))
         evaluation, evaluator = self._evaluation, self._evaluator
         self._evaluator = None  # one that was cut off is not used again
         if evaluation is None or evaluation.model.outputs != tested.outputs:
-            evaluation = plan(flags.options, flags.shared, tested)
+            evaluation = plan(options, request.settings, tested)
             evaluator = None
         else:
-            job = make_job(flags.options, evaluation.job.config, tested, evaluation.suite)
+            job = make_job(options, evaluation.job.config, tested, evaluation.suite)
             evaluation = replace(evaluation, model=tested, job=job)
         if evaluator is None or evaluator.group.device != device:
             group = Group(device=device)
             evaluator = Evaluator.from_config(evaluation.suite.testing, evaluation.job.config, group)
         evaluator.capture.attach(tested.module)
         self._evaluation = evaluation
-        results = evaluate_in_memory(evaluation, evaluator, self._request.quiet)
+        results = evaluate_in_memory(evaluation, evaluator, request.quiet)
         if replace(tested).weights != tested.weights:
             raise UsageError(CHANGED)
         self._evaluator = evaluator
         return Card(evaluation, results)
 
+    @public()
     def after_epoch(self, model: Model, epoch: int) -> Card | None:
         """Test the model after every `every`-th epoch and log its metrics into the active MLflow run.
 

@@ -15,20 +15,21 @@ from biasbed.algorithms.base import Algorithm, TrainData
 from biasbed.algorithms.make import make_algorithm, mean_std, networks_for, start_algorithm
 from biasbed.algorithms.presets import load_presets
 from biasbed.algorithms.requests import Stage, StreamRequest
-from biasbed.api.keywords import to_flags
+from biasbed.api.arguments import public
 from biasbed.api.model_state import find_device
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError, first_line, listed
-from biasbed.settings import build, nearest, specs
+from biasbed.settings import build, flat, nearest, specs
 from biasbed.tasks import MULTI_CLASS
 from biasbed.training.reading import prepare
 
 # Settings of a training that have a meaning in a loop of the user's own.
 GROUPS = ("optim.", "network.", "hparams.")
 SETTINGS = ("preset", "init", "image_size", "mean", "std", "batch_size", "accumulate", "precision")
+ARGUMENTS = ("network", "classes", "steps_per_epoch", "num_examples", "num_domains", "num_biases")  # of `make` alone
 GivenNetworks = str | nn.Module | Callable[[], nn.Module]
 
 
@@ -137,6 +138,7 @@ class LoopTrainer(nn.Module):
         self.step = state["step"]
 
 
+@public({name: spec for name, spec in specs(Config).items() if name.startswith(GROUPS) or name in SETTINGS})
 def make(
     name: str,
     network: GivenNetworks,
@@ -224,9 +226,9 @@ def _resolve(
     cls = config_class(Config, method.HParams)
     valid = [*own_settings, *(key for key in specs(cls) if key.startswith(GROUPS) or key in SETTINGS)]
     chosen: dict[str, Any] = {}
-    for key, value in to_flags(settings).items():
+    for key, value in flat(settings).items():
         if key not in valid:
-            raise UsageError(f"unknown setting '{key}' of {name}{nearest(key, valid)}")
+            raise UsageError(f"unknown setting '{key}' of {name}{nearest(key, [*ARGUMENTS, *valid])}")
         chosen[f"hparams.{key}" if key in own_settings else key] = value
     fixed = load_presets(preset_names(chosen), (method.presets,), specs(cls), name)
     arguments: dict[str, Any] = {"algorithm": name, "steps": steps, "epochs": None}

@@ -54,3 +54,7 @@ if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> object:
         raise make_error("biasbed.methods", name, __all__)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from biasbed import record
-from biasbed.api.keywords import to_flags, without_none
+from biasbed.api.arguments import public
+from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import flat, nearest, specs
 from biasbed.tracking.server import active_run, artifact_bytes, resolve_uri
 
 if TYPE_CHECKING:
@@ -60,7 +63,15 @@ class TrainedRun:
         return _read_parquet(path.read_bytes())
 
 
-def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0, **settings: Any) -> TrainedRun:
+@public(specs(Config))
+def train(
+    suite: str | None = None,
+    algorithm: str | None = None,
+    seed: int = 0,
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> TrainedRun:
     """Train as the command `train` does, or continue such a training, and return its run.
 
     As with the command, the same call continues an interrupted training. After a finished one it trains anew, unless
@@ -71,7 +82,8 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
         suite: name of the suite, or `<file>.py:<Class>`. Default: the demo.
         algorithm: name of the method, or `<file>.py:<Class>`. Default: that of the suite.
         seed: seed of everything that is random.
-        settings: further settings of the command, as `epochs=5`, `optim={"lr": 0.1}`, `hparams={"drop_rate": 1.0}`.
+        hparams: settings of the method's own, as `{"drop_rate": 1.0}`.
+        settings: further settings of the command, as `epochs=5`, `optim={"lr": 0.1}`; and those of the suite.
 
     Returns:
         The run, with `id`, `folder`, `metrics`, `model` and `predictions(set)`.
@@ -86,13 +98,16 @@ def train(suite: str | None = None, algorithm: str | None = None, seed: int = 0,
     """
     from biasbed.training import command
 
-    flags = to_flags(without_none(suite=suite, algorithm=algorithm, seed=seed, **settings))
-    trained = command.carry_out(flags)
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError("biasbed.train: call it in the main thread, which alone can be interrupted by a signal")
+    named = {name: value for name, value in (("suite", suite), ("algorithm", algorithm)) if value is not None}
+    trained = command.carry_out(flat({**named, "seed": seed, "hparams": hparams or {}, **settings}))
     if trained.code:
         raise Failure(f"the training ended with exit code {trained.code}: its processes have printed the reason")
     return TrainedRun(str(trained.folder.read_state().get("run_id", "")), trained.folder.path)
 
 
+@public()
 def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
     """Return the metrics of tracked runs, a row each: run, row, seed, set, epoch, metric, value, and further tags.
 
@@ -136,6 +151,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+@public()
 def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: str = "auto") -> pd.DataFrame:
     """Return a tracked run's decisions on a set, an image a row, with the columns that docs/tracking.md lists.
 

@@ -39,7 +39,7 @@ from biasbed.suites import derived, label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite
 from biasbed.system import code
-from biasbed.system.files import sha256, write_whole
+from biasbed.system.files import write_whole
 from biasbed.system.processes import interruptible
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import Tracker
@@ -171,10 +171,7 @@ def load(options: EvaluateOptions, flags: Mapping[str, Any]) -> models.TestedMod
     """Load the model, with its outputs named by the user's label map. Raises UsageError if there is no such model."""
     normalisation = build(Config, {name: flags[name] for name in ("mean", "std") if name in flags})
     model = models.find(options.model, options.weights, options.algorithm, mean_std(normalisation))
-    maps = outputs.own_maps(options)
-    if maps is None:
-        return model
-    return outputs.describe(model, maps)
+    return outputs.describe(model, label_maps.find_own(options.label_map))
 
 
 def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.TestedModel) -> Evaluation:
@@ -184,8 +181,8 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         raise UsageError(
             "compare= takes whole sets, on which the others have decided, and limit= a part: leave one out"
         )
-    observers, maps = recorded.read(_observer_files(options.compare)), outputs.own_maps(options)
-    outputs.refuse_unfit(suites.make_suite(config), model, maps, config)
+    observers = recorded.read(_observer_files(options.compare))
+    outputs.refuse_unfit(suites.make_suite(config), model, config)
     suite = suites.open_suite(config)
     if model.transform is not None:
         suite = replace(suite, sets=tuple(model.transform.use_for(member) for member in suite.sets))
@@ -193,7 +190,7 @@ def plan(options: EvaluateOptions, flags: Mapping[str, Any], model: models.Teste
         raise UsageError(
             f"the model has learnt {model.task.description}, and the suite '{suite.name}' {suite.task.description}"
         )
-    fitted = outputs.fit_sets(suite, model, maps, config, _aggregation(options, config))
+    fitted = outputs.fit_sets(suite, model, config, _aggregation(options, config))
     suite = without_misfits(replace(suite, sets=fitted.sets), fitted.misfits)
     _check_sizes(model, suite.testing)
     job = make_job(options, config, model, suite)
@@ -217,7 +214,6 @@ def check_settings(options: EvaluateOptions, flags: Mapping[str, Any]) -> None:
 
     The suite's images are opened, and closed again.
     """
-    outputs.own_maps(options)
     suites.open_suite(_config(options, flags, None))
 
 
@@ -348,7 +344,7 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
     shared = {name: values[name] for name in (*EVALUATE_SHARED, "image_size", *suite_settings)}
     computed = {
         "weights": model.weights,
-        "label_map": _hash_label_map(options.label_map),
+        "label_map": "none" if model.maps is None else model.maps.digest,
         "categories": _aggregation(options, config),
         "image_size": shared["image_size"],
         "precision": shared["precision"],
@@ -377,14 +373,6 @@ def make_job(options: EvaluateOptions, config: Config, model: models.TestedModel
         weights=model.weights,
         parameters=sum(parameter.numel() for parameter in model.module.parameters()),
     )
-
-
-def _hash_label_map(label_map: str) -> str:
-    if label_map == "none":
-        return label_map
-    if outputs.is_inline(label_map):
-        return record.digest(label_map)
-    return sha256(Path(label_map).expanduser())
 
 
 # --- its numbers ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from biasbed.networks import MeanStd, Normalisation, library
 from biasbed.networks.backbones import CONFIG_FILES
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.weights import is_run_id
+from biasbed.suites.label_maps import OwnMaps
 from biasbed.system import files
 from biasbed.tasks import Task
 from biasbed.tracking import notes
@@ -263,6 +264,7 @@ class TestedModel:
     task: Task | None = None  # that it has learnt; None if the weights don't say
     normalisation: Normalisation | None = None  # of its images
     transform: OwnTransform | None = None  # of the user's, in place of the sets' own
+    maps: OwnMaps | None = None  # of the user's, from its outputs to classes
 
     @property
     def own_normalisation(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from biasbed import record
@@ -16,35 +15,20 @@ from biasbed.datasets.classes import CATEGORIES_16, imagenet_classes
 from biasbed.errors import UsageError
 from biasbed.evaluation import models
 from biasbed.evaluation.answer_names import is_wordnet_id
-from biasbed.options import EvaluateOptions
 from biasbed.suites import label_maps
 from biasbed.suites.sets import EvaluationSet
 from biasbed.suites.suite import OpenSuite, Suite
 
 
-def own_maps(options: EvaluateOptions) -> label_maps.OwnMaps | None:
-    """Return the label maps of the user's file, or of a text in braces that stands for it; None without them."""
-    if options.label_map == "none":
-        return None
-    if is_inline(options.label_map):
-        return label_maps.parse_own(options.label_map)
-    return label_maps.read_own(Path(options.label_map).expanduser())
-
-
-def is_inline(label_map: str) -> bool:
-    """Return True if `label_map` is a label map itself, and not the name of its file."""
-    return label_map.startswith("{")
-
-
-def describe(model: models.TestedModel, maps: label_maps.OwnMaps) -> models.TestedModel:
-    """Return the model with its outputs named by the user's file. Raises UsageError if that contradicts the model."""
+def describe(model: models.TestedModel, maps: label_maps.OwnMaps | None) -> models.TestedModel:
+    """Return the model with the user's label maps. Raises UsageError if these contradict it."""
+    if maps is None:
+        return model
     if maps.outputs != model.outputs:
         raise UsageError(f"{maps.where}: describes {maps.outputs} outputs, but the model has {model.outputs}")
-    if maps.names is None:
-        return model
-    if model.classes not in (None, maps.names):
+    if maps.names is not None and model.classes not in (None, maps.names):
         raise UsageError(f"{maps.where}: names the outputs otherwise than the model, which has its own names")
-    return replace(model, classes=maps.names)
+    return replace(model, classes=maps.names or model.classes, maps=maps)
 
 
 class FittedSets(NamedTuple):
@@ -55,11 +39,7 @@ class FittedSets(NamedTuple):
 
 
 def fit_sets(
-    suite: OpenSuite,
-    model: models.TestedModel,
-    maps: label_maps.OwnMaps | None,
-    config: Config,
-    how: Aggregation = label_maps.USUAL,
+    suite: OpenSuite, model: models.TestedModel, config: Config, how: Aggregation = label_maps.USUAL
 ) -> FittedSets:
     """Give each set the label map that fits the model. how: ImageNet's classes become the 16 categories.
 
@@ -68,9 +48,9 @@ def fit_sets(
     fitting: list[EvaluationSet] = []
     misfits: dict[str, str] = {}
     for evaluation_set in suite.sets:
-        label_map = _label_map(evaluation_set, suite, model, maps, how)
+        label_map = _label_map(evaluation_set, suite, model, how)
         if label_map is None:
-            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model, maps)
+            misfits[evaluation_set.name] = _misfit(evaluation_set.name, evaluation_set.source.classes, model)
         elif evaluation_set.task.several and not label_map.is_logits:
             raise UsageError(
                 f"label map {label_map.name}: one output of several can't stand for a label of "
@@ -82,30 +62,30 @@ def fit_sets(
     wrong = [name for name in misfits if name in chosen or not fitting]
     if wrong:
         classes = next(member.source.classes for member in suite.sets if member.name == wrong[0])
-        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model, maps, classes)}")
+        raise UsageError(f"{misfits[wrong[0]]}: {_advice(config, model, classes)}")
     return FittedSets(tuple(fitting), misfits)
 
 
-def refuse_unfit(suite: Suite[Any], model: models.TestedModel, maps: label_maps.OwnMaps | None, config: Config) -> None:
+def refuse_unfit(suite: Suite[Any], model: models.TestedModel, config: Config) -> None:
     """Raise UsageError, before any image is opened, if the outputs fit none of the sets whose classes are known."""
     if model.task is not None and model.task.several:  # another task than that of these suites, which is said later
         return
     classes_of_sets = suite.known_classes()
     misfits = {}
     for name, classes in classes_of_sets.items():
-        if _map_by_names(classes, model, maps, label_maps.USUAL) is None:
-            misfits[name] = _misfit(name, classes, model, maps)
+        if _map_by_names(classes, model, label_maps.USUAL) is None:
+            misfits[name] = _misfit(name, classes, model)
     if misfits and len(misfits) == len(classes_of_sets):
         name, misfit = next(iter(misfits.items()))
-        raise UsageError(f"{misfit}: {_advice(config, model, maps, classes_of_sets[name])}")
+        raise UsageError(f"{misfit}: {_advice(config, model, classes_of_sets[name])}")
 
 
-def _advice(config: Config, model: models.TestedModel, maps: label_maps.OwnMaps | None, classes: Sequence[str]) -> str:
+def _advice(config: Config, model: models.TestedModel, classes: Sequence[str]) -> str:
     """Return advice on making a model and a set of these classes fit.
 
     Folders can be renamed for ImageNet's outputs, unless they have such names already.
     """
-    if maps is not None and maps.describe_misfit(classes):
+    if model.maps is not None and model.maps.describe_misfit(classes):
         return "give the map exactly the set's classes"
     if _outputs(model) is None:
         return (
@@ -118,30 +98,29 @@ def _advice(config: Config, model: models.TestedModel, maps: label_maps.OwnMaps 
             "name the class folders by WordNet id or by the 16 categories of Geirhos et al., or say with "
             "label_map=<file>.yaml what the outputs are"
         )
+    is_default = config.suite == Config.suite
     return (
         "take a model that was trained on these classes, or say with label_map=<file>.yaml which outputs stand for "
         "them; your own images are tested with suite=folders data_dir=<folder>"
+        + f"; this is suite={config.suite}, the default: name the suite that you mean"
+        * is_default
     )
 
 
 def _label_map(
-    evaluation_set: EvaluationSet,
-    suite: OpenSuite,
-    model: models.TestedModel,
-    maps: label_maps.OwnMaps | None,
-    how: Aggregation,
+    evaluation_set: EvaluationSet, suite: OpenSuite, model: models.TestedModel, how: Aggregation
 ) -> label_maps.LabelMap | None:
     """Return the label map from the model's outputs to the set's classes, by the names of both; None if none fits.
 
     how: ImageNet's classes become the 16 categories.
     """
     classes = evaluation_set.source.classes
-    chosen = maps.fitting(classes) if maps is not None else None
+    chosen = None if model.maps is None else model.maps.fitting(classes)
     if chosen is None and _outputs(model) == suite.classes:
         label_map = evaluation_set.label_map
         is_sixteen = classes == CATEGORIES_16 and isinstance(label_map, label_maps.Grouped)
         return label_maps.sixteen(how) if is_sixteen else label_map
-    return _map_by_names(classes, model, maps, how)
+    return _map_by_names(classes, model, how)
 
 
 def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
@@ -151,11 +130,9 @@ def _outputs(model: models.TestedModel) -> tuple[str, ...] | None:
     return model.classes
 
 
-def _map_by_names(
-    classes: tuple[str, ...], model: models.TestedModel, maps: label_maps.OwnMaps | None, how: Aggregation
-) -> label_maps.LabelMap | None:
+def _map_by_names(classes: tuple[str, ...], model: models.TestedModel, how: Aggregation) -> label_maps.LabelMap | None:
     """Return the label map from the outputs to a set's classes, None if their names don't fit."""
-    chosen = maps.fitting(classes) if maps is not None else None
+    chosen = None if model.maps is None else model.maps.fitting(classes)
     if chosen is not None:
         return chosen
     outputs = _outputs(model)
@@ -166,11 +143,11 @@ def _map_by_names(
     return label_maps.reordered(classes, outputs or ()) or label_maps.wordnet_subset(classes, outputs or ())
 
 
-def _misfit(name: str, classes: Sequence[str], model: models.TestedModel, maps: label_maps.OwnMaps | None) -> str:
+def _misfit(name: str, classes: Sequence[str], model: models.TestedModel) -> str:
     """Say that no label map leads from the model's outputs to a set's classes, and how near the nearest comes."""
-    difference = "" if maps is None else maps.describe_misfit(classes)
-    if maps is not None and difference:
-        return f"{maps.where}: the classes of the map are not '{name}' ({difference})"
+    difference = "" if model.maps is None else model.maps.describe_misfit(classes)
+    if model.maps is not None and difference:
+        return f"{model.maps.where}: the classes of the map are not '{name}' ({difference})"
 
     def shorten(names: Sequence[str]) -> str:
         return ", ".join(names[:8]) + ", ..." * (len(names) > 8)

@@ -22,6 +22,7 @@ from torch import Tensor
 from biasbed.config import Aggregation
 from biasbed.datasets.classes import _RANGES, expand_ranges, imagenet_classes
 from biasbed.errors import UsageError, listed
+from biasbed.record import digest
 from biasbed.settings import find_near_name, nearest
 from biasbed.system import formats, strict_yaml
 from biasbed.system.formats import ByName, Format, Listed, parsed_by
@@ -193,6 +194,7 @@ class OwnMaps:
     outputs: int
     names: tuple[str, ...] | None  # of the outputs, in order
     maps: tuple[OwnMap, ...]
+    digest: str  # of what was read
 
     def fitting(self, classes: Sequence[str]) -> LabelMap | None:
         """Return the map with exactly these classes, in any order; None if there is none.
@@ -276,6 +278,18 @@ class LabelMapFile(Format):
     maps: Listed[MapFile] = Field((), description="label maps; may be omitted if the outputs have names")
 
 
+def find_own(label_map: str | Mapping[str, Any]) -> OwnMaps | None:
+    """Return the label maps that a setting names: a file, or their content as text in braces or values.
+
+    Returns None for `none`. Raises UsageError that says what is wrong.
+    """
+    if label_map == "none":
+        return None
+    if not isinstance(label_map, str):
+        return _make_own(formats.parse(LabelMapFile, label_map, "label_map"), "label_map", "own")
+    return parse_own(label_map) if label_map.startswith("{") else read_own(Path(label_map).expanduser())
+
+
 def read_own(path: Path) -> OwnMaps:
     """Return the label maps of a YAML file. Raises UsageError that says what is wrong with it."""
     return _make_own(formats.read(LabelMapFile, path, "label_map"), f"label_map={path}", path.stem)
@@ -298,7 +312,7 @@ def _make_own(file: LabelMapFile, where: str, name: str) -> OwnMaps:
             raise ValueError("two maps have the same classes")
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
-    return OwnMaps(where, name, count, names, maps)
+    return OwnMaps(where, name, count, names, maps, digest(file.model_dump()))
 
 
 def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from biasbed.errors import UsageError
 from biasbed.settings import as_flags
@@ -23,12 +23,12 @@ class CarriedOut(NamedTuple):
     folder: RunFolder
 
 
-def train(flags: Mapping[str, str]) -> int:
+def train(flags: Mapping[str, Any]) -> int:
     """Train as the flags say, or go on with it; return the exit code."""
     return carry_out(flags).code
 
 
-def carry_out(flags: Mapping[str, str]) -> CarriedOut:
+def carry_out(flags: Mapping[str, Any]) -> CarriedOut:
     """Train as the flags say, or go on with it; return the exit code and the run's folder."""
     config = resolve(flags)
     if not in_torchrun():
