@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import findings, last_analysis, paper_tables, sample_images, summary, terminal_table
+from biasbed.analysis.report import findings, paper_tables, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import SECTIONS
@@ -57,9 +56,6 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         analysis = compute(store, options, SECTIONS)
     paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
-    last = last_analysis.read_last(target)
-    if last is not None:
-        analysis = dataclasses.replace(analysis, since=last_analysis.describe_changes(analysis, last))
     print(terminal_table.render(analysis), end="\n\n", flush=True)
     with new_folder() as folder:
         sample_images.fetch(store, [run.id for run in analysis.collection.unpublished], analysis.set_names, folder)
@@ -84,7 +80,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     from biasbed.analysis.report import figures
 
     with figures.drawing(analysis, folder) as drawing:
-        from biasbed.analysis.report import data_files, html, references, report_tables, score_tables, tikz
+        from biasbed.analysis.report import data_files, html, references, report_tables, score_tables
         from biasbed.analysis.report.table_model import Links
 
         files = data_files.write(analysis, folder)
@@ -94,10 +90,8 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
         text = summary.render(analysis)
         report = html.prepare(analysis, folder, by_run=by_run)
         files |= drawing.finish()
-        files |= tikz.write(analysis, folder)
         files |= sample_images.files(folder)
         files |= report.write()
-        files |= last_analysis.write(analysis, folder)
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
         files |= {SUMMARY: "everything that was found, as text"}
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")

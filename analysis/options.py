@@ -13,18 +13,6 @@ DIFFERENCES = ("different_data", "different_config", "different_code")
 GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
 WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
-# Tests, tables and figures that are made on request only, outside of every verdict: statistics of
-# biasbed.analysis.statistics.further, and biasbed.analysis.report.tikz.
-FURTHER = (
-    "corrections",
-    "omnibus",
-    "cliques",
-    "aggregates",
-    "comparison_matrix",
-    "correlated_t",
-    "hierarchical",
-    "tikz",
-)
 # Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
 TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
@@ -80,19 +68,6 @@ class AnalyzeOptions:
     miss: float = setting(
         0.1, "share of the labels that conformal prediction sets may miss (docs/trust.md)", gt=0, lt=1, identity=False
     )
-    further: Literal["none", "all"] | tuple[str, ...] = setting(
-        "none", f"further tests, tables and figures, in no verdict: {', '.join(FURTHER)}, by commas, or all"
-    )
-    correction: Literal["holm", "shaffer", "benjamini_hochberg"] = setting(
-        "holm", "further=cliques: correction of Wilcoxon's p-values over all pairs"
-    )
-    correlation: float = setting(
-        0.0,
-        "further=correlated_t, hierarchical: correlation of two runs' differences (0: runs share all images; of k-fold "
-        "cross-validation 1/k)",
-        ge=0,
-        le=0.99,
-    )
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
         "name", "algorithms in tables and figures: by name, by average rank, or these first", identity=False
     )
@@ -139,10 +114,6 @@ class AnalyzeOptions:
             return WIDTHS[self.figure_width]
         return self.figure_width
 
-    def has_further(self, name: str) -> bool:
-        """Return True if `further` names this test or table, or all."""
-        return self.further == "all" or name in self.further
-
     def __post_init__(self) -> None:
         for name in () if self.allow == "none" else self.allow:
             if name not in ALLOWANCES:
@@ -150,15 +121,12 @@ class AnalyzeOptions:
         for name in () if isinstance(self.tables, str) else self.tables:
             if name not in TABLES:
                 raise ValueError(f"tables={name}: there is no such table{nearest(name, TABLES)}")
-        for name in () if isinstance(self.further, str) else self.further:
-            if name not in FURTHER:
-                raise ValueError(f"further={name}: there is no such test or table{nearest(name, FURTHER)}")
         if self.corruption_errors_of != "none" and (self.with_published or self.compare != "none"):
             raise ValueError(
                 f"corruption_errors_of={self.corruption_errors_of}: published rows have no errors to divide: leave "
                 "with_published and compare out"
             )
-        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables", "report", "further"):
+        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables", "report"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
 

@@ -192,7 +192,6 @@ class Analysis:
     reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
     tracking_uri: str  # without password
     versions: Mapping[str, str]
-    since: str = ""  # what changed since the last analysis in the same folder
 
     def __repr__(self) -> str:
         """Return a line, since a notebook prints it; the frames have the rest."""

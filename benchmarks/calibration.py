@@ -20,14 +20,9 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import (
-    aggregates,
     bayesian,
     bootstrap,
-    corrections,
-    correlated_t,
     exact,
-    hierarchical,
-    omnibus,
     simulation,
 )
 from biasbed.analysis.statistics import per_set as persets
@@ -140,93 +135,6 @@ def bayesian_decisions(tables: Array, rope: float) -> dict[str, Rate]:
     }
 
 
-# --- tests on request -------------------------------------------------------------------------------------------------
-
-
-def further_tests(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
-    """How often each test of `further=` that compares over sets finds anything among equal algorithms.
-
-    Cliques are pairs told apart: their rate is that of Wilcoxon with the correction that they use. The entries of the
-    comparison matrix are Wilcoxon's without any.
-    """
-    _, _, num_algorithms = tables.shape
-    every_pair = [(a, b) for a in range(num_algorithms) for b in range(a + 1, num_algorithms)]
-    _, p = simulation.wilcoxon(tables, every_pair)
-    rates = {}
-    for name in ("holm", "shaffer", "benjamini_hochberg"):
-        adjusted = corrections.correct(p, name, num_algorithms, all_pairs=True)
-        rates[f"Wilcoxon, {name}"] = rate((adjusted < alpha).any(axis=1))
-    rates["Wilcoxon, not corrected (comparison matrix)"] = rate((p < alpha).any(axis=1))
-    for name, test in (("Quade", omnibus.quade), ("aligned ranks", omnibus.aligned_ranks)):
-        rates[name] = rate([test(table).p < alpha for table in tables])
-    return rates
-
-
-def approximations(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
-    """How often Quade's F and the aligned ranks' chi-square find anything among equal algorithms."""
-    rates = {}
-    for name, test in (("Quade, F", omnibus.quade), ("aligned ranks, chi-square", omnibus.aligned_ranks)):
-        rates[name] = rate([test(table).p_approximate < alpha for table in tables])
-    return rates
-
-
-def seeds_on_one_set(generator: np.random.Generator, number: int, num_runs: int, correlation: float) -> dict[str, Rate]:
-    """How often the correlated t test finds a difference between two equal algorithms whose runs share a deviation.
-
-    correlation: of the differences of two runs, in the data and as the test is told; it is also run without.
-    """
-    common = math.sqrt(correlation) * generator.normal(size=(number, 1))
-    differences = common + math.sqrt(1 - correlation) * generator.normal(size=(number, num_runs))
-    return {
-        "correlated t": rate([correlated_t.correlated_t(d, correlation).p < ALPHA for d in differences]),
-        "the same, told 0": rate([correlated_t.correlated_t(d, 0.0).p < ALPHA for d in differences]),
-    }
-
-
-def hierarchical_decisions(
-    generator: np.random.Generator, number: int, num_sets: int, num_runs: int, chains: int = 30
-) -> dict[str, Rate]:
-    """How often the hierarchical posterior of two equal algorithms calls one better or both equivalent, above 95 %.
-
-    Interactions have standard deviation 1, runs 0.5 on each set. Fewer draws than in an analysis.
-    """
-    verdicts: dict[float, list[str]] = {0.0: [], 0.5: []}
-    for _ in range(number):
-        interactions = generator.normal(size=(num_sets, 2))
-        scores = interactions + generator.normal(0, LUCK, (num_runs, num_sets, 2))
-        data = hierarchical.prepare(list((scores[:, :, 0] - scores[:, :, 1]).T), 0.0)
-        assert data is not None
-        posterior = hierarchical.sample(data, chains=chains, warm_up=100, draws=50)
-        for rope, decided in verdicts.items():
-            decided.append(bayesian.verdict(hierarchical.probabilities(posterior, rope)[0], ALPHA))
-    rates = {}
-    for rope, decided in verdicts.items():
-        rates[f"one better, rope {rope:g}"] = rate([verdict.endswith("better") for verdict in decided])
-        rates[f"equivalent, rope {rope:g}"] = rate([verdict == "equivalent" for verdict in decided])
-    return rates
-
-
-def aggregate_coverage(
-    generator: np.random.Generator, number: int, num_sets: int, num_runs: int, replicates: int = 1000
-) -> dict[str, Rate]:
-    """How often stratified bootstrap intervals contain what infinitely many runs on these sets would give.
-
-    Sets have standard deviation 1, runs 0.5 on each set. The profile is looked at where half of the scores are better.
-    """
-    covered, profiled = [], []
-    for _ in range(number):
-        centres = generator.normal(size=num_sets)
-        scores = centres + generator.normal(0, LUCK, (num_runs, num_sets))
-        many = centres + generator.normal(0, LUCK, (2000, num_sets))
-        resampled = aggregates.resample(scores, aggregates.draw_runs(num_runs, num_sets, replicates))
-        low, high = aggregates.percentiles(aggregates.interquartile_mean(resampled), ALPHA)
-        covered.append(low <= aggregates.interquartile_mean(many) <= high)
-        threshold = np.array([np.median(many)])
-        bottom, top = aggregates.percentiles(aggregates.profile(resampled, threshold), ALPHA)
-        profiled.append(bool(bottom[0] <= aggregates.profile(many, threshold)[0] <= top[0]))
-    return {"interquartile mean": rate(covered), "performance profile": rate(profiled)}
-
-
 # --- coverage ---------------------------------------------------------------------------------------------------------
 
 
@@ -322,36 +230,12 @@ def print_per_set(generator: np.random.Generator) -> None:
     _print("Tests over the runs of one set", columns)
 
 
-def print_further(generator: np.random.Generator) -> None:
-    for name, make in SCENARIOS.items():
-        columns = {}
-        for k, n in ((3, 6), (5, 6), (8, 10), (5, 20)):
-            columns[f"k={k}, N={n}"] = further_tests(make(generator, 4000, n, k))
-        _print(f"Tests on request: {name}", columns)
-    few = {f"k={k}, N={n}": approximations(independent(generator, 1000, n, k)) for k in (3, 5) for n in (4, 5, 6, 8)}
-    _print("Approximations of Quade's and the aligned-ranks test", few)
-    seeds = {}
-    for correlation in (0.0, 0.1, 0.3):
-        for r in (3, 5, 10):
-            seeds[f"rho={correlation:g}, R={r}"] = seeds_on_one_set(generator, 10_000, r, correlation)
-    _print("Correlated t test of two equal algorithms on one set", seeds)
-    coverages = {f"N={n}, R={r}": aggregate_coverage(generator, 1000, n, r) for n in (6, 10) for r in (3, 5, 10)}
-    _print("Coverage of 95 % stratified bootstrap intervals", coverages)
-
-
-def print_hierarchical(generator: np.random.Generator) -> None:
-    columns = {f"N={n}, R={r}": hierarchical_decisions(generator, 100, n, r) for n in (6, 10) for r in (3, 10)}
-    _print("Hierarchical decisions, two equal algorithms (rope in units of the interactions)", columns)
-
-
 PARTS = {
     "false_positives": print_false_positives,
     "few_sets": print_few_sets,
     "bayesian": print_bayesian,
     "coverage": print_coverage,
     "per_set": print_per_set,
-    "further": print_further,
-    "hierarchical": print_hierarchical,
 }
 
 

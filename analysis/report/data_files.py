@@ -113,7 +113,7 @@ def _pairwise_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "sensitivity_checks.csv": results.checks,
         "pool.csv": results.pool,
         "plan.csv": results.plan,
-    } | {f"{name}.csv": frame for name, frame in results.further.items()}
+    }
 
 
 def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:

@@ -40,7 +40,6 @@ def render(analysis: Analysis) -> str:
         *([wrap([f"{wording.capitalized(part)}."], indent=0)] if part else []),
         wrap([analysis.runs_sentence + "."], indent=0),
         *([wrap(rule, indent=0)] if rule else []),
-        *([wrap([analysis.since], indent=0)] if analysis.since else []),
         *_section(say("summary_notes"), analysis.notes, bullet="! "),
     ]
     if len(analysis.duplicates):
@@ -178,15 +177,10 @@ def _duplicates(analysis: Analysis) -> str:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def wrap(
-    lines: Sequence[str], indent: int = 2, bullet: str = "", most_lines: int | None = None, cut: str = " ..."
-) -> str:
-    """Wrap each line at `WIDTH`; `bullet` stands before its first line.
-
-    most_lines: cut longer texts off there, with `cut` at their end.
-    """
+def wrap(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
+    """Wrap each line at `WIDTH`; `bullet` stands before its first line."""
     first, rest = " " * indent + bullet, " " * (indent + len(bullet))
-    wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_on_hyphens=False, max_lines=most_lines, placeholder=cut)
+    wrapper = textwrap.TextWrapper(WIDTH, first, rest, break_on_hyphens=False)
     return "\n".join(wrapper.fill(line) for line in lines)
 
 

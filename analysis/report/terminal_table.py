@@ -19,7 +19,6 @@ from biasbed.system.terminal import Style, styled
 
 LINES = 18  # of the whole; seven more say where files and pages are
 FEWEST_ROWS = 3
-SINCE_LINES = 2  # on what has changed since the last analysis
 
 
 def render(analysis: Analysis) -> str:
@@ -33,9 +32,6 @@ def render(analysis: Analysis) -> str:
     answer = styled(summary.wrap(answer_sentences(analysis, most=1), indent=0), _style(analysis))
     rest = styled(_rest(analysis), Style.DIM)
     below = [answer, rest]
-    if analysis.since:
-        since = summary.wrap([analysis.since], indent=0, most_lines=SINCE_LINES, cut=say("terminal_cut"))
-        below.insert(1, styled(since, Style.DIM))
     spaces = 1 + len(below)  # empty lines between the parts
     used = sum(part.count("\n") + 1 for part in (title, *below)) + spaces
     return "\n\n".join([title, _scores(analysis, LINES - used), *below])

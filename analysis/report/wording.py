@@ -16,13 +16,6 @@ from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, Ran
 from biasbed.analysis.statistics.pairwise import Limits
 from biasbed.analysis.statistics.planner import Rate
 
-# `correction=` in words.
-CORRECTIONS = {
-    "holm": "Holm's correction",
-    "shaffer": "Shaffer's correction",
-    "benjamini_hochberg": "Benjamini and Hochberg's false discovery rate",
-}
-
 # --- nouns ------------------------------------------------------------------------------------------------------------
 
 

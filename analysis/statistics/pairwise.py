@@ -20,7 +20,6 @@ from biasbed import measures
 from biasbed.analysis.statistics import (
     bayesian,
     bootstrap,
-    further,
     pairs,
     per_set,
     planner,
@@ -77,7 +76,6 @@ class PairwiseResults:
     pool: pd.DataFrame
     limits: tuple[Limits, ...]  # one for each setting with tests
     plan: pd.DataFrame | None  # for all sets, if requested
-    further: Mapping[str, pd.DataFrame]  # name of its file -> frame, if requested (`further.compute`)
 
 
 class Computing(NamedTuple):
@@ -88,7 +86,7 @@ class Computing(NamedTuple):
 
     def finish(self) -> PairwiseResults:
         """Wait for the results and return them."""
-        resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, tables, pool, plan = self.tasks.finish()
+        resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, pool, plan = self.tasks.finish()
         return PairwiseResults(
             skipped=self.skipped,
             wilcoxon=wilcoxon,
@@ -102,7 +100,6 @@ class Computing(NamedTuple):
             pool=pool,
             limits=tuple(_add_pairs(limits_of_setting, resampled.effects) for limits_of_setting in limits),
             plan=plan,
-            further=tables,
         )
 
 
@@ -136,7 +133,6 @@ def computing(
     oriented = design.oriented({name: rows_by_setting[0][name] for name in comparisons[0].algorithms})
     frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
     family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
-    seeds = further.seeds_of(runs[0])
     in_points = [part for part in parts if part.in_points]
     pooled = [part for part in parts if len(part.scores.columns) > 2]
     # They share nothing but their inputs, and those of many rows take long. The longest first.
@@ -147,7 +143,6 @@ def computing(
         lambda: _stack(in_points, _Setting.bayesian, bayesian.COLUMNS),
         lambda: [(part.name, *part.flips()) for part in parts],
         lambda: _stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
-        lambda: _stack_further([(part.name, part.further(seeds)) for part in parts]),
         lambda: _stack(pooled, _Setting.pool, stability.POOL_COLUMNS),
         lambda: _plan(parts, options),
     )
@@ -269,18 +264,6 @@ class _Setting:
     def bayesian(self) -> pd.DataFrame:
         return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
 
-    def further(self, seeds: further.Seeds) -> dict[str, pd.DataFrame]:
-        directions = {name in self.design.lower_blocks for name in self.comparison.sets}
-        inputs = further.FurtherInputs(
-            comparison=self.comparison,
-            scores=self.scores,
-            runs=further.by_seed(self.runs, seeds),
-            control=self.control,
-            is_lower_better=directions.pop() if len(directions) == 1 else None,
-            in_points=self.in_points,
-        )
-        return further.compute(inputs, self.options)
-
     def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         alpha = self.options.alpha
         columns = {name: row.scores for name, row in self.rows.items()}
@@ -385,16 +368,6 @@ def _concat(frames: Sequence[tuple[str, pd.DataFrame]], columns: Sequence[str]) 
     if not filled:
         return named[0] if named else pd.DataFrame(columns=["setting", *columns])
     return pd.concat(filled, ignore_index=True)
-
-
-def _stack_further(parts: Sequence[tuple[str, Mapping[str, pd.DataFrame]]]) -> dict[str, pd.DataFrame]:
-    """Concatenate the further frames of all settings by name; those without rows are left out."""
-    by_name: dict[str, list[tuple[str, pd.DataFrame]]] = {}
-    for setting, frames in parts:
-        for name, frame in frames.items():
-            if len(frame):
-                by_name.setdefault(name, []).append((setting, frame))
-    return {name: _concat(frames, list(map(str, frames[0][1]))) for name, frames in by_name.items()}
 
 
 def limits_fields(limits: Limits, alpha: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import math
@@ -20,7 +19,6 @@ from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import figures, findings, summary, terminal_table
-from biasbed.analysis.report.figures import further as further_figures
 from biasbed.analysis.result import Analysis
 from biasbed.api.comparison import compare
 from biasbed.errors import Failure, UsageError
@@ -138,7 +136,6 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
         "sensitivity_checks.csv",
         "per_set.csv",
         "power.json",
-        "state.json",
         "references.bib",
     }
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
@@ -345,7 +342,6 @@ def test_the_summary_fits_a_terminal(outcome: Outcome) -> None:
 @pytest.mark.parametrize("which", ["few", "many", "one run"])
 def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analysis) -> None:
     analysis = {"few": outcome.analysis, "many": published, "one run": made_of_one_run()}[which]
-    analysis = dataclasses.replace(analysis, since=f"Since the last analysis here: {'something changed; ' * 20}")
     lines = terminal_table.render(analysis).splitlines()
     assert max(map(len, lines)) <= 100
     assert len(lines) + LINES_ON_FILES <= 25
@@ -523,31 +519,3 @@ def test_files_of_oracle_numbers_say_so(recorder: Recorder) -> None:
 
 
 # --- on request -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("few_draws")
-def test_further_tests_are_files_and_change_no_verdict(recorder: Recorder, full: tuple[Outcome, Recorder]) -> None:
-    fill(recorder, THREE)
-    with pytest.MonkeyPatch.context() as patch:
-        # Of the figures, which take seconds, these alone.
-        patch.setattr(figures, "_all", lambda analysis: further_figures.planned(analysis, analysis.comparisons[0]))
-        outcome = recorder.analyze(drawn=True, further="all", correction="shaffer", correlation="0.1")
-    written = names(outcome.output_dir)
-    tables = {"corrections", "omnibus", "cliques", "aggregates", "profiles", "comparison_matrix", "correlated_t"}
-    drawn = {"critical_difference_wilcoxon", "profiles", "comparison_matrix"}
-    assert written >= {f"{name}.csv" for name in tables} | {f"figures/{name}.png" for name in drawn}
-    assert not {f"{name}.csv" for name in tables} & names(full[0].output_dir)
-    frames = {name: pd.read_csv(outcome.output_dir / f"{name}.csv") for name in tables}
-    assert all((frame["setting"] == "all").all() for frame in frames.values())
-    # Two runs of each row are paired by seed: the second differs by a point up or down, alike in all rows.
-    row = frames["correlated_t"].set_index(["dataset", "a", "b"]).loc[("edge", "erm", "infodrop")]
-    assert (row["num_runs"], row["correlation"], row["mean_difference"]) == (2, 0.1, pytest.approx(-8))
-    assert set(frames["cliques"]["correction"]) == {"shaffer"}
-    friedman = json.loads((outcome.output_dir / "friedman.json").read_text())
-    omnibus = frames["omnibus"].set_index("test")
-    assert omnibus.loc["iman_davenport", "p"] == pytest.approx(friedman["p"])
-    for name in ("critical_difference", "critical_difference_wilcoxon"):
-        picture = (outcome.output_dir / f"figures/{name}.tex").read_text()
-        assert picture.count(r"\begin{tikzpicture}") == picture.count(r"\end{tikzpicture}") == 1
-        for rank in outcome.analysis.comparisons[0].mean_ranks.values():
-            assert f"({rank:.4f}, 0) |- " in picture

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures import effects, further, ranks, scores, style, svg
+from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
@@ -157,4 +157,3 @@ def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFi
     if pairs:
         description = f"mean difference of every pair with its interval, {where}"
         yield PlannedFigure(f"effects{suffix}", make(effects.forest, *of_setting, pairs), description)
-    yield from further.planned(*of_setting)

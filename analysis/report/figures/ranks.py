@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
@@ -16,20 +15,18 @@ from matplotlib.patches import Patch
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import GREY, SMALL, Sheet, look, text_on
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.cliques import groups_of
 from biasbed.analysis.statistics.friedman import RankTests
 
 # --- critical difference ----------------------------------------------------------------------------------------------
 
 
-def critical_difference(analysis: Analysis, comparison: RankTests, cliques: pd.DataFrame | None = None) -> Sheet:
+def critical_difference(analysis: Analysis, comparison: RankTests) -> Sheet:
     """Draw average ranks on an axis, best left; bars join algorithms that are not told apart (Demsar 2006, figure 1).
 
-    Bars are drawn under a significant omnibus test only. cliques: draw these (`cliques.clique_table`) and not Nemenyi's
-    groups. A bar that skips an algorithm has a dot at each member.
+    Bars are drawn under a significant omnibus test only.
     """
     ranks = comparison.mean_ranks
-    groups = groups_in_figure(comparison, cliques)
+    groups = comparison.groups() if comparison.significant else []
     k = len(ranks)
     depth = 0.55 + 0.22 * len(groups) + 0.36 * ((k + 1) // 2)
     figure = Sheet(figsize=(6.8, 1.0 + 0.62 * depth), layout="constrained")
@@ -38,45 +35,22 @@ def critical_difference(analysis: Analysis, comparison: RankTests, cliques: pd.D
     axes.set_xlim(1, k)  # names stand outside, and the layout makes room for them at any width
     axes.set_ylim(depth + 0.1, -1.0)
     _rank_axis(axes, k)
-    if cliques is None:
-        _ruler(axes, comparison)
+    _ruler(axes, comparison)
     for level, group in enumerate(groups):
         y = 0.26 + 0.22 * level
         reach = 0.012 * (k - 1)
         ends = [ranks[group[0]] - reach, ranks[group[-1]] + reach]
         axes.plot(ends, [y, y], color="#3a3a3a", lw=4, solid_capstyle="butt", zorder=1)
-        if skips_some(group, list(ranks)):
-            axes.plot([ranks[name] for name in group], [y] * len(group), "o", ms=6, color="#3a3a3a", zorder=2)
     for name, value in ranks.items():
         figure.tip(axes, value, 0.0, f"{analysis.label(name)}: average rank {value:.2f} over {comparison.size}")
     _rank_labels(axes, analysis, comparison, 0.5 + 0.22 * len(groups))
-    text = note_of_groups(comparison, cliques)
+    text = comparison.size
+    if not comparison.significant:
+        text += "; omnibus test not significant: no pair is told apart"
     axes.text((1 + k) / 2, depth, text, ha="center", va="top", color=GREY, fontsize=8)
     for line in axes.lines:
         line.set_clip_on(False)
     return figure
-
-
-def groups_in_figure(comparison: RankTests, cliques: pd.DataFrame | None) -> list[tuple[str, ...]]:
-    """Return the groups that get a bar; none without a significant omnibus test."""
-    if not comparison.significant:
-        return []
-    return comparison.groups() if cliques is None else groups_of(cliques)
-
-
-def skips_some(group: Sequence[str], order: list[str]) -> bool:
-    """Return True if another algorithm's rank lies between those of the group."""
-    return order.index(group[-1]) - order.index(group[0]) >= len(group)
-
-
-def note_of_groups(comparison: RankTests, cliques: pd.DataFrame | None) -> str:
-    """Return the line below the figure: number of sets, test of the bars, and whether there could be any."""
-    parts = [comparison.size]
-    if cliques is not None:
-        parts.append(f"bars: Wilcoxon, {wording.CORRECTIONS[str(cliques['correction'].iloc[0])]}")
-    if not comparison.significant:
-        parts.append("omnibus test not significant: no pair is told apart")
-    return "; ".join(parts)
 
 
 def _rank_axis(axes: Axes, k: int) -> None:

@@ -60,26 +60,3 @@ def test_tests_on_one_set_keep_the_promise(calibration: ModuleType) -> None:
     rates = calibration.per_set(generator(), 150, 3, 6)
     assert all(found.value < 0.05 + 4 * 0.018 for found in rates.values())
     assert rates["Mann-Whitney with Holm, under Kruskal-Wallis"].value <= rates["Kruskal-Wallis"].value
-
-
-def test_tests_on_request_keep_the_promise_and_the_matrix_does_not(calibration: ModuleType) -> None:
-    """Four standard errors of 300 simulations are 5 points; ten uncorrected pairs find something far more often."""
-    rates = calibration.further_tests(calibration.independent(generator(), 300, 12, 5))
-    for name in ("Wilcoxon, holm", "Wilcoxon, shaffer", "Quade", "aligned ranks"):
-        assert rates[name].value < 0.10, name
-    assert rates["Wilcoxon, holm"].value <= rates["Wilcoxon, shaffer"].value
-    assert rates["Wilcoxon, not corrected (comparison matrix)"].value > 0.15
-
-
-def test_the_correlated_t_test_needs_the_correlation(calibration: ModuleType) -> None:
-    rates = calibration.seeds_on_one_set(generator(), 1000, 10, 0.3)
-    assert rates["correlated t"].value < 0.05 + 4 * 0.007
-    assert rates["the same, told 0"].value > 0.2
-
-
-def test_stratified_intervals_of_few_runs_cover_less(calibration: ModuleType) -> None:
-    few = calibration.aggregate_coverage(generator(), 100, 6, 3, replicates=200)
-    many = calibration.aggregate_coverage(generator(), 100, 6, 12, replicates=200)
-    for name, value in many.items():
-        assert value.value > 0.8, name
-    assert few["interquartile mean"].value < many["interquartile mean"].value
