@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import findings, paper_tables, sample_images, summary, terminal_table
+from biasbed.analysis.report import findings, sample_images, summary, terminal_table
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import SECTIONS
@@ -54,7 +54,6 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     # last digits would go by the number of cores.
     with threadpool_limits(limits=1, user_api="blas"):
         analysis = compute(store, options, SECTIONS)
-    paper_tables.check(analysis)
     target = output_folder(store, options, analysis)
     print(terminal_table.render(analysis), end="\n\n", flush=True)
     with new_folder() as folder:

@@ -13,8 +13,6 @@ DIFFERENCES = ("different_data", "different_config", "different_code")
 GAPS = ("unfinished", "duplicates", "missing_draws", "missing_pairs", "unequal_checkpoints", "unequal_hold_out")
 ALLOWANCES = (*DIFFERENCES, *GAPS)
 WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
-# Tables of the Align-Conflict paper by name, and their numbers there (biasbed.analysis.report.paper_tables).
-TABLES = {"unbiased": 2, "conflicting": 3, "criteria": 4, "fairness": 5, "biased": 7}
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,6 @@ class AnalyzeOptions:
         identity=False,
     )
     font_size: float = setting(9.0, "points of the letters in PDF figures", ge=4, le=24, identity=False)
-    tables: Literal["auto", "none"] | tuple[str, ...] = setting(
-        "auto",
-        f"tables of the Align-Conflict paper: {', '.join(TABLES)} (auto: all that runs on biased data allow)",
-        identity=False,
-    )
     report: Literal["none"] | tuple[str, ...] = setting(
         "none", "tables laid out as a paper's: robustness_1, ..., or your own <file>.yaml, by commas", identity=False
     )
@@ -118,15 +111,12 @@ class AnalyzeOptions:
         for name in () if self.allow == "none" else self.allow:
             if name not in ALLOWANCES:
                 raise ValueError(f"allow={name}: unknown irregularity '{name}'{nearest(name, ALLOWANCES)}")
-        for name in () if isinstance(self.tables, str) else self.tables:
-            if name not in TABLES:
-                raise ValueError(f"tables={name}: there is no such table{nearest(name, TABLES)}")
         if self.corruption_errors_of != "none" and (self.with_published or self.compare != "none"):
             raise ValueError(
                 f"corruption_errors_of={self.corruption_errors_of}: published rows have no errors to divide: leave "
                 "with_published and compare out"
             )
-        for option in ("sets", "algorithms", "seeds", "order", "set_order", "tables", "report"):
+        for option in ("sets", "algorithms", "seeds", "order", "set_order", "report"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
 

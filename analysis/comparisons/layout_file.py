@@ -36,6 +36,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_validator, model_validator
 
 from biasbed import measures, record
+from biasbed.analysis.columns import Column
 from biasbed.errors import UsageError
 from biasbed.published import cells
 from biasbed.settings import nearest
@@ -64,8 +65,12 @@ def _parse_number(value: Any) -> PrintedNumber:
 class LayoutColumn(Format):
     """One column."""
 
-    set: str = Field(min_length=1, description="evaluation set")
+    set: str = Field(min_length=1, description="evaluation set, or its column: set and cell")
     measure: str = Field("headline", description="measure of that set (headline: its own)")
+
+    def shows(self, column: Column) -> bool:
+        """Return True if this is the column of its set, or the column itself."""
+        return self.set in (column.set_record.name, column.name)
 
     def measure_of(self, tested: record.SetRecord) -> str:
         """Return the measure of this set that the column shows."""

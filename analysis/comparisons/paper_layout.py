@@ -70,7 +70,7 @@ def layout_values(layouts: Sequence[TableLayout], selected: Selected, sets: Sequ
 
 def _check(layout: TableLayout, sets: Sequence[Column], rows: Collection[str]) -> None:
     for head in layout.columns.values():
-        cells = [column.cell for column in sets if column.set_record.name == head.set]
+        cells = [column.cell for column in sets if head.shows(column)]
         if len(cells) > 1:
             raise UsageError(f"report={layout.name}: '{head.set}' is a column of several cells: {listed(cells)}")
     if not set(layout.needed) & set(rows):
@@ -100,7 +100,7 @@ def _read_values(layout: TableLayout, chosen: ChosenRun) -> Iterator[tuple[objec
         return  # these are the printed ones
     for head, layout_column in layout.columns.items():
         measure = layout_column.measure_of(column.set_record)
-        shown = measured_by(column, measure, protocol) if layout_column.set == column.set_record.name else None
+        shown = measured_by(column, measure, protocol) if layout_column.shows(column) else None
         if shown is None:
             continue
         value = measure_at(candidate.history, measure, shown, steps).value

@@ -13,7 +13,7 @@ import pandas as pd
 
 from biasbed.analysis import scores, sections
 from biasbed.analysis.columns import blocks
-from biasbed.analysis.report import groups, laid_out_tables, paper_tables, phrases, study_design, wording
+from biasbed.analysis.report import groups, laid_out_tables, phrases, study_design, wording
 from biasbed.analysis.report.limitations import detectable
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import main
@@ -78,8 +78,7 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
 
 def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
     """Return what is scored, chosen and laid out."""
-    made, links = paper_tables.make_tables(analysis), Links(analysis)
-    laid_out = laid_out_tables.frame(laid_out_tables.laid_out_tables(analysis, links))
+    laid_out = laid_out_tables.frame(laid_out_tables.laid_out_tables(analysis, Links(analysis)))
     return {
         "runs.csv": run_rows(analysis, analysis.runs),
         "scores.csv": scores.with_intervals(analysis.scores, analysis.sets),
@@ -88,7 +87,7 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "averages.csv": average_rows(analysis) if len(analysis.blocks) else None,
         "rows.csv": study_design.row_frame(analysis),
         "choices.csv": analysis.choices,
-        "paper_tables.csv": paper_tables.frame(made),
+        "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         "nemenyi.csv": nemenyi_rows(analysis),
         "spread.csv": analysis.spread,

@@ -52,22 +52,9 @@ def provenance(analysis: Analysis) -> str:
 
 def render(table: ReportTable) -> str:
     """Render a table as a float, or several if it is longer than a page."""
-    return render_panels([("", table)])
-
-
-def render_panels(panels: Sequence[tuple[str, ReportTable]]) -> str:
-    """Render tables with the same columns in one float, each under its title if there are several."""
-    table = panels[0][1]
     is_printed = [column.printed is not None for column in table.columns]
     columns = list(itertools.compress(table.columns, is_printed))
-    rows: list[list[str]] = []
-    for title, panel in panels:
-        if title:
-            rule = ""
-            if rows:
-                rule = r"\midrule "
-            rows.append([rf"{rule}\multicolumn{{{len(columns)}}}{{l}}{{\emph{{{escape(title)}}}}}"])
-        rows += [list(map(_cell, itertools.compress(row, is_printed))) for row in panel.rows]
+    rows = [list(map(_cell, itertools.compress(row, is_printed))) for row in table.rows]
     assert table.printed is not None
     return floated(
         _header(columns),
@@ -77,7 +64,6 @@ def render_panels(panels: Sequence[tuple[str, ReportTable]]) -> str:
         caption=table.printed.caption,
         note=table.printed.note,
         footer=table.footer,
-        packages=table.printed.packages,
     )
 
 
@@ -134,16 +120,15 @@ def floated(
     caption: str,
     note: str,
     footer: Sequence[Sequence[str]] = (),
-    packages: str = "",
 ) -> str:
     """Return a table as a float; as several, one after the other, if it is longer than a page.
 
-    header, rows, footer: cells as LaTeX. columns: their alignment. packages: needed besides the usual ones.
+    header, rows, footer: cells as LaTeX. columns: their alignment.
     """
     kind = environment([header, *rows, *footer])
-    needs = ["booktabs, graphicx, adjustbox", *(["rotating"] if kind.startswith("sideways") else []), packages]
+    needs = ["booktabs, graphicx, adjustbox", *(["rotating"] if kind.startswith("sideways") else [])]
     parts = [rows[start : start + LINES[kind]] for start in range(0, len(rows), LINES[kind])] or [rows]
-    lines = [f"% needs: {', '.join(filter(None, needs))}"]
+    lines = [f"% needs: {', '.join(needs)}"]
     for number, part in enumerate(parts):
         title = rf"\caption{{{caption.strip()}}}\label{{tab:{label}}}"
         if number:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
     groups,
     laid_out_tables,
     latex,
-    paper_tables,
     score_tables,
     significance_tables,
     study_design,
@@ -31,30 +30,11 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "averages": score_tables.averages(analysis, links),
         "deviations": score_tables.deviations(analysis, links),
         "sets": significance_tables.per_set(analysis),
-        "paper": paper_section(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "card": score_tables.card(analysis, links),
         "power": significance_tables.power(analysis),
         "plan": significance_tables.plan(analysis),
     }
-
-
-class PaperSection(NamedTuple):
-    """The Align-Conflict paper's tables, one for each measure, and why others are not there."""
-
-    tables: list[ReportTable]
-    reasons: list[str]
-
-
-def paper_section(analysis: Analysis, links: Links) -> PaperSection | None:
-    """Return the paper's tables that were asked for; None for data without a bias."""
-    made = paper_tables.make_tables(analysis)
-    tables: list[ReportTable] = []
-    for table in made.tables:
-        tables += paper_tables.report_tables(analysis, table, links)
-    if tables or made.reasons:
-        return PaperSection(tables, made.reasons)
-    return None
 
 
 def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = None) -> dict[str, str]:
@@ -69,13 +49,6 @@ def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = N
         if table is not None:
             _write(folder, name, latex.render(table))
             files[f"tables/{name}.tex"] = f"{description}, LaTeX"
-    for paper_table in paper_tables.make_tables(analysis).tables:
-        tables = paper_tables.report_tables(analysis, paper_table, links)
-        titles = [panel.title if len(tables) > 1 else "" for panel in paper_table.panels]
-        name = f"paper_{paper_table.name}"
-        _write(folder, name, latex.render_panels(list(zip(titles, tables, strict=True))))
-        title = f"table {paper_table.number} of the Align-Conflict paper: {paper_table.title}"
-        files[f"tables/{name}.tex"] = f"{title}, LaTeX"
     for laid_out in laid_out_tables.laid_out_tables(analysis, links):
         _write(folder, laid_out.name, latex.render(laid_out.table))
         files[f"tables/{laid_out.name}.tex"] = f"{laid_out.title}, LaTeX"

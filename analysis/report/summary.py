@@ -13,7 +13,6 @@ from biasbed.analysis.report import (
     groups,
     laid_out_tables,
     limitations,
-    paper_tables,
     score_tables,
     wording,
 )
@@ -52,7 +51,7 @@ def render(analysis: Analysis) -> str:
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     for section, shown in sections.shown(analysis, links):
         parts += _of_section(section, shown)
-    parts += _reproduction(analysis) + _paper_tables(analysis)
+    parts += _reproduction(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:
         parts += _section(say("headings.single"), findings.on_single_sets(analysis))
@@ -140,15 +139,6 @@ def _reproduction(analysis: Analysis) -> list[str]:
 
 def _signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no -0.0
-
-
-def _paper_tables(analysis: Analysis) -> list[str]:
-    """Say which tables of the Align-Conflict paper there are, and why others are not."""
-    made = paper_tables.make_tables(analysis)
-    lines = []
-    for table in made.tables:
-        lines.append(say("summary_paper_table", number=table.number, name=table.name, title=table.title))
-    return _section(say("summary_paper_tables"), [*lines, *made.reasons])
 
 
 def _comparison(analysis: Analysis, comparison: RankTests) -> str:

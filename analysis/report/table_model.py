@@ -72,7 +72,6 @@ class PrintedText:
     label: str
     caption: str
     note: str
-    packages: str = ""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,6 @@ VALUES: tuple[tuple[str, str, str | None] | tuple[str, str, str, int], ...] = (
     ("names", "nowhere.yaml", "nowhere.yaml"),
     ("names", "/dev/null", "/dev/null"),
     ("names", "{m}", "names="),
-    ("tables", "nothing", "tables=nothing"),
     ("tables", "biased", ""),
     ("report", "nothing", "report=nothing"),
     ("report", "nowhere.yaml", "nowhere.yaml"),

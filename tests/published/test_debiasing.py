@@ -17,7 +17,9 @@ import pytest
 
 from biasbed import measures, record
 from biasbed.analysis import load
-from biasbed.analysis.report import paper_tables
+from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis.report import laid_out_tables
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import friedman, pairwise
 from biasbed.analysis.statistics.friedman import RankTests
@@ -192,39 +194,20 @@ def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
     return {(r["row"], r["column"]): (f"{float(r['value']):.2f}", f"{float(r['spread']):.2f}") for r in own}
 
 
-@pytest.mark.parametrize(("name", "measure"), [("unbiased", "accuracy"), ("conflicting", "conflicting_accuracy")])
+@pytest.mark.parametrize(("name", "measure"), [("debiasing_2", "accuracy"), ("debiasing_3", "conflicting_accuracy")])
 def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measure: str) -> None:
-    table = next(one for one in paper_tables.make_tables(analysed).tables if one.name == name)
-    cells, expected = table.panels[0].cells, printed(measure)
+    options = replace(analysed.options, report=(name,))
+    (laid_out,) = laid_out_tables.laid_out_tables(replace(analysed, options=options), Links(analysed))
+    layout = layout_file.read(name)
+    columns = {head: column.set for head, column in layout.columns.items()}
+    cells: dict[tuple[str, str], str] = {}
+    for row, (_, *numbers) in zip(layout.rows, laid_out.table.rows, strict=True):
+        cells |= {(row, column): cell.published for column, cell in zip(columns.values(), numbers, strict=True)}
+    expected = printed(measure)
     assert len(expected) == 156
-    assert {place: (cell.text, cell.std_text) for place, cell in cells.items() if cell.text != "-"} == expected
-    assert {place for place, cell in cells.items() if cell.text == "-"} == {(m, c) for m in ("lnl", "end") for c in BAR}
-    unaided = {"erm", "lff", "disent", "biasensemble"}
-    for column in table.columns:
-        for mark, rows in (("best", {row.name for row in table.rows}), ("unaided", unaided)):
-            own = {row: float(text) for (row, other), (text, _) in expected.items() if other == column and row in rows}
-            best = {row for row, value in own.items() if value == max(own.values())}
-            assert {row for row in rows if getattr(cells[row, column], mark)} == best
-
-
-def test_check_marks_of_table_2_are_the_paper_s(analysed: Analysis) -> None:
-    table = paper_tables.make_tables(analysed).tables[0]
-    marks = {row.name: row.about for row in table.rows}
-    assert marks == {
-        **dict.fromkeys(("erm", "lff", "disent", "biasensemble"), (False, False)),
-        **dict.fromkeys(("lnl", "end"), (True, True)),
-        **dict.fromkeys(("hex", "rebias", "softcon"), (False, True)),
-    }
-
-
-def test_tables_that_take_runs_are_left_out_with_the_reason(analysed: Analysis) -> None:
-    found = paper_tables.make_tables(analysed)
-    assert [table.name for table in found.tables] == ["unbiased", "conflicting"]
-    assert {name: why.split(",")[0] for name, why in found.left_out.items()} == {
-        "criteria": "it takes the values of runs",
-        "fairness": "it takes the values of runs",
-        "biased": "no run has recorded what a biased classifier of its own scores in validation",
-    }
+    shown = {place: text for place, text in cells.items() if text}
+    assert shown == {place: value for place, (value, _) in expected.items()}
+    assert {place for place, text in cells.items() if not text} == {(m, c) for m in ("lnl", "end") for c in BAR}
 
 
 @pytest.mark.parametrize(
@@ -270,13 +253,11 @@ def test_own_runs_stand_beside_the_published_ones(
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2
-    assert paper_tables.make_tables(found) == paper_tables.PaperTables()  # one's own runs have no conflicting images
 
 
-def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
+def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
     imported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Means are the paper's beside means of runs; a deviation is as printed; Table 5 is of runs."""
     shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
@@ -296,14 +277,13 @@ def test_tables_have_own_and_published_rows_and_those_of_runs_own_ones_alone(
         own = {f"{kind}/{name}": [value + 0.02 * seed] * 4 for kind, value in zip(kinds, (0.9, 0.3), strict=True)}
         more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
         recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
-    analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True)
-    found = {table.name: table for table in paper_tables.make_tables(analysis).tables}
-    cells = found["conflicting"].panels[0].cells
-    column = "colored_mnist_10-0_5"
-    assert (cells["erm", column].text, cells["erm", column].std_text) == ("31.00", "1.41")
-    assert (cells["erm@debiasing", column].text, cells["lff@debiasing", column].text) == ("27.04", "59.05")
-    assert cells["lff@debiasing", column].std_text == "7.60"
-    assert [row.name for row in found["fairness"].rows] == ["erm"]
+    analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True, report=("debiasing_3",))
+    (laid_out,) = laid_out_tables.laid_out_tables(analysis, Links(analysis))
+    cell = laid_out.table.rows[0][1]
+    assert (cell.text, cell.published) == ("31.0", "27.04")
+    of_rule = analysis.measured[analysis.measured["rule"] == analysis.rule.name]
+    ratios = of_rule.set_index(["algorithm", "measure"]).loc[("erm", "equality_of_opportunity"), "value"]
+    assert ratios.tolist() == pytest.approx([100 * 30 / 90, 100 * 32 / 92])
 
 
 def test_a_cell_is_called_as_the_suite_calls_it(paper: PaperOfCells) -> None:
