@@ -13,7 +13,7 @@ from biasbed.analysis import display_names
 from biasbed.analysis.report import figures, latex, score_tables, study_design
 from biasbed.analysis.report.table_model import Links
 from biasbed.errors import UsageError
-from helpers.sentences.page import pieces
+from helpers.report_text import pieces
 from helpers.toy_runs import THREE, Recorder, fill
 
 

@@ -1,4 +1,4 @@
-"""The constructed studies: what was logged, and how it is analysed."""
+"""Constructed studies whose reports are kept as text: what was logged, and how it is analysed."""
 
 from __future__ import annotations
 
@@ -111,20 +111,6 @@ def _trained_on(runs: tuple[LoggedRun, ...], name: str, data: str) -> tuple[Logg
     return tuple(replace(run, training_data={data: 1.0}) if run.algorithm == name else run for run in runs)
 
 
-def _reversed() -> dict[str, list[float]]:
-    """a is first on five sets, and 60 points behind on the sixth: D6 of the review."""
-    scores = {name: [60 - 2 * j + i for i in range(5)] for j, name in enumerate("abcdef")}
-    return {name: [*values, 10.0 if name == "a" else 70.0 - ord(name) % 7] for name, values in scores.items()}
-
-
-def _missing() -> tuple[LoggedRun, ...]:
-    """One run of b was never tested on s1."""
-    runs = list(runs_of(steps(3, 6, 6, 2)))
-    at = next(i for i, run in enumerate(runs) if run.algorithm == "b")
-    runs[at] = replace(runs[at], curves={name: c for name, c in runs[at].curves.items() if name != "s1"})
-    return tuple(runs)
-
-
 def _losses() -> tuple[LoggedRun, ...]:
     return tuple(
         replace(run, curves={**run.curves, "s5": [round(3 - 2 * value, 6) for value in run.curves["s5"]]})
@@ -139,59 +125,18 @@ def _blocks() -> tuple[record.SetRecord, ...]:
     )
 
 
-DOMAINS = ("office-a", "office-b", "pacs-a", "pacs-b", "single")
-
-
-def _domains() -> tuple[record.SetRecord, ...]:
-    """Two data sets of two domains, and one of a single set."""
-    return tuple(
-        record.SetRecord(name, "accuracy", 500, 10, 0.1, ("accuracy",))
-        if name == "single"
-        else record.SetRecord(
-            name, "accuracy", 500, 10, 0.1, ("accuracy",), block=name.split("-")[0], domain=name.split("-")[1]
-        )
-        for name in DOMAINS
-    )
-
-
-def _in_cells() -> tuple[LoggedRun, ...]:
-    """A run for each set; b needs what `single` does not have."""
-    found = []
-    for run in runs_of(steps(3, 5, 6, 1), seeds=2):
-        for i, name in enumerate(DOMAINS):
-            needs = ("domain",) if run.algorithm == "b" else ()
-            if name != "single" or not needs:
-                found.append(replace(run, curves={name: run.curves[f"s{i}"]}, cell=name, needs=needs))
-    return tuple(found)
-
-
-TIES = {"a": [50, 50, 60, 60, 70, 40], "b": [50, 50, 50, 60, 70, 40], "c": [50, 40, 50, 60, 60, 40]}
-FLAT = {name: [50.0] * 6 for name in "abc"}
 LOSS = (*sets_of(5), record.SetRecord("s5", "loss", 500, 10, 2.3, ("loss",), higher_is_better=False))
 
 ALL = (
-    Study("ties_everywhere", sets_of(6), runs_of(TIES, spread=0.0)),
-    Study("all_equal", sets_of(6), runs_of(FLAT, spread=0.0)),
-    Study("one_set", sets_of(1), runs_of(steps(3, 1, 8))),
-    Study("two_sets", sets_of(2), runs_of(steps(4, 2, 8))),
-    Study("three_algorithms", sets_of(6), runs_of(steps(3, 6, 8))),
-    Study("two_algorithms", sets_of(7), runs_of(steps(2, 7, 4, 0.5))),
     Study(
         "a_winner_of_two_with_a_lower_mean",
         sets_of(8),
         runs_of({"a": [60 + i for i in range(7)] + [15], "b": [57 + i / 2 for i in range(7)] + [70]}),
         {"alpha": "0.3"},
     ),
-    Study("a_winner_with_a_lower_mean", sets_of(6), runs_of(_reversed())),
-    Study("one_run_each", sets_of(8), runs_of(steps(4, 8, 5, 1), seeds=1)),
-    Study("nothing_significant", sets_of(7), runs_of(steps(4, 7, 0, 4)), {"rope": "0"}),
-    Study("everything_significant", sets_of(10), runs_of(steps(3, 10, 8, 0.3)), {"rope": "2"}),
-    Study("an_oracle_rule", sets_of(6), runs_of(steps(3, 6, 5, 2)), {"selection": "best_epoch"}),
-    Study("an_oracle_rule_per_run", sets_of(6), runs_of(steps(3, 6, 5, 3)), {"selection": "best_epoch_per_run"}),
-    Study("missing_rows", sets_of(6), _missing()),
-    Study("last_two_epochs", sets_of(6), runs_of(steps(4, 6, 6, 3)), {"selection": "last_n", "n": "2"}),
-    Study("a_control", sets_of(9), runs_of(steps(4, 9, 6, 1)), {"control": "d", "alpha": "0.1"}),
-    Study("a_wide_rope", sets_of(8), runs_of(steps(3, 8, 0.3, 0.2)), {"rope": "5", "plan": "true", "difference": "6"}),
+    Study("mixed_units", LOSS, _losses()),
+    Study("data_sets_of_several_columns", _blocks(), runs_of(steps(3, 9, 8, 1))),
+    Study("a_strict_setting", _strict_sets(8), _trained_on(runs_of(steps(5, 8, 5, 2)), "b", "styled")),
     Study(
         "published_beside_own",
         sets_of(6),
@@ -204,21 +149,4 @@ ALL = (
         ),
         {"with_published": "true", "study": "adhoc"},
     ),
-    Study("a_strict_setting", _strict_sets(8), _trained_on(runs_of(steps(5, 8, 5, 2)), "b", "styled")),
-    Study("low_power", sets_of(3), runs_of(steps(5, 3, 4, 1), seeds=2)),
-    Study("hangs_on_one_set", sets_of(6), runs_of(steps(3, 6, 3, 2.5, seed=9), run_spread=0.02)),
-    Study(
-        "unequal_numbers_of_runs",
-        sets_of(7),
-        (*runs_of(steps(3, 7, 5, 1), seeds=2), *runs_of({"a": steps(3, 7, 5, 1)["a"]}, seeds=4, start=2)),
-    ),
-    Study(
-        "chance_level_sets",
-        sets_of(6),
-        runs_of({n: [10, 10.2, 9.9, 10, 10.1, v] for n, v in zip("abcd", (50, 48, 45, 44), strict=True)}),
-    ),
-    Study("mixed_units", LOSS, _losses()),
-    Study("data_sets_of_several_columns", _blocks(), runs_of(steps(3, 9, 8, 1))),
-    Study("cells_and_one_not_applicable", _domains(), _in_cells()),
-    Study("luck_of_few_runs", sets_of(10), runs_of(steps(4, 10, 0, 0.5), seeds=2, run_spread=0.05)),
 )
