@@ -2,11 +2,12 @@
 
 README, CONTRIBUTING and others are written for the repository, where their links work as they are. Here they become
 pages of the site. A link to a file of the repository that is no page becomes a link to a copy of that file. A notebook
-becomes a page with its text and code; its outputs are not kept in the repository.
+becomes a page with its text, code and outputs. Every public name of the package has a page of its reference.
 """
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import json
 import posixpath
@@ -29,12 +30,14 @@ PAGES = {
     "docker/README.md": "containers.md",
 }
 SOURCES = {page: path for path, page in PAGES.items()}
+PUBLIC = "reference/biasbed.{}.md"  # page of a public name
 LINK = re.compile(r"(?P<head>\]\()(?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?(?P<tail>\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Replace each `folder/*.md` in the navigation by the pages that match it."""
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+    pages += [PUBLIC.format(name) for name in public_names()]
     config.nav = _expand(config.nav, pages)
     return config
 
@@ -58,6 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
         page = _site_path(notebook.relative_to(ROOT).as_posix())
         files.append(File.generated(config, page, content=render_notebook(notebook)))
+    for name, target in public_names().items():
+        files.append(File.generated(config, PUBLIC.format(name), content=render_reference(name, target)))
     for path, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / path)))
     for file in list(files.documentation_pages()):
@@ -68,16 +73,62 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def public_names() -> dict[str, str]:
+    """Return public name -> `module:name`, or the module itself, from the package's source, which is not imported."""
+    tree = ast.parse((ROOT / "src" / "biasbed" / "__init__.py").read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "NAMES":
+            names: dict[str, str] = ast.literal_eval(statement.value)
+            return names
+    raise LookupError("src/biasbed/__init__.py has no NAMES")
+
+
+def render_reference(name: str, target: str) -> str:
+    """Return the page of a public name; of a module, each of its public classes and functions by its own name."""
+    names = [name] if ":" in target else [f"{name}.{member}" for member in public_members(target)]
+    parts = [f"# biasbed.{name}", "[Use from Python](../python.md) has examples."]
+    if ":" not in target:
+        parts.append(", ".join(f"[`{member}`](#biasbed.{member})" for member in names))
+    return "\n\n".join([*parts, *(f"::: biasbed.{member}" for member in names)])
+
+
+def public_members(module: str) -> list[str]:
+    """Return the public names that a module's source defines, or lists in `__all__`, in their order."""
+    path = ROOT.joinpath("src", *module.split("."))
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    members = []
+    for statement in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return list(ast.literal_eval(statement.value))
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and not statement.name.startswith("_"):
+            members.append(statement.name)
+    return members
+
+
 def render_notebook(path: Path) -> str:
     """Return a notebook's cells as Markdown, with a link to the file below its title."""
     parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         source = "".join(cell["source"]).strip()
         parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        parts += map(render_output, cell.get("outputs", []))
     title, _, text = parts[0].partition("\n")
     # As HTML: a link in Markdown would lead to this page. From notebooks/<name>/, where the page is.
     download = f'<a href="../{path.name}" download>Download this notebook</a>'
     return "\n\n".join([title, download, text.strip(), *parts[1:]])
+
+
+def render_output(output: dict[str, Any]) -> str:
+    """Return what a cell printed or showed: a figure, a table, else text."""
+    data = output.get("data", {"text/plain": output.get("text", [])})
+    if "image/png" in data:
+        return f'<img alt="Figure of the cell above" src="data:image/png;base64,{data["image/png"]}">'
+    if "text/html" in data:
+        # Markdown would end HTML at an empty line.
+        html = re.sub(r"<style.*?</style>", "", "".join(data["text/html"]), flags=re.DOTALL)
+        html = re.sub(r"<table[^>]*>", "<table>", html)  # looks as the site's other tables
+        return "\n".join(line.strip() for line in html.splitlines() if line.strip())
+    return "```text\n{}\n```".format("".join(data["text/plain"]).rstrip())
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

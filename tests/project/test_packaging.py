@@ -331,3 +331,12 @@ def test_the_citation_names_this_version_and_everybody_once() -> None:
         assert len(set(names)) == len(names) > 0
         assert one["type"] in ("software", "conference-paper", "article")
     assert all({"family-names", "given-names"} <= set(a) for one in citation["references"] for a in one["authors"])
+
+
+def test_every_place_has_the_same_address_of_the_repository() -> None:
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["repository-code"] == address
+    assert f"repo_url: {address}" in (ROOT / "mkdocs.yml").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert f"git clone {address} " in readme
+    assert f"url = {{{address}}}" in readme
