@@ -207,7 +207,7 @@ def _find_scales(scores: UserScores, lower: frozenset[str], unit: ScoreUnit) -> 
             kind = "fraction" if higher.max() <= 1 else "percent"
         notes = {
             "fraction": "scores from 0 to 1 are taken for fractions and shown in percent (`unit` as plain leaves them)",
-            "percent": "scores are taken for percentages (`unit` as plain if they are none)",
+            "percent": "scores are read as percentages (unit=plain: as they are)",
         }
         note = "; ".join(filter(None, (notes.get(kind, ""), _find_mixture(scores, lower) if kind == "percent" else "")))
     is_named = scores.measure != "score" and (unit != "auto" or len(lower) == len(scores.datasets))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from biasbed import measures, record
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 COVERAGE = "cue_coverage"
 REFERENCE = "erm"  # if no control is named
-# In percent and points but for p. low, high: of the difference; p: Welch's; p_holm: over all rows and sets.
+# In percent and points but for p. low, high: of this difference alone; p: Welch's; p_holm: over all rows and sets, as
+# low_holm and high_holm, which leave out 0 exactly where p_holm is below alpha.
 COLUMNS = (
     *("dataset", "algorithm", "mean", "std", "num_runs", "coverage"),
-    *("reference", "difference", "low", "high", "p", "p_holm", "significant"),
+    *("reference", "difference", "low", "high", "p", "p_holm", "significant", "low_holm", "high_holm"),
 )
 
 
@@ -40,27 +42,42 @@ def shape_bias_table(runs: pd.DataFrame, algorithms: Sequence[str], options: Ana
     if record.SHAPE_BIAS not in runs:
         return pd.DataFrame(columns=list(COLUMNS))
     reference = options.control if options.control != "none" else REFERENCE
-    rows = []
+    rows, tested = [], []
     for dataset, of_set in runs[runs[record.SHAPE_BIAS].notna()].groupby("dataset", sort=False):
         values = {}
         for name, of_row in of_set.groupby("algorithm"):
             values[str(name)] = of_row.reindex(columns=[record.SHAPE_BIAS, COVERAGE]).astype(float)
-        rows += [_row(str(dataset), name, values, reference) for name in algorithms if name in values]
+        for name in (name for name in algorithms if name in values):
+            rows.append(_row(str(dataset), name, values, reference, 1 - options.alpha))
+            tested.append(_biases(values, name, reference))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    p_holm = exact.holm(frame["p"].to_numpy(dtype="float64"))
-    return frame.assign(p_holm=p_holm, significant=p_holm < options.alpha)
+    p = frame["p"].to_numpy(dtype="float64")
+    p_holm, levels = exact.holm(p), exact.holm_levels(p, options.alpha)
+    bounds = [per_set.welch(*sides, 1 - level)[:2] for sides, level in zip(tested, levels, strict=True)]
+    low, high = np.array(bounds, dtype="float64").reshape(-1, 2).T
+    return frame.assign(p_holm=p_holm, significant=p_holm < options.alpha, low_holm=low, high_holm=high)
 
 
-def _row(dataset: str, name: str, values: Mapping[str, pd.DataFrame], reference: str) -> tuple[object, ...]:
+def _biases(values: Mapping[str, pd.DataFrame], name: str, reference: str) -> tuple[exact.Array, exact.Array]:
+    """Return the shape biases of a row's runs and of the reference's; none of a row that is not compared."""
+    if reference not in values or name == reference:
+        return np.empty(0), np.empty(0)
+    of_row, others = (values[row][record.SHAPE_BIAS].to_numpy(dtype="float64") for row in (name, reference))
+    return of_row, others
+
+
+def _row(
+    dataset: str, name: str, values: Mapping[str, pd.DataFrame], reference: str, level: float
+) -> tuple[object, ...]:
     """Return one row of `COLUMNS`. values: algorithm -> shape bias and coverage of its runs, in percent."""
     biases = values[name][record.SHAPE_BIAS]
     coverage = float(values[name][COVERAGE].mean())
     about = (dataset, name, float(biases.mean()), float(biases.std()), len(biases), coverage)
     if reference not in values or name == reference:
-        return (*about, reference if reference in values else "", *[math.nan] * 5, False)
+        return (*about, reference if reference in values else "", *[math.nan] * 5, False, math.nan, math.nan)
     others = values[reference][record.SHAPE_BIAS]
-    tested = per_set.welch(biases.to_numpy(), others.to_numpy(), 0.95)
-    return (*about, reference, float(biases.mean() - others.mean()), *tested, math.nan, False)
+    tested = per_set.welch(*_biases(values, name, reference), level)
+    return (*about, reference, float(biases.mean() - others.mean()), *tested, math.nan, False, math.nan, math.nan)
 
 
 # --- by category ------------------------------------------------------------------------------------------------------

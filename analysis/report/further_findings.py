@@ -20,10 +20,12 @@ def texture_sentences(frame: pd.DataFrame, alpha: float, label: Labels) -> list[
 
     frame: `shape_bias.COLUMNS`.
     """
-    return [_texture_sentence(rows, alpha, label) for _, rows in frame.groupby("dataset", sort=False)]
+    correction = wording.correction(int(frame["p"].notna().sum()), alpha)
+    by_set = frame.groupby("dataset", sort=False)
+    return [_texture_sentence(rows, alpha, label, correction) for _, rows in by_set]
 
 
-def _texture_sentence(frame: pd.DataFrame, alpha: float, label: Labels) -> str:
+def _texture_sentence(frame: pd.DataFrame, alpha: float, label: Labels, correction: str) -> str:
     """Say which methods rely less or more on texture than the reference, and for which that is not shown."""
     rows, control = frame.to_dict("records"), str(frame["reference"].iloc[0])
     reference, dataset = label(control), label(str(frame["dataset"].iloc[0]))
@@ -41,14 +43,14 @@ def _texture_sentence(frame: pd.DataFrame, alpha: float, label: Labels) -> str:
     if not_shown:
         phrase = "texture_not_shown" if parts else "texture_none_shown"
         parts.append(say(phrase, reference=reference, rows=_list_differences(not_shown, alpha, label)))
-    return say("texture", parts="; ".join(parts), dataset=dataset)
+    return say("texture", parts="; ".join(parts), dataset=dataset, correction=correction)
 
 
 def _list_differences(rows: Sequence[TableRecord], alpha: float, label: Labels) -> str:
-    """Return each row's difference with its interval, and with p: the verdict's, which the interval may contradict."""
+    """Return each row's difference with its interval and p, both as Holm's procedure decides."""
     parts = []
     for row in rows:
-        low, high = float(row["low"]), float(row["high"])
+        low, high = float(row["low_holm"]), float(row["high_holm"])
         evidence = say("texture_one_run")
         if not math.isnan(low):
             evidence = say("texture_tested", low=low, high=high, p=wording.short_p(row["p_holm"], alpha))

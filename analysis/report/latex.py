@@ -40,11 +40,11 @@ def prose(text: str) -> str:
 
 
 def provenance(analysis: Analysis) -> str:
-    """Return study, rule and number of runs, for notes."""
+    """Return study, rule and number of runs, for notes, without names that only biasbed knows."""
     if analysis.collection.is_table:
         return escape(f"{analysis.title}; {analysis.runs_sentence}")
-    rule = f"rule {analysis.rule.name}: {wording.rule_label(analysis)}"
-    return escape(f"{analysis.title}; {rule}; {analysis.runs_sentence}")
+    scope = analysis.collection.scope
+    return escape(f"Study {scope.study}; {wording.rule_label(analysis)}; {analysis.runs_sentence}")
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

@@ -261,7 +261,7 @@ def detectable(analysis: Analysis, limits: Limits) -> list[str]:
     if blind:
         lines.append(say("blind", tests=listing(blind), share=f"{1 - planner.TARGET:.0%}"))
     if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
-        lines.append(say("pair_alone", difference=limits.pair_alone, unit=unit, noun=noun))
+        lines.append(say("pair_alone", difference=limits.pair_alone, unit=unit))
     return lines
 
 

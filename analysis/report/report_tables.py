@@ -30,6 +30,7 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
         "averages": score_tables.averages(analysis, links),
         "deviations": score_tables.deviations(analysis, links),
         "sets": significance_tables.per_set(analysis),
+        "pairs_on_sets": significance_tables.pairs_on_sets(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "card": score_tables.card(analysis, links),
         "power": significance_tables.power(analysis),
@@ -75,6 +76,7 @@ def _in_print(
     runs = f"score of every {wording.repeated(analysis)}, for an appendix"
     tables: dict[str, tuple[ReportTable | None, str]] = {
         "scores": (score_tables.scores(analysis, links), "scores of the algorithms on the sets"),
+        "shape_bias": (score_tables.shape_bias(analysis, links), "shape bias beside the reference's"),
         "runs": (by_run or score_tables.by_run(analysis, links), runs),
         "averages": (score_tables.averages(analysis, links), "averages of the data sets"),
     }

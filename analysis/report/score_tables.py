@@ -27,13 +27,13 @@ from biasbed.analysis.report.table_model import (
     TableColumn,
     TableRecord,
     interval,
+    interval_text,
     make_table,
     named,
     number,
     number_cell,
     p_value,
     prepared,
-    prepared_columns,
     score_cell,
     text,
     text_cell,
@@ -52,7 +52,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
     shape_biases = _shape_biases(analysis) if with_shape_bias else {}
     columns = [
         links.column(),
-        *prepared_columns(shape_biases),
+        *[TableColumn(head, prepared(head), printed=head, style="turned") for head in shape_biases],
         *score_columns(groups.groups(analysis), analysis.label),
     ]
     records = []
@@ -325,18 +325,29 @@ def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
     if frame.empty:
         return None
     reference = next(filter(None, frame["reference"]), "")
+    against_head = f"against {analysis.label(reference) or MISSING}"
     columns = [
-        TableColumn("algorithm", links.algorithm()),
-        TableColumn("set", named("dataset", analysis.label)),
-        TableColumn("shape bias", number("mean", spread="std")),
-        TableColumn("coverage", number("coverage")),
-        TableColumn(f"against {analysis.label(reference) or MISSING}", interval("difference", "low", "high")),
-        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
-        TableColumn("runs", number("num_runs", 0)),
+        links.column(),
+        TableColumn("set", named("dataset", analysis.label), printed="set", align="l"),
+        TableColumn("shape bias", number("mean", spread="std"), printed="shape bias"),
+        TableColumn("coverage", number("coverage"), printed="coverage"),
+        TableColumn(against_head, interval("difference", "low_holm", "high_holm"), printed=against_head),
+        TableColumn(None, _corrected_bounds, printed="interval"),
+        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant"), printed="p (Holm)"),
+        TableColumn("runs", number("num_runs", 0), printed="runs"),
     ]
+    correction = wording.correction(int(frame["p"].notna().sum()), analysis.alpha)
     against = "shape_bias_against" if reference else "shape_bias_alone"
-    caption = say("shape_bias") + say(against, reference=analysis.label(reference))
-    return make_table(caption, columns, frame.to_dict("records"), "shape_bias.csv", oracle=analysis.rule.oracle)
+    caption = say("shape_bias") + say(against, reference=analysis.label(reference), correction=correction)
+    printed = PrintedText(
+        "shape-bias", say("printed_shape_bias"), f"{latex.prose(caption)} {latex.provenance(analysis)}."
+    )
+    records, is_oracle = frame.to_dict("records"), analysis.rule.oracle
+    return make_table(caption, columns, records, "shape_bias.csv", oracle=is_oracle, printed=printed)
+
+
+def _corrected_bounds(row: TableRecord) -> TableCell:
+    return TableCell(interval_text(row["low_holm"], row["high_holm"], 1))
 
 
 def _shape_biases(analysis: Analysis) -> dict[str, dict[str, TableCell]]:

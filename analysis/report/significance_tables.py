@@ -33,6 +33,7 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.report.verdicts import overturned, verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.statistics import bootstrap, stability
+from biasbed.analysis.statistics import per_set as per_set_tests
 from biasbed.analysis.statistics.friedman import RankTests
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
@@ -296,6 +297,56 @@ def per_set(analysis: Analysis) -> ReportTable | None:
         TableColumn("pairs told apart", prepared("apart")),
     ]
     return make_table(say("per_set"), columns, records, "per_set_pairs.csv", oracle=analysis.rule.oracle)
+
+
+MOST_ON_PAGE = 1000  # pairs on single sets; more are in the file alone
+
+
+def pairs_on_sets(analysis: Analysis, links: Links) -> list[ReportTable]:
+    """Return a table for each set with the pairs there; none if they are too many for a page."""
+    if len(analysis.pairwise.set_pairs) > MOST_ON_PAGE:
+        return []
+    tables: list[ReportTable] = []
+    for name in analysis.set_names:
+        table = pairs_on_set(analysis, links, name, has_legend=not tables)
+        if table is not None:
+            tables.append(table)
+    return tables
+
+
+def pairs_on_set(analysis: Analysis, links: Links, name: str, has_legend: bool = True) -> ReportTable | None:
+    """Return every pair on one set, the largest difference first; None without tests over runs."""
+    frame = analysis.pairwise.set_pairs
+    of_set = frame[frame["dataset"] == name]
+    if of_set.empty:
+        return None
+    records = []
+    for row in per_set_tests.pair_intervals(of_set, analysis.runs, analysis.alpha).to_dict("records"):
+        records.append(_turn_pair(row) if row["difference"] < 0 else row)
+    records.sort(key=lambda row: -row["difference"])
+    digits = next(column.digits for column in analysis.sets if column.name == name)
+    columns = [
+        TableColumn("a", links.algorithm("a")),
+        TableColumn("b", links.algorithm("b")),
+        TableColumn("a better by", interval("difference", "low", "high", digits)),
+        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant")),
+        TableColumn("smallest p possible", p_value("smallest_p", analysis.alpha)),
+    ]
+    number_of_tests = records[0]["num_tests"]
+    together = say("pairs_on_set_alone")
+    if number_of_tests > 1:
+        together = say("pairs_on_set_together", number=number_of_tests)
+    caption = say("pairs_on_set", name=analysis.label(name))
+    if has_legend:
+        level = wording.percent(1 - analysis.alpha)
+        caption += say("pairs_on_set_legend", unit=wording.unit(analysis), level=level, together=together)
+    return make_table(caption, columns, records, "per_set_pairs.csv", oracle=analysis.rule.oracle)
+
+
+def _turn_pair(row: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the same pair seen from the other side."""
+    turned = {"a": row["b"], "b": row["a"], "difference": -row["difference"]}
+    return row | turned | {"low": -row["high"], "high": -row["low"]}
 
 
 # --- power ------------------------------------------------------------------------------------------------------------

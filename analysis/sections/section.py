@@ -9,7 +9,7 @@ that list and know no section by name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis, Scored
@@ -54,7 +54,7 @@ class CsvFile(NamedTuple):
     description: str  # one line for the list of files
 
 
-ShownPart = Sentences | ReportTable | PlannedFigure | PrintedTable  # of what a section shows, in its order
+ShownPart: TypeAlias = Sentences | ReportTable | PlannedFigure | PrintedTable  # of what a section shows, in its order
 
 
 class Section(Generic[SectionData]):

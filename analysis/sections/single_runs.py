@@ -267,7 +267,7 @@ def make_pair_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> Re
     caption = (
         "The same images decided by two models of which one at least has a single run: images on which only a, or only "
         "b, is right; a - b in points of accuracy with a paired bootstrap interval over photographs "
-        f"({100 * (1 - analysis.alpha):g} %); McNemar's exact p, and by Holm over all tests of this table. A dash: "
-        f"{DEPENDENT}. {SCOPE}"
+        f"({100 * (1 - analysis.alpha):g} %, of this pair alone); McNemar's exact p, and by Holm over all tests of "
+        f"this table. A dash: {DEPENDENT}. {SCOPE}"
     )
     return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)

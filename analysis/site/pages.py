@@ -273,6 +273,7 @@ class SitePages:
                     "facts": facts_of(analysis, columns[0]),
                     "ranks": tables.ranks_sentence(analysis, [tables.ON_SET] if self.set_ranks[position][name] else []),
                     "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
+                    "pairs": significance_tables.pairs_on_set(analysis, links, name),
                     "chart": set_chart(analysis, name),
                 }
                 parts.append(part)

@@ -126,7 +126,7 @@ def ranks_sentence(analysis: Analysis, tests: Iterable[str]) -> str:
     parts = [f"{TESTS[test]}: {confidence(analysis, test)}" for test in tests]
     if not parts:
         return ""
-    return f"Ranks are those that the differences shown by the test leave open. {'. '.join(parts)}."
+    return f"A range of ranks: those that the test does not rule out. {'. '.join(parts)}."
 
 
 def order_sentence(analysis: Analysis) -> str:

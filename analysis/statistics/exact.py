@@ -151,6 +151,23 @@ def holm(p: Array) -> Array:
     return step_down(p, number - np.arange(p.shape[-1]))
 
 
+def holm_levels(p: Array, alpha: float) -> Array:
+    """Return the level at which Holm's procedure decides on each p [N]: alpha by the number of tests still open then.
+
+    All tests that it does not reject share the level of the first of them. A p lies below its level exactly if its
+    adjusted p lies below alpha, and so does an interval of that level leave out 0. NaN stays NaN.
+    """
+    levels = np.full_like(p, math.nan)
+    order = np.argsort(p)[: int(np.isfinite(p).sum())]
+    number_open = len(order)
+    for position, index in enumerate(order):
+        levels[order[position:]] = alpha / number_open
+        if not p[index] * number_open < alpha:  # as `holm` multiplies
+            break
+        number_open -= 1
+    return levels
+
+
 def step_down(p: Array, factors: Array) -> Array:
     """Return p-values times the factors of their ranks along the last axis, smallest p first; at most 1 and monotonic.
 

@@ -67,6 +67,28 @@ def welch(a: Array, b: Array, level: float) -> tuple[float, float, float]:
     return float(interval.low), float(interval.high), float(test.pvalue)
 
 
+def pair_intervals(pairs: pd.DataFrame, runs: pd.DataFrame, alpha: float) -> pd.DataFrame:
+    """Return the pairs with `low` and `high` of their differences: Welch's, all of a set together at 1 - alpha.
+
+    pairs: `PAIR_COLUMNS`. runs: columns dataset, algorithm and score. NaN if neither side's runs vary.
+    """
+    from scipy import stats
+
+    spread = runs.groupby(["dataset", "algorithm"])["score"].agg(["var", "count"])
+    parts, weights = [], []
+    for side in ("a", "b"):
+        of_side = spread.reindex(pd.MultiIndex.from_frame(pairs[["dataset", side]]))
+        count = of_side["count"].to_numpy(dtype="float64")
+        parts.append(of_side["var"].to_numpy(dtype="float64") / count)
+        weights.append(parts[-1] ** 2 / (count - 1))
+    variance = parts[0] + parts[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dof = variance**2 / (weights[0] + weights[1])  # Welch-Satterthwaite
+    level = alpha / pairs["num_tests"].to_numpy(dtype="float64")  # Bonferroni
+    half = stats.t.ppf(1 - level / 2, dof) * np.sqrt(variance)
+    return pairs.assign(low=pairs["difference"] - half, high=pairs["difference"] + half)
+
+
 def _samples(runs: Mapping[str, pd.DataFrame], dataset: str) -> dict[str, Array]:
     """Return the scores on a set for every algorithm that has any, rounded so that ties are exact."""
     samples = {name: frame[dataset].dropna().round(9).to_numpy(dtype="float64") for name, frame in runs.items()}

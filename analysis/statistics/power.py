@@ -37,12 +37,13 @@ class DesignLimits:
             return f"{limit}; here there are {self.num_sets}{verdict}"
         text = (
             f"with {k} algorithms on {n}, two average ranks must differ by {self.critical_difference:.2f} to be "
-            f"told apart; the largest possible difference is {self.largest_difference:.0f}"
+            "told apart"
         )
+        largest = f"the largest possible difference, {self.largest_difference:.0f}"
         if not self.possible:
-            return f"{text}, so no pair could have been told apart: that takes at least {few}"
+            return f"{text}: more than {largest}, so no pair could have been told apart: that takes at least {few}"
         share = self.critical_difference / (k - 1)
-        weak = f", of which that is {share:.0%}" if share > 0.6 else ""
+        weak = f", which is {share:.0%} of {largest}" if share > 0.6 else ""
         return f"{text}{weak} (at least {few} are needed to tell any pair of {k} apart)"
 
 

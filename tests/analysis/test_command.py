@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import math
@@ -18,7 +19,8 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import figures, findings, summary, terminal_table
+from biasbed.analysis.report import figures, findings, significance_tables, summary, terminal_table
+from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
 from biasbed.api.comparison import compare
 from biasbed.errors import Failure, UsageError
@@ -140,7 +142,17 @@ def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder],
     }
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
     expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv", "shape_bias.csv"}
-    latex = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict", "selection_gap")
+    latex = (
+        "scores",
+        "shape_bias",
+        "ranks",
+        "runs",
+        "nemenyi",
+        "nemenyi_strict",
+        "pairs",
+        "pairs_strict",
+        "selection_gap",
+    )
     expected |= {f"tables/{name}.tex" for name in latex}
     assert written == expected | {"manifest.json"}
     assert set(json.loads((outcome.output_dir / "manifest.json").read_text())) == expected
@@ -175,6 +187,27 @@ def test_scores_csv_has_mean_and_spread_in_percent(outcome: Outcome) -> None:
     text = (outcome.output_dir / "report.html").read_text()
     assert f"{row['binomial_low']:.1f} to {row['binomial_high']:.1f}" in text
     assert frame.set_index(["algorithm", "dataset"]).loc[("stylized_erm", "edge")].isna()["std"]
+
+
+@quick
+def test_every_pair_on_a_set_stands_in_the_report(recorder: Recorder) -> None:
+    """Is A better than B on set C? The difference with its interval, and p."""
+    fill(recorder, THREE)
+    outcome = recorder.analyze()
+    pairs = pd.read_csv(outcome.output_dir / "per_set_pairs.csv").set_index(["dataset", "a", "b"])
+    page = (outcome.output_dir / "report.html").read_text()
+    links, shown = Links(outcome.analysis), 0
+    for name in pairs.index.unique("dataset"):
+        table = significance_tables.pairs_on_set(outcome.analysis, links, name, has_legend=False)
+        assert table is not None
+        assert table.caption in html.unescape(page)
+        for a, b, difference, p, _ in table.rows:
+            key = (name, a.name, b.name)
+            sign, row = (1, pairs.loc[key]) if key in pairs.index else (-1, pairs.loc[name, b.name, a.name])
+            assert difference.value == pytest.approx(sign * row["difference"])
+            assert p.value == pytest.approx(row["p_holm"])
+            shown += 1
+    assert shown == len(pairs) > 0
 
 
 def test_tables_of_the_tests_agree_with_the_result(outcome: Outcome) -> None:

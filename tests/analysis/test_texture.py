@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from biasbed import record
@@ -15,6 +18,7 @@ from biasbed.analysis import display_names
 from biasbed.analysis.comparisons import shape_bias
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report.further_findings import texture_sentences
+from biasbed.analysis.statistics import per_set
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.published import observers
 from helpers.cue_decisions import decided
@@ -55,19 +59,37 @@ def test_the_answer_is_a_sentence() -> None:
     assert "; Relies more on texture than ERM: sin -10.8 [-" in said.replace("; relies", "; Relies")
     assert "not shown for pAdaIN +0.3 [-" in said
     assert said.endswith(
-        "(shape bias on Cue Conflict in points, over runs; intervals of 95 %, p with Holm's correction)."
+        "(shape bias on Cue Conflict in points, over runs; intervals and p are corrected for 3 comparisons (Holm, 95% "
+        "together))."
     )
 
 
-def test_what_is_not_shown_has_the_p_that_decided() -> None:
-    """Its interval, which is not corrected, may well leave out zero."""
+def test_what_is_not_shown_has_the_interval_and_the_p_that_decided() -> None:
+    """The interval of this pair alone leaves out zero; the printed one, as p, is corrected for both comparisons."""
     frame = table({"erm": [20.0, 21.0, 22.0], "infodrop": [22.5, 23.5, 24.5], "padain": [20.0, 21.0, 22.5]})
     row = frame.set_index("algorithm").loc["infodrop"]
     assert row["low"] > 0
     assert row["p"] < 0.05 < row["p_holm"]
+    expected = per_set.welch(np.array([22.5, 23.5, 24.5]), np.array([20.0, 21.0, 22.0]), 1 - 0.05 / 2)
+    assert (row["low_holm"], row["high_holm"]) == pytest.approx(expected[:2])
     (said,) = texture_sentences(frame, 0.05, LABEL)
     assert said.startswith("No row is shown to rely less on texture than ERM: ")
-    assert f"InfoDrop +2.5 [{row['low']:+.1f} to {row['high']:+.1f}; p {row['p_holm']:.3f}]" in said
+    assert f"InfoDrop +2.5 [{row['low_holm']:+.1f} to {row['high_holm']:+.1f}; p {row['p_holm']:.3f}]" in said
+
+
+@given(st.lists(st.lists(st.integers(0, 40), min_size=3, max_size=5), min_size=2, max_size=6))
+def test_an_interval_leaves_out_zero_exactly_where_a_difference_is_shown(biases: list[list[int]]) -> None:
+    frame = table({"erm": [20.0, 21.0, 22.5], **{f"m{i}": list(map(float, own)) for i, own in enumerate(biases)}})
+    for row in frame[frame["p"].notna()].to_dict("records"):
+        assert row["significant"] == (not row["low_holm"] <= 0 <= row["high_holm"])
+
+
+def test_one_comparison_needs_no_correction() -> None:
+    frame = table({"erm": [20.0, 21.0, 22.0], "infodrop": [22.5, 23.5, 24.5]})
+    row = frame.set_index("algorithm").loc["infodrop"]
+    assert (row["low_holm"], row["high_holm"]) == (row["low"], row["high"])
+    (said,) = texture_sentences(frame, 0.05, LABEL)
+    assert said.endswith("(shape bias on Cue Conflict in points, over runs; 95% interval).")
 
 
 def test_nothing_is_claimed_of_one_run() -> None:

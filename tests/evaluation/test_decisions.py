@@ -195,7 +195,7 @@ def test_a_bias_that_is_no_texture_is_called_a_bias(tmp_path: Path) -> None:
     text = report.text([answers], [])
     assert "digits: 3 images whose class and bias conflict (1 others left out here)" in text
     assert "share of the class 0.3333" in text
-    assert "1 for the class, 2 for the bias, 100.00 % for either" in text
+    assert "1 class and 2 bias decisions, 100.00 % of the conflicts" in text
     assert "shape" not in text
     assert "texture" not in text
     report.write(tmp_path, [answers], [])

@@ -225,7 +225,7 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
             interval = _percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
             table.append(_sparse_row(width, "  over observers", accuracy + 1, interval))
         if not math.isnan(row["accuracy_full"]):
-            table.append(_sparse_row(width, "  best of all outputs", accuracy, _percentage(row["accuracy_full"])))
+            table.append(_sparse_row(width, "  top-1 among all outputs", accuracy, _percentage(row["accuracy_full"])))
         if "map" in row:
             table.append(_sparse_row(width, "  mean average precision", accuracy, _percentage(row["map"])))
     return aligned(table, left=(0, len(counts) + 2))
@@ -323,8 +323,8 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
         "",
         f"{title}: {_conflicts(decisions, total)}",
         f"  {share} {total['shape_bias']:.4f} ({_shape_bias_intervals(decisions, total)}): "
-        f"{total['shape']} for the {right}, {total['texture']} for the {wrong}, "
-        f"{_percentage(total['cue_coverage'])} for either",
+        f"{total['shape']} {right} and {total['texture']} {wrong} decisions, "
+        f"{_percentage(total['cue_coverage'])} of the conflicts",
         f"  accuracy: {right} {_percentage(total['shape_accuracy'])}, {wrong} {_percentage(total['texture_accuracy'])}",
     ]
     if not math.isnan(total["shape_mrr"]):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from biasbed.analysis.command import Outcome
@@ -14,7 +15,7 @@ from biasbed.analysis.report import latex
 from biasbed.errors import UsageError
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
-TABLES = ("scores", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict")
+TABLES = ("scores", "shape_bias", "ranks", "runs", "nemenyi", "nemenyi_strict", "pairs", "pairs_strict")
 EVIL = '50%_of $x$ & {#1}~^\\ <b>|" 中文\n'
 
 
@@ -47,11 +48,23 @@ def compiled(folder: Path, tables: list[Path]) -> subprocess.CompletedProcess[by
 def test_best_and_daggered_cells_are_marked(outcome: Outcome) -> None:
     text = (outcome.output_dir / "tables/scores.tex").read_text()
     cells = next(row for row in rows_of(text) if row[0] == "Stylized ERM")
-    assert cells[2] == r"\textbf{40.0}"
-    assert cells[6] == r"\underline{\textbf{55.0}}\textsuperscript{$\dagger$}"
-    assert cells[1] == "60.0"
+    assert cells[3] == r"\textbf{40.0}"
+    assert cells[7] == r"\underline{\textbf{55.0}}\textsuperscript{$\dagger$}"
+    assert cells[2] == "60.0"
     assert text.count(r"\textbf{") == 6
     assert text.count(r"\dagger") == 2  # the cell and the caption
+
+
+def test_shape_bias_and_names_are_printed_as_on_the_page(outcome: Outcome) -> None:
+    """A reader of the paper sees the headline's column, and no name or hash that only biasbed knows."""
+    frame = pd.read_csv(outcome.output_dir / "shape_bias.csv").set_index("algorithm")
+    for name in ("scores", "shape_bias"):
+        text = (outcome.output_dir / "tables" / f"{name}.tex").read_text()
+        row = next(row for row in rows_of(text) if row[0] == "ERM")
+        assert any(cell.startswith(f"{frame.loc['erm', 'mean']:.1f} ") for cell in row[1:])
+        assert outcome.analysis.collection.scope.protocol[:8] not in text
+        assert r"best\_validation" not in text
+        assert "Cue Conflict" in text
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from biasbed.analysis.report import data_files, html
-from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
 from helpers.report_studies import ALL, Study
 from helpers.report_text import pieces
@@ -27,8 +27,9 @@ PAIR = (
 
 
 class Report(NamedTuple):
-    analysis: Analysis
-    text: str
+    text: str  # a line for each paragraph of the page's running text
+    effects: pd.DataFrame  # effects.csv; no rows without tests over sets
+    omnibus: list[tuple[float, float]]  # Friedman's chi-square and Kendall's W of each choice of sets
 
 
 @pytest.fixture(scope="module", params=ALL, ids=[study.name for study in ALL])
@@ -39,7 +40,7 @@ def study(request: pytest.FixtureRequest) -> Study:
 
 @pytest.fixture(scope="module")
 def report(study: Study, _empty_store: Path, once: Callable[..., Any]) -> Report:
-    """The analysis and the page's running text, a line for each sentence's paragraph; without figures."""
+    """What a reader of the page reads, and the numbers behind it; without figures."""
     return once(f"report_of_{study.name}", functools.partial(render, study, _empty_store))
 
 
@@ -59,7 +60,9 @@ def render(study: Study, empty_store: Path, folder: Path) -> Report:
             section = piece.section
             lines.append("")
         lines.append(piece.text)
-    return Report(analysis, "\n".join(lines).strip() + "\n")
+    effects = data_files.frames(analysis).get("effects.csv", (pd.DataFrame(columns=["a", "b"]), ""))[0]
+    tests = [comparison.friedman for comparison in analysis.comparisons if comparison.friedman is not None]
+    return Report("\n".join(lines).strip() + "\n", effects, [(test.chi2, test.kendall_w) for test in tests])
 
 
 def without_hashes(text: str) -> str:
@@ -76,18 +79,10 @@ def test_the_text_is_the_one_that_is_kept(study: Study, report: Report, renew: b
     assert text.splitlines() == path.read_text(encoding="utf-8").splitlines()
 
 
-def file_of(report: Report, name: str) -> pd.DataFrame:
-    return data_files.frames(report.analysis)[name][0]
-
-
 def test_the_differences_in_the_sentences_are_those_of_the_file(report: Report) -> None:
     """Of every pair that a sentence names with its difference and interval."""
-    said = re.findall(PAIR, report.text)
-    if "effects.csv" not in data_files.frames(report.analysis):
-        assert not said
-        return
-    effects = file_of(report, "effects.csv")
-    for better, worse, *numbers in said:
+    effects = report.effects
+    for better, worse, *numbers in re.findall(PAIR, report.text):
         rows = effects[(effects["a"] == better) & (effects["b"] == worse)].assign(sign=1)
         turned = effects[(effects["a"] == worse) & (effects["b"] == better)].assign(sign=-1)
         candidates = []
@@ -99,5 +94,4 @@ def test_the_differences_in_the_sentences_are_those_of_the_file(report: Report) 
 
 def test_the_omnibus_test_in_the_text_is_that_of_the_analysis(report: Report) -> None:
     for chi2, w in re.findall(rf"chi-square = {NUMBER}, .*?Kendall's W = {NUMBER}", report.text):
-        found = [c.friedman for c in report.analysis.comparisons if c.friedman is not None]
-        assert (chi2, w) in [(f"{test.chi2:.3f}", f"{test.kendall_w:.2f}") for test in found]
+        assert (chi2, w) in [(f"{statistic:.3f}", f"{agreement:.2f}") for statistic, agreement in report.omnibus]

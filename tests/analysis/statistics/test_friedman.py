@@ -307,8 +307,8 @@ def test_smallest_number_of_sets_is_where_total_dominance_becomes_significant(k:
 def test_the_sentence_says_when_nothing_could_have_been_shown() -> None:
     assert "no outcome could have been significant" in power.reach(2, 5, 0.05).sentence
     assert "no pair could have been told apart" in power.reach(5, 2, 0.05).sentence
-    assert "difference is 4, of which that is 76%" in power.reach(5, 4, 0.05).sentence
-    assert "of which that is" not in power.reach(8, 10, 0.05).sentence
+    assert "which is 76% of the largest possible difference, 4" in power.reach(5, 4, 0.05).sentence
+    assert "largest possible difference" not in power.reach(8, 10, 0.05).sentence
 
 
 # --- score tables -----------------------------------------------------------------------------------------------------

@@ -140,3 +140,14 @@ def test_a_run_without_a_score_on_a_set_is_missing_there_only() -> None:
     sets, pairs = per_set.per_set(data, 0.05, FAMILY)
     assert sets["num_runs"].tolist() == [17, 18]
     assert pairs.set_index(["dataset", "a", "b"]).loc[("one", "a", "b"), "num_runs_b"] == 5
+
+
+def test_intervals_of_pairs_are_welch_s_at_the_level_of_all_pairs_together() -> None:
+    runs = {"a": [50.0, 52.0, 53.0], "b": [48.0, 49.5, 47.0], "c": [50.5, 50.0, 51.0, 52.0]}
+    lines = [("s", name, value) for name, values in runs.items() for value in values]
+    scores = pd.DataFrame(lines, columns=["dataset", "algorithm", "score"])
+    frames = {name: pd.DataFrame({"s": values}) for name, values in runs.items()}
+    _, tests = per_set.per_set(frames, 0.05, (("a", "b"), ("a", "c"), ("b", "c")))
+    for row in per_set.pair_intervals(tests, scores, 0.05).to_dict("records"):
+        sides = (np.array(runs[row["a"]]), np.array(runs[row["b"]]))
+        assert (row["low"], row["high"]) == pytest.approx(per_set.welch(*sides, 1 - 0.05 / 3)[:2])
