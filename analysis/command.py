@@ -24,11 +24,10 @@ from biasbed.analysis.sections import SECTIONS
 from biasbed.errors import UsageError, first_line, shown
 from biasbed.settings import flatten, is_text, word
 from biasbed.system import commands, formats
-from biasbed.system.files import atomic_file, refuse_links
+from biasbed.system.files import atomic_file, refuse_links, scratch_folder
 from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
-from biasbed.system.processes import Interrupted
-from biasbed.system.strict import parse_json
+from biasbed.system.strict import read_json
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, are_distinct, offer
 from biasbed.tracking.launched_run import check_run_id
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "summary.txt"
 MANIFEST = "manifest.json"  # lists the files that an analysis has written
-LONGEST_MANIFEST = 2**24  # bytes
 
 
 @without_collection()
@@ -124,9 +122,7 @@ def check_folder(target: Path) -> None:
 @contextlib.contextmanager
 def new_folder() -> Iterator[Path]:
     """Yield an empty folder, which is removed at the end. Its copies can be read by whom the umask lets read."""
-    with tempfile.TemporaryDirectory() as private:
-        folder = Path(private) / "analysis"
-        folder.mkdir()
+    with scratch_folder() as folder:
         yield folder
 
 
@@ -161,9 +157,7 @@ def _earlier_files(folder: Path) -> set[str]:
     if not path.exists():
         return set()
     try:
-        if path.stat().st_size > LONGEST_MANIFEST:
-            raise ValueError("it is too long")
-        names = set(formats.check(dict[str, str], parse_json(path.read_bytes())))
+        names = set(formats.check(dict[str, str], read_json(path)))
         outside = [name for name in names if not is_text(name) or Path(name).is_absolute() or ".." in Path(name).parts]
         if outside:
             raise ValueError(f"it names the file {shown(outside[0], 60)!r}")
@@ -186,6 +180,8 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
     attached = os.environ.get(commands.RUN)
     with guarded(store.uri):
         run_id = attached or _new_run(store, options, analysis)
+        if not attached:  # the status of a run whose command is killed before all is there
+            store.client.set_terminated(run_id, "KILLED")
         try:
             pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
             text = (folder / SUMMARY).read_text(encoding="utf-8").rstrip("\n")
@@ -195,10 +191,9 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
             parameters = [Param(prefix + name, public_value(word(value))) for name, value in flatten(options).items()]
             store.client.log_batch(run_id, params=parameters, tags=tags)
             store.client.log_artifacts(run_id, str(folder))
-        except BaseException as error:
+        except Exception:
             if not attached:
-                is_ended = isinstance(error, Interrupted | KeyboardInterrupt)
-                store.client.set_terminated(run_id, "KILLED" if is_ended else "FAILED")
+                store.client.set_terminated(run_id, "FAILED")
             raise
         if not attached:
             store.client.set_terminated(run_id, "FINISHED")

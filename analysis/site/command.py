@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from biasbed.analysis.site.tables import DecisionCounts
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.settings import nearest
 from biasbed.system import commands, places
+from biasbed.system.files import scratch_folder
 from biasbed.tracking.server import resolve_uri
 
 KINDS = ("train", "published", *TESTED)  # searches have no table of their own: their winners are trained again
@@ -49,10 +49,10 @@ def site(options: SiteOptions) -> Path:
         for name in published.names():
             published.import_runs(name, uri)
     rankings, left_out = rank_studies(store, options)
-    with tempfile.TemporaryDirectory() as scratch:
-        files = pages.write(rankings, left_out, Path(scratch))
-        (Path(scratch) / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
-        publish(Path(scratch), folder)
+    with scratch_folder() as scratch:
+        files = pages.write(rankings, left_out, scratch)
+        (scratch / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
+        publish(scratch, folder)
     tables = count(len(rankings), "table")
     print(f"{count(len(files), 'file')} of {tables}: {folder / pages.INDEX}", flush=True)
     return folder

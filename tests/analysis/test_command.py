@@ -11,6 +11,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -521,6 +522,24 @@ def test_an_analysis_that_a_signal_ends_is_no_running_run(
     monkeypatch.setattr(type(recorder.client), "log_artifacts", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert cli.main(["analyze", "--output_dir", str(recorder.folder / "out")]) == 128 + signal.SIGTERM
     assert [run.info.status for run in all_runs(recorder.uri, kind="analysis")] == ["KILLED"]
+
+
+@quicker
+def test_an_analysis_whose_process_is_killed_is_no_running_run(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
+) -> None:
+    """Nothing can be done after `kill -9`: the status is right before."""
+    serve_at(recorder.uri)
+    fill(recorder, THREE, seeds=1)
+    seen = []
+
+    def status(client: Any, run_id: str, folder: str) -> None:
+        seen.append(client.get_run(run_id).info.status)
+
+    monkeypatch.setattr(type(recorder.client), "log_artifacts", status)
+    assert cli.main(["analyze", "--output_dir", str(recorder.folder / "out")]) == 0
+    assert seen == ["KILLED"]
+    assert [run.info.status for run in all_runs(recorder.uri, kind="analysis")] == ["FINISHED"]
 
 
 @quick

@@ -120,3 +120,20 @@ def test_a_model_is_registered_only_under_a_name_that_the_user_gives(
     assert send_unless_sent(folder, register=register)
     assert registered == ["prod" if register == "prod" else "none"]
     assert ("`sync register=prod` does" in capsys.readouterr().err) == (register != "prod")
+
+
+def test_a_sync_that_fails_ends_the_run_that_it_opened(
+    tracker: Tracker, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A metric that the server refuses is one way; the next sync would open another run, without end."""
+    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    folder = tracker.folder
+    folder.mark_done()
+    folder.append_journal({"step": 1, "timestamp": 1, "metrics": {"a\nb": 1.0}})
+    for _ in range(2):
+        with pytest.raises(Failure):
+            send_unless_sent(folder)
+        (run,) = all_runs(tracking)
+        assert run.info.status == "FAILED"
+        assert "Invalid" in run.data.tags[record.ERROR]

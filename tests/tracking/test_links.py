@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from biasbed import cli
-from biasbed.compute import device
 from biasbed.errors import Failure
 from biasbed.studies import ledger
 from biasbed.system import files
@@ -149,9 +148,9 @@ def test_a_link_in_the_temporary_folder_makes_no_file_elsewhere(
     target.mkdir()
     shared.mkdir()
     os.utime(target, (1, 1))
-    (shared / f"{device.MEETING}x").symlink_to(target)
-    os.lchown(shared / f"{device.MEETING}x", 12345, 12345) if os.getuid() == 0 else pytest.skip("needs root")
-    monkeypatch.setattr(device.tempfile, "gettempdir", lambda: str(shared))
-    with device._meeting_place():
+    (shared / f"{files.SCRATCH}x").symlink_to(target)
+    os.lchown(shared / f"{files.SCRATCH}x", 12345, 12345) if os.getuid() == 0 else pytest.skip("needs root")
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(shared))
+    with files.scratch_folder():
         time.sleep(0)
     assert list(target.iterdir()) == []

@@ -17,7 +17,7 @@ import torch
 
 from biasbed import cli, record
 from biasbed.compute import device, distributed
-from biasbed.system import processes
+from biasbed.system import files, processes
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.training import job, train
@@ -69,7 +69,7 @@ def test_two_processes_listen_to_nobody_else_and_one_that_is_killed_is_one_line(
     assert training.returncode in (1, 143)
     said = one_line(err.decode())  # by gloo's error, or, if that was quicker, by torchrun's signal
     assert "another process of this training ended" in said or "ended by SIGTERM" in said
-    assert not list(tmp_path.glob(f"{device.MEETING}*"))
+    assert not list(tmp_path.glob(f"{files.SCRATCH}*"))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_what_a_killed_launcher_left_is_removed_by_the_next(tmp_path: Path, monk
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("STORE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "GLOO_SOCKET_IFNAME"):
         monkeypatch.setenv(getattr(processes, name, name), "x")
-    old, young = tmp_path / f"{device.MEETING}old", tmp_path / f"{device.MEETING}young"
+    old, young = tmp_path / f"{files.SCRATCH}old", tmp_path / f"{files.SCRATCH}young"
     for left in (old, young):
         left.mkdir()
         (left / "ranks").touch()
     os.utime(old, (1, 1))
     with device._meeting_place() as used:
-        os.utime(used, (1, 1))
+        os.utime(used.parent, (1, 1))
         with device._meeting_place() as other:
-            assert {path.name for path in tmp_path.iterdir()} == {young.name, used.name, other.name}
+            assert {path.name for path in tmp_path.iterdir()} == {young.name, used.parent.name, other.parent.name}
 
 
 @pytest.mark.parametrize("offline", [True, False])

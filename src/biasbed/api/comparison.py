@@ -6,7 +6,6 @@ Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +31,7 @@ from biasbed.api.arguments import public
 from biasbed.api.reported_scores import read_reported
 from biasbed.errors import UsageError
 from biasbed.settings import build, flat, nearest, specs
+from biasbed.system.files import scratch_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -287,10 +287,10 @@ class ScoreComparison:
         from biasbed.analysis.report import figures, html
 
         path = _checked_path(Path(file), (".html", ".htm"))
-        with tempfile.TemporaryDirectory() as folder, threadpool_limits(limits=1, user_api="blas"):
-            figures.write(self.analysis, Path(folder))
-            html.write(self.analysis, Path(folder), is_alone=True)
-            _write(path, (Path(folder) / html.REPORT).read_text(encoding="utf-8"))
+        with scratch_folder() as folder, threadpool_limits(limits=1, user_api="blas"):
+            figures.write(self.analysis, folder)
+            html.write(self.analysis, folder, is_alone=True)
+            _write(path, (folder / html.REPORT).read_text(encoding="utf-8"))
         return path
 
     def save(self, folder: str | Path) -> Path:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from biasbed.errors import UsageError
+from biasbed.system.files import scratch_folder
 from biasbed.system.processes import PARENT_PROCESS, SHUTDOWN, STORE, Interrupted, ignore_first_signal, in_torchrun
 
 if TYPE_CHECKING:
     import torch
 
 Device = Literal["cpu", "cuda"]
-MEETING, MINUTE = "biasbed-torchrun-", 60.0  # prefix of rendezvous folders; younger ones (in seconds) are left alone
 
 
 def choose_device(device: str, nproc: int | str) -> tuple[Device, int]:
@@ -91,23 +87,15 @@ def set_arithmetic(device: torch.device) -> None:
 
 @contextlib.contextmanager
 def _meeting_place() -> Iterator[Path]:
-    """Yield a folder in which torchrun's processes find each other. Folders left behind by killed runs are removed.
+    """Yield a folder in which torchrun's processes find each other.
 
     The rendezvous uses files because torch's TCP store listens on all networks without authentication.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{MEETING}*"):
-        with contextlib.suppress(OSError):  # owned by somebody else, in use, or being removed at this moment
-            about = left.lstat()  # of the link itself, in case another user planted one
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > MINUTE:
-                with (left / "lock").open("a") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=MEETING) as name, (Path(name) / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.environ[STORE] = f"{name}/ranks"
+    with scratch_folder() as folder:
+        os.environ[STORE] = f"{folder}/ranks"
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
         try:
-            yield Path(name)
+            yield folder
         finally:
             os.environ.pop(STORE, None)  # the folder goes: nobody who starts later may look for the others there

@@ -10,7 +10,6 @@ import os
 import secrets
 import shlex
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from biasbed import published, record
 from biasbed.errors import UsageError, listed
 from biasbed.sharing import benchmarks
 from biasbed.system import commands
-from biasbed.system.files import write_whole
+from biasbed.system.files import scratch_folder, write_whole
 from biasbed.tracking.server import download_checkpoint, resolve_uri
 
 if TYPE_CHECKING:
@@ -109,8 +108,8 @@ def _export_model(options: ExportOptions) -> Path:
     named = benchmarks.parse(() if options.benchmarks == "none" else options.benchmarks)
     benchmarks.refuse_unknown(named, (result.metric.set for result in results.results))
     name = _model_id(options, results)
-    with _new_folder(folder) as temporary, tempfile.TemporaryDirectory() as download:
-        best = download_checkpoint(run.info.run_id, Path(download))
+    with _new_folder(folder) as temporary, scratch_folder() as download:
+        best = download_checkpoint(run.info.run_id, download)
         model = model_folder.write_model(best, temporary, f"run {run.info.run_id}", options.algorithm)
         model_card.write_card(temporary, results, model, name, named)
         _write_side_file(temporary, results, model)

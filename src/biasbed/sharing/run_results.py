@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from biasbed.evaluation import recorded, report
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES, has_repeated_images
 from biasbed.record import MetricName
+from biasbed.system.files import scratch_folder
 from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
@@ -227,7 +227,7 @@ def _find_step(histories: Histories, protocol: record.Protocol) -> int:
 def _read_decisions(uri: str, run_id: str, protocol: record.Protocol, step: int) -> dict[str, Decisions]:
     """Read the decisions on each set that are kept of a step. Raises UsageError for a damaged file."""
     decisions: dict[str, Decisions] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         for member in protocol.sets:
             for which in record.PREDICTION_EPOCHS:
                 name = record.predictions_file(member.name, which)

@@ -6,7 +6,6 @@ An imported run is unchanged, with tags that name its origin.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.options import ExportOptions
 from biasbed.system import commands, places
+from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.mlflow_private import StoredRun
@@ -47,11 +47,11 @@ def export(options: ExportOptions) -> Path:
     with new_archive(path) as archive, guarded(uri):
         client = writer(uri)
         for run_id, run in runs.items():
-            with tempfile.TemporaryDirectory() as folder:
+            with scratch_folder() as folder:
                 for artifact in client.list_artifacts(run_id):
                     if options.checkpoints or artifact.path not in HEAVY:
-                        client.download_artifacts(run_id, artifact.path, folder)
-                archive.add_run(_described(uri, run), _rows(uri, run), Path(folder))
+                        client.download_artifacts(run_id, artifact.path, str(folder))
+                archive.add_run(_described(uri, run), _rows(uri, run), folder)
     for run in left_out:
         print(f"left out, as it has not ended: {run.info.run_name} ({run.info.run_id})")
     without = "" if options.checkpoints else "; without checkpoints and models (checkpoints=yes takes them along)"
@@ -197,6 +197,6 @@ def _fill(uri: str, archive: Archive, run: ArchivedRun, run_id: str) -> None:
         dataset = Dataset(data.name, data.digest, data.source_type, data.source, data.schema, data.profile)
         inputs.append(DatasetInput(dataset, [InputTag(key, value) for key, value in data.tags.items()]))
     log_inputs(client, run_id, inputs)
-    with tempfile.TemporaryDirectory() as folder:
-        archive.unpack(run.run_id, Path(folder))
-        client.log_artifacts(run_id, folder)
+    with scratch_folder() as folder:
+        archive.unpack(run.run_id, folder)
+        client.log_artifacts(run_id, str(folder))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from biasbed import record
-from biasbed.errors import Failure
+from biasbed.errors import Failure, first_line
 from biasbed.tracking.folder import STATE, RunFolder
 from biasbed.tracking.ownership import SentElsewhere
 from biasbed.tracking.server import resolve_uri
@@ -65,6 +65,9 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         except SentElsewhere as failure:
             print(failure, file=sys.stderr)
             return False
+        except Exception as error:  # the run that was opened is ended, until another sync continues it
+            tracker.abort("FAILED", {record.ERROR: first_line(error)}, first_line(error))
+            raise
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
 
