@@ -176,11 +176,12 @@ def _find_lower(scores: UserScores, lower: Sequence[str] | None) -> tuple[frozen
 def _find_mixture(scores: UserScores, lower: frozenset[str]) -> str:
     """Return a note on scores that look like fractions beside percentages, in one data set or between data sets."""
     suspects = []
-    for dataset, values in scores.table.groupby("dataset", sort=False)["score"]:
+    for dataset, group in scores.table.groupby("dataset", sort=False)["score"]:
+        values = group.to_numpy()
         small = values[(values > 0) & (values <= 1)]
         is_mixed = len(small) and (values.max() <= 1 or values.max() > PERCENT_BESIDE * small.max())
         if dataset not in lower and is_mixed:
-            suspects.append(f"{small.iloc[0]:g} on {dataset}")
+            suspects.append(f"{small[0]:g} on {dataset}")
     if not suspects:
         return ""
     return f"some look like fractions ({listed(suspects, 5)}): write all scores alike if they are"

@@ -10,6 +10,7 @@ Answers: How is a table of scores that somebody brings read?
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import math
 import re
@@ -79,8 +80,12 @@ class Grid:
     is_export: bool = False  # a run a row, from a tracker
 
     def column(self, head: str) -> list[Any]:
-        position = self.heads.index(head)
+        position = self._positions[head]
         return [cells[position] for _, cells in self.rows]
+
+    @functools.cached_property
+    def _positions(self) -> dict[str, int]:
+        return {head: position for position, head in enumerate(self.heads)}
 
 
 def read_scores(source: pd.DataFrame | Path, names: ColumnNames) -> UserScores:
@@ -264,7 +269,8 @@ def _find_roles(grid: Grid, names: ColumnNames) -> Roles:
             free.remove(of_role[0])
     numbering = [head for head in free[:1] if head == grid.heads[0] and _counts_lines(grid.column(head))]
     numeric = [head for head in free if head not in numbering and _is_numeric(grid.column(head))]
-    texts = [head for head in free if head not in numeric]
+    with_numbers = set(numeric)
+    texts = [head for head in free if head not in with_numbers]
     if grid.scored is not None:
         numeric = [head for head in numeric if head in grid.scored]
     roles = Roles(**by_role, scores=tuple(numeric), texts=tuple(texts))
@@ -346,13 +352,16 @@ def _without_spreads(grid: Grid, names: ColumnNames) -> Grid:
     data set, needs the seeds' scores.
     """
     named = {word.casefold() for word in (names.method, names.dataset, names.seed, names.score)}
-    spreads = [head for head in grid.heads if _is_spread_of_other(head, grid.heads)]
-    if spreads or not {_letters(head) for head in grid.heads}.isdisjoint(SCORES):
+    letters = {_letters(head) for head in grid.heads}
+    spreads = [head for head in grid.heads if _is_spread_of_other(head, letters)]
+    if spreads or not letters.isdisjoint(SCORES):
         spreads += [head for head in grid.heads if _letters(head) in SPREADS]
-    spreads = [head for head in grid.heads if head in spreads and head.casefold() not in named]
+    left_out = set(spreads)
+    spreads = [head for head in grid.heads if head in left_out and head.casefold() not in named]
     if not spreads or grid.is_export:
         return grid
-    kept = [position for position, head in enumerate(grid.heads) if head not in spreads]
+    left_out = set(spreads)
+    kept = [position for position, head in enumerate(grid.heads) if head not in left_out]
     rows = [(where, tuple(cells[position] for position in kept)) for where, cells in grid.rows]
     note = (
         f"left out, as they belong to means by their names: {listed(spreads)}; means are compared over data sets, and "
@@ -362,16 +371,18 @@ def _without_spreads(grid: Grid, names: ColumnNames) -> Grid:
     return replace(grid, heads=heads, rows=tuple(rows), notes=(*grid.notes, note))
 
 
-def _is_spread_of_other(head: str, heads: Iterable[str]) -> bool:
-    """Return True for the deviation or number of a mean that another column holds: `x_std` beside `x` or `x_mean`."""
-    others = {_letters(column) for column in heads if column != head}
+def _is_spread_of_other(head: str, letters: set[str]) -> bool:
+    """Return True for the deviation or number of a mean that another column holds: `x_std` beside `x` or `x_mean`.
+
+    letters: those of all columns.
+    """
     name = _letters(head)
     for part in re.split(r"[^A-Za-z0-9]+", head):
         spread = part.lower()
         if spread not in SPREADS:
             continue
         rest = name.replace(spread, "", 1) if name.startswith(spread) else name.removesuffix(spread)
-        if rest and not others.isdisjoint({rest, f"{rest}mean", f"mean{rest}", f"{rest}avg"}):
+        if rest and not letters.isdisjoint({rest, f"{rest}mean", f"mean{rest}", f"{rest}avg"}):
             return True
     return False
 

@@ -29,6 +29,7 @@ LARGEST_EXACT = 60
 FEWEST_SETS = 6
 LARGEST_ENUMERATED = 60_000  # orders of ranks
 SAMPLE = 20_000  # orders that are drawn if there are more
+RANKS_AT_ONCE = 2**23  # that are drawn in one piece: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,9 @@ def agreement_p(ranks: Array) -> float:
     Each further set must hit the same of k!/(t! ...) orders; ranks [sets, algorithms].
     """
     _, ties = np.unique(ranks[0], return_counts=True)
-    orders = math.factorial(ranks.shape[1]) / math.prod(math.factorial(number) for number in ties.tolist())
-    return float(orders ** (1 - len(ranks)))
+    orders = math.factorial(ranks.shape[1]) // math.prod(math.factorial(number) for number in ties.tolist())
+    is_zero = (len(ranks) - 1) * math.log(orders) > -math.log(math.ulp(0.0)) + 1  # as a float
+    return 0.0 if is_zero else 1 / orders ** (len(ranks) - 1)
 
 
 def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
@@ -222,7 +224,7 @@ def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
 
 def _friedman_p(sums: Array, rows: RankRows) -> Array:
     """Return the p-value of each row of rank sums [n, k]."""
-    is_exact = math.factorial(len(rows[0])) ** (len(rows) - 1) <= LARGEST_ENUMERATED
+    is_exact = (len(rows) - 1) * math.lgamma(len(rows[0]) + 1) <= math.log(LARGEST_ENUMERATED)
     null = _friedman_null(rows, is_exact)
     as_far = len(null) - np.searchsorted(null, _spread(sums) - 1e-9)
     result: Array = as_far / len(null) if is_exact else (1 + as_far) / (1 + len(null))
@@ -241,7 +243,12 @@ def _friedman_null(rows: RankRows, is_exact: bool) -> Array:
             sums = (sums[:, None] + orders[None]).reshape(-1, k)
     else:
         generator = np.random.default_rng(0)
-        sums = generator.permuted(np.broadcast_to(ranks, (SAMPLE, num_sets, k)), axis=2).sum(axis=1)
+        at_once = max(1, RANKS_AT_ONCE // ranks.size)
+        parts: list[Array] = []
+        for start in range(0, SAMPLE, at_once):
+            tables = np.broadcast_to(ranks, (min(at_once, SAMPLE - start), num_sets, k))
+            parts.append(_spread(generator.permuted(tables, axis=2).sum(axis=1)))
+        return np.sort(np.concatenate(parts))
     return np.sort(_spread(sums))
 
 

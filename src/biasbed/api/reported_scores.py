@@ -60,10 +60,15 @@ def _make(models: Sequence[ReportedModel], paths: Sequence[Path], measure: str) 
         for value in _compared(model, headlines):
             rows.append(ScoreRow(model.name, value.set, seed, value.value, source))
     compared = {row.dataset: headlines[row.dataset] for row in rows}
-    lower = tuple(name for name in compared if not _is_higher_better(models, name, compared[name]))
+    directions = _directions(models)
+    lower = []
+    for name, compared_measure in compared.items():
+        usual = measures.find_measure(compared_measure).higher_is_better
+        if not directions.get((name, compared_measure), usual):
+            lower.append(name)
     names_of_scores = list(dict.fromkeys(compared.values()))
     scores = make_scores(rows, source, _notes(models, compared, lower), " or ".join(names_of_scores))
-    return replace(scores, lower=lower)
+    return replace(scores, lower=tuple(lower))
 
 
 def _measures_of_sets(models: Iterable[ReportedModel]) -> list[str]:
@@ -79,13 +84,14 @@ def _compared(model: ReportedModel, headlines: Mapping[str, str]) -> list[Report
     return [value for value in model.values if not value.group and value.measure == headlines[value.set]]
 
 
-def _is_higher_better(models: Iterable[ReportedModel], name: str, measure: str) -> bool:
-    """Return the direction of a measure on a set, as the source says, else as the measure of that name has it."""
+def _directions(models: Iterable[ReportedModel]) -> dict[tuple[str, str], bool]:
+    """Return whether higher is better, keyed by set and measure, where a source says it; the first one counts."""
+    directions: dict[tuple[str, str], bool] = {}
     for model in models:
         for value in model.values:
-            if (value.set, value.measure, value.group) == (name, measure, "") and value.higher_is_better is not None:
-                return value.higher_is_better
-    return measures.find_measure(measure).higher_is_better
+            if not value.group and value.higher_is_better is not None:
+                directions.setdefault((value.set, value.measure), value.higher_is_better)
+    return directions
 
 
 def _notes(models: Sequence[ReportedModel], compared: Mapping[str, str], lower: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -81,3 +82,11 @@ def test_six_sets_are_left_to_f() -> None:
     found = friedman.friedman(ranks.to_numpy())
     assert found.permutation_p is None
     assert found.p == found.f_p == pytest.approx(exact.friedman_p(ranks.to_numpy()), abs=0.06)
+
+
+@pytest.mark.parametrize("k", [5, 170, 171, 2000])
+def test_any_number_of_algorithms_has_a_probability_that_all_sets_agree(k: int) -> None:
+    """1/k! for each further set; a factorial of more than 170 is no float."""
+    ranks = np.tile(np.arange(1.0, k + 1), (2, 1))
+    assert exact.agreement_p(ranks) == pytest.approx(math.exp(-math.lgamma(k + 1)), rel=1e-9, abs=1e-300)
+    assert 0 < exact.friedman_p(ranks) <= 1
