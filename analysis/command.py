@@ -22,7 +22,7 @@ from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import SECTIONS
 from biasbed.errors import UsageError, first_line, shown
-from biasbed.settings import flatten, is_text, word
+from biasbed.settings import flatten, word
 from biasbed.system import commands, formats
 from biasbed.system.files import atomic_file, refuse_links, scratch_folder
 from biasbed.system.garbage import without_collection
@@ -158,7 +158,7 @@ def _earlier_files(folder: Path) -> set[str]:
         return set()
     try:
         names = set(formats.check(dict[str, str], read_json(path)))
-        outside = [name for name in names if not is_text(name) or Path(name).is_absolute() or ".." in Path(name).parts]
+        outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
         if outside:
             raise ValueError(f"it names the file {shown(outside[0], 60)!r}")
     except ValueError as error:

@@ -9,10 +9,10 @@ import contextlib
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from biasbed.analysis.runs.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
-from biasbed.system.csv_tables import read_lines
-from biasbed.system.strict import parse_json
+from biasbed.system.csv_tables import BoundedLines, read_lines
+from biasbed.system.strict import open_text, parse_json, read_bytes
 
 SAMPLES = "samples_*.jsonl"  # as `lm_eval --log_samples` writes them
 _TASK = re.compile(r"samples_(?P<task>.+?)(?:_\d{4}-\d{2}-\d{2}T[\d.-]+)?\.jsonl")
@@ -35,6 +35,7 @@ LABELS = ("label", "target", "truth", "groundtruth", "gold", "category", "class"
 DECISIONS = ("decision", "prediction", "pred", "predicted", "response", "objectresponse", "output")
 OBSERVERS = ("subj", "observer", *METHODS)
 TRUE, FALSE = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
+MOST_BYTES = 2**30  # of a file of predictions
 DEFAULT_SET = "items"  # data set of decisions that name none
 
 ItemCell = tuple[str, str, str]  # method, data set, seed
@@ -107,10 +108,8 @@ def _read_samples(path: Path, measure: str, items: ItemScores) -> None:
         items.notes.append(f"{cell[0]} has {cell[1]} twice: the newest file counts ({path.name})")
         del items.values[cell]
     first_filter: str | None = None
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
+    with open_text(path, errors="surrogateescape", newline="") as file:
+        for number, line in _lines_of(file, path):
             where = f"{path}, line {number}"
             sample = _parse_sample(line, where)
             name = str(sample.get("filter", ""))
@@ -127,6 +126,18 @@ def _read_samples(path: Path, measure: str, items: ItemScores) -> None:
         raise UsageError(f"{path}: holds no samples")
 
 
+def _lines_of(file: TextIO, path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number, text) of each line with content. Raises UsageError for one that is endless, or no text."""
+    lines = BoundedLines(file)
+    try:
+        for line in lines:
+            lines.end_row()
+            if line.strip():
+                yield lines.number, line
+    except ValueError as error:
+        raise UsageError(f"{path}, line {lines.number}: {error}") from None
+
+
 def _parse_sample(line: str, where: str) -> Mapping[str, Any]:
     with contextlib.suppress(ValueError):
         sample = parse_json(line)
@@ -138,7 +149,8 @@ def _parse_sample(line: str, where: str) -> Mapping[str, Any]:
 def _measure_of(sample: Mapping[str, Any], measure: str, where: str) -> str:
     """Return the name of the measure that counts."""
     listed_there = sample.get("metrics")
-    names = [name for name in listed_there if name in sample] if isinstance(listed_there, list) else []
+    named = listed_there if isinstance(listed_there, list) else []
+    names = [name for name in named if isinstance(name, str) and name in sample]
     names = names or [name for name in MEASURES if name in sample]
     if measure != "auto":
         if measure not in sample:
@@ -215,7 +227,7 @@ def _is_right(fields: Sequence[str], columns: ItemColumns, where: str) -> float:
 def _read_predictions(path: Path, items: ItemScores) -> None:
     """Read a file of predictions of a run of biasbed."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: can't be read ({error.strerror})") from None
     in_run = path.parent.parent.name == "predictions"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from biasbed import measures
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
@@ -65,6 +66,8 @@ def make_scores(
         if key in seen:
             raise UsageError(_twice(row, seen[key], tell_apart(seen[key], row.where)))
         seen[key] = row.where
+        if abs(row.score) > measures.LARGEST_SCORE:
+            raise UsageError(f"{row.where}: the score {row.score:g} of {row.method} on {row.dataset} is beyond 1e100")
         if row.score == row.score:
             kept.append((*key, row.score))
         else:

@@ -224,7 +224,8 @@ def untied_friedman_p(mean_ranks: Array, num_sets: int) -> Array:
 
 def _friedman_p(sums: Array, rows: RankRows) -> Array:
     """Return the p-value of each row of rank sums [n, k]."""
-    is_exact = (len(rows) - 1) * math.lgamma(len(rows[0]) + 1) <= math.log(LARGEST_ENUMERATED)
+    exponent = (len(rows) - 1) * math.lgamma(len(rows[0]) + 1)  # of e; more than 700 is no float
+    is_exact = exponent < 700 and round(math.exp(exponent)) <= LARGEST_ENUMERATED
     null = _friedman_null(rows, is_exact)
     as_far = len(null) - np.searchsorted(null, _spread(sums) - 1e-9)
     result: Array = as_far / len(null) if is_exact else (1 + as_far) / (1 + len(null))

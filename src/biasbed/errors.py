@@ -35,6 +35,14 @@ class UsageError(Told):
     exit_code = 2
 
 
+class UnreadableFile(UsageError, ValueError):
+    """A file that is not read, whoever wrote it: a pipe or a device, or one that is too large for its kind."""
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.reason = reason
+
+
 class MissingData(UsageError):
     """Images, or the folder of them, are not where they were looked for."""
 

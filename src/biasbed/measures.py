@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
 
+LARGEST_SCORE = 1e100  # of somebody else's, either sign: its square is still a number
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
 FRACTION = "%"  # the unit of what is stored as a fraction and shown in percent

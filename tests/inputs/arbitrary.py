@@ -17,19 +17,23 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from biasbed.analysis import display_names
+from biasbed.analysis import command, display_names
 from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis.options import CompareOptions
+from biasbed.api.comparison import read_scores
 from biasbed.data.prepared import ImagesManifest
 from biasbed.datasets.biased import DivisionRequest
 from biasbed.datasets.deepfashion import _read_garments
 from biasbed.datasets.imagenet import ImageNetReaL
 from biasbed.datasets.metadata_csv import OwnTable
+from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
 from biasbed.published import sweeps
 from biasbed.studies.search.space import read_space
 from biasbed.studies.study_table import read_table
 from biasbed.suites.label_maps import read_own
 from biasbed.tracking.archive import Archive
+from biasbed.tracking.folder import RunFolder
 from helpers.decision_files import HEADER
 
 WORDS = {"suite": "demo", "algorithm": "infodrop", "nproc": "1"}
@@ -38,7 +42,8 @@ WORDS = {"suite": "demo", "algorithm": "infodrop", "nproc": "1"}
 PIECES = (
     *(b"null", b"[]", b"{}", b'""', b"-1", b"1e999", b"NaN", b"true", b"9" * 400, b"9" * 5000, b"\0", b"\xff", b"~"),
     *(b"\x1b[2J", b"&a ", b"*a", b"!!bool ", b"!x ", b",", b"\n", b": ", b"'", b'"', b"[" * 100_000, b'{"a":' * 3000),
-    *(b"2026-13-45", b"<<: ", b"? ", b"- ", b"\t", b"\xef\xbb\xbf", b"\r", b"0x10", b"1_000", "\u202e٣".encode()),
+    *(b"\\ud800", b"\\u0000", b"1" + b"0" * 400, b"0x" + b"f" * 20_000, b"1:" * 200, b"1e308", b"2026-13-45"),
+    *(b"<<: ", b"? ", b"- ", b"\t", b"\xef\xbb\xbf", b"\r", b"0x10", b"1_000", "\u202e٣".encode()),
 )
 ODD: st.SearchStrategy[Any] = st.one_of(
     *(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([2**63, -(2**63), 10**400, 1e308])),
@@ -143,6 +148,26 @@ def _read_sweep(path: Path) -> object:
     return sweeps.read(path.parent)
 
 
+def _scores(path: Path) -> object:
+    """Read a path as `compare` does; `import` reads reports alike."""
+    return read_scores(path, CompareOptions())
+
+
+def _run_folder(path: Path) -> object:
+    """Read a run's folder as `sync` does before it sends. Raises UsageError if nothing is there."""
+    folder = RunFolder(path.parent)
+    if not folder.read_state() and not folder.read_journal() and not folder.study and not folder.read_starts():
+        raise UsageError("nothing can be read")
+    return folder.is_done
+
+
+def _manifest(path: Path) -> object:
+    """Read the manifest of an earlier result's folder. Raises UsageError if it lists nothing."""
+    if not command._earlier_files(path.parent):
+        raise UsageError("it is no manifest")
+    return None
+
+
 def _csv(*rows: tuple[str, ...]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
@@ -192,6 +217,26 @@ MAPS = "outputs: [x, y, z]\nmaps: [{classes: {cat: [x, 1], dog: z}, how: prob_su
 TRIAL = ("net", "1", "1", "NaN", "bear", "bear", "0", "0001_s5n_dnn_0_bear_00_bear1-car2.png")
 NEXT_TRIAL = (*TRIAL[:2], "2", *TRIAL[3:7], "0002_s5n_dnn_0_bear_00_bear1-car3.png")
 GARMENT = {"category_id": 1, "scale": 1, "occlusion": 2, "zoom_in": 3, "viewpoint": 1}
+REPORT = {
+    **{"schema_version": "0.3.0", "evaluation_id": "s/o/m/1", "model_info": {"name": "m", "id": "o/m"}},
+    "source_metadata": {"additional_details": {}},
+    "evaluation_results": [
+        {
+            **{"evaluation_name": "edge", "source_data": {"dataset_name": "edge", "source_type": "other"}},
+            "metric_config": {"lower_is_better": False, "metric_id": "accuracy", "max_score": 1},
+            "score_details": {"score": 0.5},
+        }
+    ],
+}
+CARD = b"""---
+model-index:
+- name: n
+  results:
+  - dataset: {name: edge, type: x}
+    metrics:
+    - {type: accuracy, value: 0.5}
+---
+"""
 KINDS = {
     "study": Kind("study.yaml", lambda path: read_table(str(path)), **_yaml(TABLE)),
     "space": Kind("space.yaml", lambda path: read_space(str(path), WORDS), **_yaml(SPACE)),
@@ -226,5 +271,12 @@ KINDS = {
         _csv(("image", "class", "split", "bias"), *((f"{s}.png", "a", s, "a") for s in ("train", "val", "test"))),
     ),
     "ReaL labels": Kind("real.json", ImageNetReaL()._labels, **_json([[1, 2], [], [3]])),
+    "report": Kind("log.json", _scores, **_json(REPORT)),
+    "model card": Kind("README.md", _scores, CARD),
+    "samples": Kind("samples_t.jsonl", _scores, **_json({"doc_id": 1, "acc": 1, "metrics": ["acc"], "filter": "none"})),
+    "scores": Kind("s.csv", _scores, _csv(("method", "x", "y"), ("a", "1", "2"), ("b", "3", "4.5"))),
+    "outputs' manifest": Kind("manifest.json", _manifest, **_json({"report.html": "report"})),
+    "run's state": Kind("run.json", _run_folder, **_json({"tags": {"a": "b"}, "run_id": "a", "attempts": 1})),
+    "run's journal": Kind("metrics.jsonl", _run_folder, **_json({"step": 1, "timestamp": 1, "metrics": {"a": 0.5}})),
     "garments": Kind("g.json", lambda path: list(_read_garments(path)), **_json({"source": "user", "item1": GARMENT})),
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +62,28 @@ def test_any_file_is_read_or_refused(kind: Kind, tmp_path: Path) -> None:
 
     holds()
     assert refused > 20, "what is drawn is hardly ever wrong"
+
+
+IRREGULAR: dict[str, Callable[[Path], object]] = {
+    "a pipe": os.mkfifo,
+    "a link to an endless device": lambda path: path.symlink_to("/dev/zero"),
+    "40 GB of nothing": lambda path: (path.touch(), os.truncate(path, 40 * 2**30)),
+}
+
+
+@pytest.mark.parametrize("make", IRREGULAR.values(), ids=IRREGULAR)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if not kind.name.startswith("in.")])
+def test_a_file_that_has_no_end_is_refused_before_it_is_read(
+    kind: Kind, make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """A pipe would be waited for without end: the time limit of these tests ends that."""
+    make(tmp_path / kind.name)
+    tracemalloc.start()
+    try:
+        assert not settled(lambda: kind.read(tmp_path / kind.name))
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
+from biasbed.suites import label_maps
 from biasbed.suites.label_maps import (
     IDENTITY,
     Aggregation,
@@ -217,3 +218,12 @@ def test_a_misfit_is_described_by_the_nearest_map() -> None:
 def test_an_own_map_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be read"):
         read_own(tmp_path / "nowhere.yaml")
+
+
+def test_names_of_as_many_outputs_as_a_file_holds_are_read_in_one_pass() -> None:
+    names = [f"n{number}" for number in range(99_000)]
+    assert label_maps._parse_outputs(names) == tuple(names)
+    members = label_maps._members({"a": names}, len(names), names)
+    assert members == {"a": tuple(range(99_000))}
+    with pytest.raises(ValueError, match="two are called 'n5'"):
+        label_maps._parse_outputs([*names, "n5"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tracemalloc
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from biasbed.errors import UsageError
 from biasbed.system import strict
 from biasbed.system.strict import parse_float, parse_int, parse_json, read_parquet
 
@@ -26,6 +28,10 @@ from biasbed.system.strict import parse_float, parse_int, parse_json, read_parqu
         ("9" * 5000, "4300 digits"),
         ("{", "Expecting property name"),
         (json.dumps({"a\0b": 1}), "characters that no database keeps"),
+        ('{"a": ["\\ud800"]}', "characters that no database keeps"),
+        ('{"\\uDFFF": 1}', "characters that no database keeps"),
+        (f"[[{2**63}]]", "whole number of more than 64 bits"),
+        ("-1" + "0" * 400, "whole number of more than 64 bits"),
     ],
 )
 def test_json_without_end_is_refused(text: str, message: str) -> None:
@@ -37,7 +43,13 @@ def test_json_without_end_is_refused(text: str, message: str) -> None:
 def test_json_within_the_limits_is_read_as_it_is() -> None:
     value = {"a": [1, {"b": [None, "[[[[["]}], "ü": float("inf")}
     assert parse_json(json.dumps(value)) == parse_json(json.dumps(value).encode()) == value
-    assert parse_json("[" * 40 + "]" * 40) is not None
+    assert parse_json("[" * 40 + "1" + "]" * 40) is not None
+    assert parse_json('["\\ud83d\\ude00", "12345678901234567890", 0.12345678901234567890]') == [
+        "\U0001f600",
+        "12345678901234567890",
+        0.12345678901234567890,
+    ]
+    assert parse_json(str(2**63 - 1)) == 2**63 - 1
     assert parse_json('"' + "[" * 10_000 + '"') == "[" * 10_000
 
 
@@ -59,6 +71,23 @@ def test_what_is_no_number(text: str) -> None:
 def test_numbers_as_python_writes_them(whole: int, number: float) -> None:
     assert parse_int(str(whole)) == whole
     assert parse_float(repr(number)) == pytest.approx(number, nan_ok=True, rel=0, abs=0)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_regular_files_within_a_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", 40 * 2**30)
+    (tmp_path / "right").write_text("[1]")
+    for read in (strict.read_bytes, strict.read_text, strict.read_json):
+        for name, reason in (("pipe", "not a regular file"), ("endless", "not a regular"), ("large", "has more than")):
+            with pytest.raises(UsageError, match=f"{name}: it .*{reason}"):
+                read(tmp_path / name)
+    assert strict.read_json(tmp_path / "right") == [1]
+    assert strict.read_text(tmp_path / "right", most=3) == "[1]"
 
 
 # --- parquet ----------------------------------------------------------------------------------------------------------

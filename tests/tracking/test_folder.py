@@ -161,3 +161,13 @@ print("the last line", flush=True)
     assert folder.was_cut_off == is_cut_off
     folder.end_command()  # the repeated command has reported
     assert not folder.was_cut_off
+
+
+@pytest.mark.parametrize("value", ['"x"', "[]", "null", "true", "1" + "0" * 400])
+def test_a_line_with_a_value_that_is_no_number_is_damaged(value: str, tmp_path: Path) -> None:
+    """It would be sent, refused in the middle of the others, and the server blamed."""
+    folder = RunFolder(tmp_path)
+    good = '{"step": 1, "timestamp": 1, "metrics": {"a": 0.5, "b": NaN}, "late": true}'
+    (tmp_path / "metrics.jsonl").write_text(f'{good}\n{{"step": 2, "timestamp": 1, "metrics": {{"a": {value}}}}}\n')
+    assert [line["step"] for line in folder.read_journal()] == [1]
+    assert not folder.has_whole_journal

@@ -12,6 +12,7 @@ from biasbed.datasets.classes import wordnet_names
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 from biasbed.system import files, strict_yaml
+from biasbed.system.strict import read_text
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def _read_file(setting: str, option: str) -> object:
 
 def _read_lines(path: Path, option: str) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}={path}: can't be read as UTF-8 text ({error})") from None
     return [line.strip() for line in lines if line.strip()]

@@ -19,7 +19,7 @@ import torch
 
 from biasbed.errors import Failure, first_line, shown
 from biasbed.system.files import atomic_file, write_whole
-from biasbed.system.strict import parse_json
+from biasbed.system.strict import read_json
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 DESCRIPTION: Mapping[str, type] = {"config": dict, "classes": list, "train_data": dict, "algorithm": dict}
@@ -89,7 +89,7 @@ def _load_folder(folder: Path, device: torch.device | str) -> dict[str, Any]:
     """Read the description in a folder. Raises ValueError or an error of safetensors if it is damaged."""
     from safetensors.torch import load_file
 
-    values = parse_json((folder / FOLDER_FILE).read_bytes())
+    values = read_json(folder / FOLDER_FILE)
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ValueError(f"{FOLDER_FILE} is of another format")
     version = values.pop("version", None)

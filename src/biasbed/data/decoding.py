@@ -13,15 +13,10 @@ Answers: Which files are images, and how is one decoded?
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import io
-import os
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import simplejpeg
@@ -30,7 +25,8 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from biasbed.data.source import Picture
-from biasbed.errors import CorruptImage
+from biasbed.errors import CorruptImage, UnreadableFile
+from biasbed.system.strict import read_bytes
 
 # Suffix of an image file -> the decoder that Pillow may use. Without this limit Pillow would accept PostScript under
 # any suffix and let Ghostscript run it. An MPO file is a JPEG file with further pictures behind the first.
@@ -64,26 +60,16 @@ UNDO: Mapping[int, Image.Transpose] = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
 }
+MOST_BYTES = 2**29  # of an image's file
 COLOURS = ("YCbCr", "RGB", "Gray")  # colour spaces that convert to RGB without a profile
-
-
-@contextlib.contextmanager
-def reading_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file.
-
-    Raises OSError for anything else: reading a pipe with an image's name would block forever.
-    """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        yield file
 
 
 def open_file(path: Path) -> Picture:
     """Open the image in a file without decoding it. Raises CorruptImage if it is missing or is no image."""
     try:
-        with reading_file(path) as file:
-            content = file.read()
+        content = read_bytes(path, MOST_BYTES)
+    except UnreadableFile as error:
+        raise CorruptImage(f"can't read the image {path}: {error.reason}") from None
     except OSError as error:
         raise CorruptImage(f"can't read the image {path}: {error.strerror or error}") from None
     return open_content(path, content)

@@ -21,7 +21,7 @@ from biasbed.registry import Registry
 from biasbed.system import commands, formats
 from biasbed.system.files import write_whole
 from biasbed.system.places import own_home
-from biasbed.system.strict import MANY_PARTS, parse_json
+from biasbed.system.strict import MANY_PARTS, read_json
 
 if TYPE_CHECKING:
     from biasbed.data.folders import FolderSource
@@ -78,12 +78,12 @@ class ImagesManifest:
     def read(cls, folder: Path) -> ImagesManifest | None:
         """Read the manifest of a folder; None if there is none. Raises Failure if it is damaged."""
         try:
-            values = parse_json((folder / MANIFEST).read_bytes(), MANY_PARTS)
+            values = read_json(folder / MANIFEST, MANY_PARTS)
             values["product"] = values.pop("what")
             return formats.check(cls, values)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise Failure(f"{folder / MANIFEST} is damaged ({error}); remove {folder} and prepare it again") from None
 
 

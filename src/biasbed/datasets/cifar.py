@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import Decoded, MemorySource, Picture, Source
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, SEVERITIES, conditions
 from biasbed.errors import UsageError, listed
+from biasbed.system.strict import open_regular
 
 SIDE = 32  # pixels
 SAMPLED = 997  # step between the images of an array that enter its fingerprint
@@ -97,7 +97,7 @@ def _batches(
 def _batch(path: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Read (images [n,3,32,32] uint8, labels [n] int64) from a file. Raises UsageError if it is no batch of CIFAR."""
     try:
-        with reading_file(path) as file:
+        with open_regular(path) as file:
             batch = _Batch(file, encoding="latin1").load()
         images, labels = np.asarray(batch["data"]), np.asarray(batch[key], dtype=np.int64)
     except Exception as error:  # a damaged pickle may raise nearly anything

@@ -22,7 +22,7 @@ from biasbed.data.folders import FolderSource
 from biasbed.data.listing import THREADS, reading, scan
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.errors import UsageError, listed
-from biasbed.system.strict import MANY_PARTS, parse_json
+from biasbed.system.strict import MANY_PARTS, read_json
 
 CLASSES = (
     *("short_sleeve_top", "long_sleeve_top", "short_sleeve_outwear", "long_sleeve_outwear", "vest", "sling", "shorts"),
@@ -176,7 +176,7 @@ def _read(annotations: Path) -> dict[str, np.ndarray]:
 def _read_garments(file: Path) -> list[tuple[int, ...]]:
     """Read (kind, the four attributes) of each garment in an image."""
     try:
-        content = parse_json(file.read_bytes(), MANY_PARTS)
+        content = read_json(file, MANY_PARTS)
         items = [value for key, value in content.items() if key.startswith("item")]
         garments_of_image = [[int(item[name]) for name in (KIND, *ATTRIBUTES)] for item in items]
     except KeyError as error:

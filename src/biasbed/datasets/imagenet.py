@@ -18,7 +18,7 @@ from biasbed.data.listing import labelled, reading, scan
 from biasbed.datasets.base import DataSet, likely_cause
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import MissingData, UsageError, listed
-from biasbed.system.strict import MANY_PARTS, parse_json
+from biasbed.system.strict import MANY_PARTS, read_json
 
 
 class WordNetFolders(DataSet):
@@ -228,7 +228,7 @@ class ImageNetReaL(ImageNet):
     def _labels(self, path: Path) -> list[list[int]]:
         """Read the list of labels of each validation image, by its number. Raises UsageError if the file has none."""
         try:
-            labels = parse_json(path.read_bytes(), MANY_PARTS)
+            labels = read_json(path, MANY_PARTS)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no JSON"
             raise UsageError(f"can't read {path}: {reason}; get it again") from None

@@ -21,13 +21,13 @@ from numpy.random import Generator
 from PIL import Image
 
 from biasbed import record
-from biasbed.data.decoding import reading_file
 from biasbed.data.listing import reading
 from biasbed.data.source import MemorySource, Source
 from biasbed.datasets.base import Contents, OnDisk
 from biasbed.datasets.domains import DomainDataSet
 from biasbed.datasets.releases import read_releases
 from biasbed.errors import UsageError, listed
+from biasbed.system.strict import open_regular
 
 SIZE = 28  # pixels
 PARTS = ("train", "t10k")
@@ -287,7 +287,7 @@ def _read(states: tuple[tuple[Path, int, int], ...]) -> Digits:
 def read_idx(path: Path) -> np.ndarray:
     """Read the array of bytes in an IDX file, packed or not. Raises UsageError if it is no such file or is cut off."""
     try:
-        with reading_file(path) as file:
+        with open_regular(path) as file:
             content = gzip.decompress(file.read()) if path.suffix == ".gz" else file.read()
     except EOFError:
         raise UsageError(f"{path} is cut off: get it again") from None

@@ -36,7 +36,7 @@ from biasbed.datasets.known_sets import (
     TEXTURES,
 )
 from biasbed.errors import MissingData, UsageError, listed
-from biasbed.system.strict import MANY_PARTS, parse_json
+from biasbed.system.strict import MANY_PARTS, parse_json, read_json, read_text
 
 Outputs = tuple[tuple[int, ...], ...]  # of each class, the positions of its ImageNet classes
 
@@ -79,7 +79,7 @@ class ImageNet9(DataSet):
         path = self._map(data_dir, self.folder(data_dir))
         assert path is not None
         try:
-            numbers = parse_json(path.read_bytes(), MANY_PARTS)
+            numbers = read_json(path, MANY_PARTS)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "it is no JSON"
             raise UsageError(f"can't read {path}: {reason}; get it again") from None
@@ -273,7 +273,7 @@ def read_factors(folder: Path) -> Mapping[str, tuple[int, str]]:
         prototypes = {row.get("file_name") for row in csv.DictReader(file)}
     annotations = {}
     path = folder / ANNOTATIONS
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         try:
             values = parse_json(line)
             chosen = [factor for factor in FACTORS if values[factor]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,20 +21,21 @@ from biasbed.data import listing_cache, shard_trees
 from biasbed.data.decoding import (
     DEEP,
     FORMATS,
+    MOST_BYTES,
     PROBLEMS,
     TOO_DEEP,
     UPRIGHT,
     open_content,
     read_orientation,
-    reading_file,
 )
 from biasbed.data.listing import THREADS, counting_unread, unread_words
 from biasbed.datasets.base import Contents, OnDisk
-from biasbed.errors import CorruptImage, Failure, UsageError, listed
+from biasbed.errors import CorruptImage, Failure, UnreadableFile, UsageError, listed
 from biasbed.options import PrepareOptions
 from biasbed.prepare.maker import Maker
 from biasbed.settings import setting
 from biasbed.suites.suite import choose
+from biasbed.system.strict import open_regular
 from biasbed.system.terminal import ProgressBar, aligned
 
 CHUNK = 128  # files in memory at a time while contents are hashed
@@ -158,9 +160,9 @@ def _check_files(contents: Contents, full: bool) -> Iterator[tuple[str, _FileChe
 def _read(path: Path, full: bool) -> _FileCheck:
     """Check a file that is not an image: opening the data set has read it."""
     try:
-        with reading_file(path) as file:
+        with open_regular(path) as file:
             return _FileCheck(os.fstat(file.fileno()).st_size, file.read() if full else b"")
-    except OSError as error:
+    except (OSError, UnreadableFile) as error:
         return _FileCheck(problem=_reason(error))
 
 
@@ -168,7 +170,7 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's header. side: the size that a square image must have; None for any size."""
     size = 0
     try:
-        with reading_file(path) as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if not size:
                 return _FileCheck(problem="is empty")
@@ -176,7 +178,7 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
             is_turned = read_orientation(image) != UPRIGHT
         problem = TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side)
         return _FileCheck(size, problem=problem, is_turned=is_turned)
-    except PROBLEMS as error:
+    except (*PROBLEMS, UnreadableFile) as error:
         return _FileCheck(size, problem=_reason(error))
 
 
@@ -190,7 +192,10 @@ def _decode(path: Path, side: int | None = None) -> _FileCheck:
     """Check an image's content by decoding it to pixels."""
     content = b""
     try:
-        with reading_file(path) as file:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                return _FileCheck(size, problem=f"has more than {MOST_BYTES:,} bytes")
             content = file.read()
         height, width = open_content(path, content).pixels().shape[-2:]
         is_turned = read_orientation(Image.open(io.BytesIO(content), formats=FORMATS)) != UPRIGHT
@@ -198,14 +203,14 @@ def _decode(path: Path, side: int | None = None) -> _FileCheck:
     except CorruptImage as error:
         reason = str(error).removeprefix(f"can't read the image {path}: ")
         return _FileCheck(len(content), content, reason.removeprefix("it "))
-    except OSError as error:
+    except (OSError, UnreadableFile) as error:
         return _FileCheck(problem=_reason(error))
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "is no image"
-    return (getattr(error, "strerror", None) or str(error)).removeprefix("it ")
+    return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).removeprefix("it ")
 
 
 # --- output -----------------------------------------------------------------------------------------------------------

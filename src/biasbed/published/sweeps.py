@@ -19,7 +19,7 @@ from typing import Any
 from biasbed import record
 from biasbed.errors import UsageError
 from biasbed.system.csv_tables import read_lines
-from biasbed.system.strict import LARGEST, parse_float, parse_int, parse_json
+from biasbed.system.strict import LARGEST, parse_float, parse_int, parse_json, read_text
 
 RESULTS, DONE = "results.jsonl", "done"
 COLUMNS = ["dataset", "algorithm", "trial_seed", "hparams_seed", "test_envs", "step", "env", "split", "accuracy"]
@@ -108,7 +108,7 @@ def _read_folder(source: Path) -> list[SweepJob]:
 def _read_job(file: Path, source: Path) -> SweepJob:
     """Read a `results.jsonl` of DomainBed: a JSON object a line, each an evaluation of the same job."""
     job: SweepJob | None = None
-    text = file.read_bytes().decode(errors="replace")
+    text = read_text(file, errors="replace")
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"{file}, line {number}"
         try:

@@ -23,7 +23,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from biasbed import __version__, limits, measures, record
-from biasbed.errors import UsageError, shown
+from biasbed.errors import UnreadableFile, UsageError, shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
 from biasbed.record import MetricName
@@ -32,6 +32,7 @@ from biasbed.sharing.reported import (
     LARGEST_PERCENT,
     ORIGIN,
     ReportedModel,
+    ReportedScore,
     ReportedValue,
     check_proportion,
     from_percent,
@@ -40,9 +41,9 @@ from biasbed.sharing.reported import (
     set_identifier,
 )
 from biasbed.sharing.run_results import Result, RunResults
-from biasbed.system import formats
+from biasbed.system import formats, strict
 from biasbed.system.files import atomic_file, write_whole
-from biasbed.system.strict import parse_json
+from biasbed.system.strict import open_text
 
 SCHEMA_VERSION = "0.3.0"
 ROOT, SAMPLES = "data", "_samples.jsonl"
@@ -291,7 +292,7 @@ class _MetricConfig(_Part):
 
 
 class _Score(_Part):
-    score: float | int
+    score: ReportedScore
 
 
 class _Evaluation(_Part):
@@ -323,8 +324,10 @@ def is_log(path: Path) -> bool:
     if path.suffix != ".json":
         return False
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_text(path) as file:
             start = file.read(2**20)
+    except UnreadableFile:
+        return True  # its reader says what is wrong
     except (OSError, UnicodeDecodeError):
         return False
     return start.lstrip().startswith("{") and all(f'"{mark}"' in start for mark in MARKS)
@@ -341,10 +344,9 @@ def find_logs(folder: Path) -> list[Path]:
 def read_json(path: Path, option: str) -> Any:
     """Return the content of a JSON file. Raises UsageError of one line if it is empty, cut or damaged."""
     try:
-        content = path.read_bytes()
-        if not content.strip():
-            raise ValueError("it is empty")
-        return parse_json(content)
+        return strict.read_json(path)
+    except UnreadableFile as error:
+        raise UsageError(f"{option}={path}: {error.reason}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{option}={path}: can't be read as JSON ({error})") from None
 

@@ -10,9 +10,17 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from biasbed import record
-from biasbed.errors import UsageError
-from biasbed.sharing.reported import ReportedModel, ReportedValue, guess_units, measure_name, set_identifier
+from biasbed.errors import UnreadableFile, UsageError
+from biasbed.sharing.reported import (
+    ReportedModel,
+    ReportedScore,
+    ReportedValue,
+    guess_units,
+    measure_name,
+    set_identifier,
+)
 from biasbed.system import formats, strict_yaml
+from biasbed.system.strict import open_text, read_text
 
 CARD = "README.md"
 FENCE = "---"
@@ -32,7 +40,7 @@ class _Dataset(_Part):
 
 class _Metric(_Part):
     type: str
-    value: float | int
+    value: ReportedScore
     name: str | None = None
 
 
@@ -49,7 +57,7 @@ class _Model(_Part):
 def has_model_index(path: Path) -> bool:
     """Return True if a file begins as a card with a model index does."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_text(path) as file:
             text = file.read(strict_yaml.MOST_CHARACTERS)
     except (OSError, UnicodeDecodeError):
         return False
@@ -63,8 +71,10 @@ def read_card(path: Path, option: str = "source") -> list[ReportedModel]:
     """
     where = f"{option}={path}"
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except UnreadableFile as error:
+        raise UsageError(f"{where}: {error.reason}") from None
+    except (OSError, ValueError) as error:
         raise UsageError(f"{where}: can't be read ({error})") from None
     front = text.removeprefix(f"{FENCE}\n").partition(f"\n{FENCE}\n")[0]
     content = strict_yaml.parse(front, where)

@@ -14,6 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from biasbed import limits, measures, record
 from biasbed.errors import UsageError, shown
@@ -21,6 +24,7 @@ from biasbed.published.paper import Paper, PublishedRun
 
 LARGEST_PERCENT = 100.0
 MOST_VALUES = 100_000  # of a source
+ReportedScore = Annotated[float | int, Field(ge=-measures.LARGEST_SCORE, le=measures.LARGEST_SCORE)]
 MOST_SHOWN = 3  # values in a warning
 LONGEST_NAME = 200  # characters of a model's or a set's name
 # Facts of the original run that a file of biasbed repeats, by the tag of the imported run that keeps them.

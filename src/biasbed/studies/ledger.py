@@ -13,7 +13,7 @@ from typing import Any
 from biasbed.studies.plan import PlannedRun, Records
 from biasbed.system.csv_tables import original, read_rows, write_rows
 from biasbed.system.files import append_line, write_whole
-from biasbed.system.strict import parse_json
+from biasbed.system.strict import parse_json, read_text
 from biasbed.tracking.folder import RunFolder
 
 ATTEMPTS, LOG = "attempts.jsonl", "train.log"  # in a run's folder
@@ -41,7 +41,7 @@ def read_attempts(folder: RunFolder) -> list[dict[str, Any]]:
     """
     path = folder.path / ATTEMPTS
     attempts: list[dict[str, Any]] = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+    for line in read_text(path, errors="replace").splitlines() if path.exists() else ():
         try:
             event = parse_json(line)
         except ValueError:  # cut off by a kill

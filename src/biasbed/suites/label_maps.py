@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,9 +249,9 @@ def _parse_outputs(value: Any) -> Any:
             raise ValueError(f"{name!r} {strict_yaml.as_read(name)}")
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError("should be the number of the model's outputs or a list of their names")
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two are called '{name}'")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"two are called '{twice[0]}'")
     return tuple(names)
 
 
@@ -317,13 +318,14 @@ def _make_own(file: LabelMapFile, where: str, name: str) -> OwnMaps:
 
 def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     """Return the positions of each class's outputs. outputs: their number; names: their names."""
+    positions = {output: column for column, output in enumerate(names or ())}
     members: dict[str, tuple[int, ...]] = {}
     owner: dict[int, str] = {}
     for name, value in classes.items():
         if value is None or value == []:
             raise ValueError(f"the class '{name}' has no outputs")
         values = value if isinstance(value, list) else [value]
-        members[name] = tuple(_column(output, name, outputs, names) for output in values)
+        members[name] = tuple(_column(output, name, outputs, positions) for output in values)
         for column in members[name]:
             if column in owner:
                 raise ValueError(f"output {column} is given to '{owner[column]}' and to '{name}'")
@@ -331,20 +333,15 @@ def _members(classes: Mapping[str, Any], outputs: int, names: Sequence[str] | No
     return members
 
 
-def _column(output: Any, name: str, outputs: int, names: Sequence[str] | None) -> int:
-    """Return the position of an output that is given by its position or its name."""
-    if names is not None and output in names:
-        return names.index(output)
+def _column(output: Any, name: str, outputs: int, positions: Mapping[str, int]) -> int:
+    """Return the position of an output that is given by its position or its name. positions: of the names."""
+    if isinstance(output, str) and output in positions:
+        return positions[output]
     if isinstance(output, bool) or output is None:
         raise ValueError(f"the class '{name}' has the output {output!r}, which {strict_yaml.as_read(output)}")
     if not isinstance(output, int):
-        raise ValueError(f"the class '{name}' has the unknown output '{output}'{_output_hint(output, outputs, names)}")
+        hint = nearest(str(output), positions) if positions else f"; give numbers from 0 to {outputs - 1}"
+        raise ValueError(f"the class '{name}' has the unknown output '{output}'{hint}")
     if not 0 <= output < outputs:
         raise ValueError(f"the class '{name}' has output {output}, but outputs are 0 to {outputs - 1}")
     return output
-
-
-def _output_hint(output: Any, outputs: int, names: Sequence[str] | None) -> str:
-    if names is None:
-        return f"; give numbers from 0 to {outputs - 1}"
-    return nearest(str(output), names)

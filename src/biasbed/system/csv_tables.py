@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from biasbed.errors import UsageError, shown
 from biasbed.settings import is_text
+from biasbed.system.strict import open_text
 
 ROWS, BYTES, LINE = 5_000_000, 2**30, 2**22  # most of a table, and characters of a row
 DELIMITERS = (",", ";", "\t")
@@ -31,7 +32,7 @@ def read_lines(path: Path, delimiters: Sequence[str] = ()) -> Iterator[tuple[int
     too long.
     """
     try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with open_text(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             if os.fstat(file.fileno()).st_size > BYTES:
                 raise UsageError(f"{path}: is larger than {BYTES // 2**20} MiB: is this the right file?")
             yield from parse_lines(file, str(path), delimiters)

@@ -1,17 +1,26 @@
-"""Strict readers of what others wrote, with limits on size and depth: JSON, numbers in text, parquet.
+"""Strict readers of what others wrote, with limits on kind, size and depth: files, JSON, numbers in text, parquet.
 
-`strict_yaml` reads YAML, `csv_tables` CSV. All raise ValueError (or UsageError) of one line: nothing is nested without
-end, and a few bytes can't fill the memory.
+`strict_yaml` reads YAML, `csv_tables` CSV, both through `open_text`. All raise ValueError or UsageError of one line, or
+OSError for a file that can't be opened: no pipe is waited for, nothing is nested without end, and a few bytes can't
+fill the memory.
+
+Answers: How is a file that a stranger wrote opened and read?
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from biasbed.errors import UnreadableFile
+from biasbed.settings import is_text
 
 if TYPE_CHECKING:
     from pyarrow import Table
@@ -19,14 +28,61 @@ if TYPE_CHECKING:
 
 DEPTH = 40  # levels of a nested value; what we write has fewer than ten
 PARTS = 1_000_000  # values of one JSON text
+BYTES_OF_PART = 64  # of a file, for each value that it may have
+FILE_BYTES = PARTS * BYTES_OF_PART  # of a file of text
 LARGEST = 2**63 - 1
 MANY_PARTS = 50_000_000  # of a list of a data set's images
 ROWS = 5_000_000  # rows of a parquet file; ImageNet-C has 3,750,000 images
 BYTES = 2 * 2**30  # memory that its columns may need
 BATCH = 65_536  # rows that are decoded at a time
 
+# What may stand for a value that no database keeps: a whole number of over 64 bits, half a surrogate pair.
+_DOUBTFUL = re.compile(r"(?<![0-9])[0-9]{19}|\\u[dD][89a-fA-F]", re.ASCII)
 _INT = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,6})?|[+-]?(inf|infinity|nan)", re.ASCII | re.I)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading.
+
+    Raises UnreadableFile for anything else: a pipe would be waited for without end, and a device may have no end.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UnreadableFile(path, "it is not a regular file")
+        yield file
+
+
+@contextlib.contextmanager
+def open_text(path: Path, **options: Any) -> Iterator[TextIO]:
+    """Open a regular file of UTF-8 to read a part of it, or line by line. options: those of `io.TextIOWrapper`."""
+    with open_regular(path) as file, io.TextIOWrapper(file, **{"encoding": "utf-8", **options}) as text:
+        yield text
+
+
+def read_bytes(path: Path, most: int = FILE_BYTES) -> bytes:
+    """Return the content of a regular file. Raises UnreadableFile, before it is read, for more than `most` bytes."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise UnreadableFile(path, f"it has more than {most:,} bytes: is this the right file?")
+        return file.read()
+
+
+def read_text(path: Path, most: int = FILE_BYTES, errors: str = "strict") -> str:
+    """Return the text of a regular file of UTF-8. Raises ValueError if it is too large, or no UTF-8."""
+    return read_bytes(path, most).decode(errors=errors)
+
+
+def read_json(path: Path, parts: int = PARTS) -> Any:
+    """Return the value of a JSON file. Raises ValueError as `parse_json`, or if it is empty."""
+    content = read_bytes(path, parts * BYTES_OF_PART)
+    if not content.strip():
+        raise ValueError("it is empty")
+    return parse_json(content, parts)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -48,23 +104,27 @@ def parse_json(text: str | bytes, parts: int = PARTS) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"it is nested more than {DEPTH} levels deep") from None
-    if brackets > DEPTH:
-        refuse_depth(value)
+    if brackets > DEPTH or _DOUBTFUL.search(text):
+        refuse_values(value)
     return value
 
 
-def refuse_depth(value: Any) -> None:
-    """Raise ValueError if lists and mappings are nested more than `DEPTH` levels deep."""
-    level = [value]
-    for _ in range(DEPTH):
+def refuse_values(value: Any) -> None:
+    """Raise ValueError for values nested more than `DEPTH` levels deep, and for those that no database keeps."""
+    level, depth = [value], 0
+    while level:
         below: list[Any] = []
         for part in level:
-            if isinstance(part, dict | list):
-                below.extend(part.values() if isinstance(part, dict) else part)
-        level = below
-        if not level:
-            return
-    raise ValueError(f"it is nested more than {DEPTH} levels deep")
+            if isinstance(part, dict | list | tuple | set):
+                if depth == DEPTH:
+                    raise ValueError(f"it is nested more than {DEPTH} levels deep")
+                below.extend(part)
+                below.extend(part.values() if isinstance(part, dict) else ())
+            elif isinstance(part, int) and abs(part) > LARGEST:
+                raise ValueError("it has a whole number of more than 64 bits")
+            elif isinstance(part, str) and ("\0" in part or not is_text(part)):
+                raise ValueError("it has characters that no database keeps")
+        level, depth = below, depth + 1
 
 
 def parse_int(text: str, least: int = -LARGEST) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from biasbed.errors import UsageError
-from biasbed.system.strict import refuse_depth
+from biasbed.system.strict import open_text, refuse_values
 
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<, whose entries may be replaced
 # A file is written by hand. A few lines of aliases of aliases come to more entries than any memory holds.
@@ -22,7 +22,7 @@ def read(path: Path, flag: str) -> Any:
     Raises UsageError where it can't be read, is no YAML, has a key twice, refers to itself, or is too large.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with open_text(path) as file:
             text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise UsageError(f"{flag}={path}: can't be read ({error.strerror})") from None
@@ -37,7 +37,7 @@ def parse(text: str, where: str) -> Any:
         raise UsageError(f"{where}: has more than {MOST_CHARACTERS} characters: is this the right file?")
     try:
         value = yaml.load(text, _Loader)
-        refuse_depth(value)
+        refuse_values(value)
         return value
     except _PROBLEMS as error:
         raise _unreadable(where, error) from None

@@ -18,17 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import Failure, UnreadableFile, UsageError
 from biasbed.system import places, strict_yaml
 from biasbed.system.files import append_line, has_lock, is_locked, open_in_place, refuse_links, write_whole
 from biasbed.system.signature import is_alive, signature
-from biasbed.system.strict import parse_json
+from biasbed.system.strict import parse_json, read_json, read_text
 from biasbed.tracking.server import resolve_uri
 
 if TYPE_CHECKING:
@@ -65,7 +65,19 @@ class RunState(TypedDict, total=False):
     without_best: bool
 
 
+MOST_BYTES = 2**30  # of a journal
 _STATE = TypeAdapter(RunState)
+
+
+class _JournalRecord(TypedDict):
+    """Entries that every record of a journal has; others are not checked."""
+
+    step: int
+    timestamp: Annotated[int, Field(ge=0)]
+    metrics: dict[str, float]
+
+
+_RECORD = TypeAdapter(_JournalRecord)
 START_LINE = re.compile("[0-9a-f]{32} [0-9a-f]{16}")
 
 
@@ -265,13 +277,15 @@ def evaluations(records: Sequence[R]) -> list[R]:
 
 
 def _read_text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+    return read_text(path, MOST_BYTES, errors="replace") if path.exists() else ""
 
 
 def read_mapping(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if there is none, or if it can't be read."""
+    """Return the JSON object in a file; None if there is none, or if it is damaged."""
     try:
-        value = parse_json(path.read_text()) if path.exists() else None
+        value = read_json(path) if path.exists() else None
+    except UnreadableFile:
+        raise
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
@@ -283,10 +297,10 @@ def _parse_record(line: str) -> dict[str, Any] | None:
         return None
     try:
         value = parse_json(line)
-        is_record = isinstance(value["step"], int) and isinstance(value["timestamp"], int)
-        return value if is_record and isinstance(value["metrics"], dict) else None
-    except (ValueError, TypeError, KeyError):
+        _RECORD.validate_python(value, strict=True)
+    except ValueError:
         return None
+    return cast(dict[str, Any], value)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
 from biasbed.system.processes import ignore_first_signal, postponed, signal_of
+from biasbed.system.strict import read_text
 from biasbed.tracking import notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
@@ -268,7 +269,7 @@ class Tracker:
         tags = {name: value for name, value in state["tags"].items() if name not in stale}
         result = ""
         with contextlib.suppress(OSError, ValueError):  # a folder without a protocol has no best evaluation
-            protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+            protocol = record.Protocol.from_json(read_text(self.folder.path / record.PROTOCOL_FILE))
             evaluation = notes.best_evaluation(protocol, self.folder.read_journal())
             result = notes.best(protocol, evaluation)
             exact = {name: value for name, value in evaluation.values.items() if record.is_finite(value)}
@@ -337,7 +338,7 @@ class Tracker:
         from mlflow.entities import Metric
 
         journal = self.folder.read_journal()
-        protocol = record.Protocol.from_json((self.folder.path / record.PROTOCOL_FILE).read_text())
+        protocol = record.Protocol.from_json(read_text(self.folder.path / record.PROTOCOL_FILE))
         step = notes.best_evaluation(protocol, journal).step
         fingerprints = {name: fingerprint for _, name, fingerprint in self.folder.read_state().get("inputs", ())}
         metrics: list[Metric] = []

@@ -19,6 +19,7 @@ from biasbed.compute import checkpoint
 from biasbed.errors import Failure, UsageError
 from biasbed.system import strict_yaml
 from biasbed.system.files import write_whole
+from biasbed.system.strict import read_text
 from biasbed.tracking.folder import JOURNAL, RunFolder, evaluations
 from biasbed.tracking.tracker import Record
 
@@ -142,7 +143,7 @@ def reopen_if_lost(folder: RunFolder) -> str | None:
 def _find_lost_result(folder: RunFolder) -> str | None:
     """Return the first result that is missing or damaged."""
     try:
-        protocol = record.Protocol.from_json((folder.path / record.PROTOCOL_FILE).read_text())
+        protocol = record.Protocol.from_json(read_text(folder.path / record.PROTOCOL_FILE))
     except Exception:  # json and Protocol raise nearly anything on a damaged text
         return record.PROTOCOL_FILE
     numbers = _kept_numbers(folder)
@@ -213,7 +214,7 @@ def _mend_journal(folder: RunFolder, history: Sequence[Record]) -> None:
 def _has_settings(path: Path, settings: Mapping[str, Any]) -> bool:
     """Return True if a file has all of these settings, with any values, and is as it was written."""
     try:
-        text = path.read_text()
+        text = read_text(path)
         values = strict_yaml.parse(text, str(path))
         return list(values) == list(settings) and yaml.safe_dump(values, sort_keys=False) == text
     except (OSError, ValueError, TypeError, UsageError):
