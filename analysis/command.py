@@ -29,7 +29,7 @@ from biasbed.system.garbage import without_collection
 from biasbed.system.places import public_value
 from biasbed.system.strict import read_json
 from biasbed.tracking import notes, study_row
-from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, are_distinct, offer
+from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
 from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
@@ -212,18 +212,7 @@ def compared(analysis: Analysis) -> Comparison:
             tags |= {record.SELECTION: runs[0].selection}
         if runs[0].selection_n:
             tags |= {record.SELECTION_N: str(runs[0].selection_n)}
-    names, rows = tuple(dict.fromkeys(run.algorithm for run in runs)), record.ROW
-    if are_distinct({(run.algorithm, run.display_name) for run in runs}):
-        names, rows = tuple(dict.fromkeys(run.display_name for run in runs)), record.DISPLAY_NAME
-    elif all(run.algorithm == run.method for run in runs):
-        rows = record.ALGORITHM
-    return Comparison(
-        tags=tags,
-        protocol=analysis.collection.protocol,
-        algorithms=names,
-        rows=rows,
-        experiments=Counter(run.experiment for run in runs),
-    )
+    return Comparison(tags, analysis.collection.protocol, Counter(run.experiment for run in runs))
 
 
 def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> str:

@@ -1,4 +1,4 @@
-"""Make the README's pictures of a study that is on a tracking server: report, MLflow's table, what the sets look like.
+"""Make the README's pictures of a study on a tracking server: report, page in MLflow, what the sets look like.
 
     MLFLOW_TRACKING_URI=sqlite:////path/mlflow.db python docs/pictures.py main
 
@@ -19,10 +19,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from biasbed import record
-from biasbed.tracking import comparison
 from biasbed.tracking.pages import PORTS, Pages
 from biasbed.tracking.run_reader import find_runs
-from biasbed.tracking.server import mlflow_version, resolve_uri
+from biasbed.tracking.server import resolve_uri
 
 BROWSER = "chromium"
 FOLDER = Path(__file__).parent / "pictures"
@@ -58,7 +57,7 @@ class Browser:
 def served(uri: str) -> Iterator[Pages]:
     """MLflow's pages of a server, started for as long as the block takes where it is a local database."""
     if uri.startswith(("http://", "https://")):
-        yield Pages(uri.rstrip("/"), mlflow_version(uri))
+        yield Pages(uri.rstrip("/"))
         return
     port = PORTS[-1]
     words = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(port), "--workers", "1"]
@@ -71,26 +70,21 @@ def served(uri: str) -> Iterator[Pages]:
                 urllib.request.urlopen(f"{base}/health", timeout=2)
                 break
             time.sleep(0.5)
-        yield Pages(base, mlflow_version(uri))
+        yield Pages(base)
     finally:
         server.terminate()
         server.wait()
 
 
 def pictures(uri: str, study: str, report: Path, folder: Path) -> None:
-    """Draw the report, MLflow's views of the study and images of its sets into a folder."""
-    (view,) = comparison.compare_study(uri, study)[:1]
+    """Draw the report, MLflow's page of the study and images of its sets into a folder."""
     (study_run,) = find_runs(uri, kind="study", study=study)[:1]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile, served(uri) as pages:
         browser = Browser(Path(profile))
-        link = pages.experiment(view.experiment, viewStateShareKey=view.key)
         study_page = pages.run(study_run.info.experiment_id, study_run.info.run_id)
-        browser.picture(link, folder / "table.png", 2200, 520)
-        browser.picture(f"{link}&compareRunsMode=CHART", folder / "curves.png", 1800, 1000)
         browser.picture(study_page, folder / "study.png", 1800, 900)
-        for name in ("table.png", "curves.png", "study.png"):
-            cut_assistant(folder / name)
+        cut_assistant(folder / "study.png")
         browser.picture(f"file://{quote(str(report))}", folder / "report.png", 1400, 1120)
         sets = looks(report.parent, Path(profile))
         browser.picture(f"file://{quote(str(sets))}", folder / "sets.png", 800, 260)

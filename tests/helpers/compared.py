@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from biasbed import record
 from biasbed.tracking import comparison
-from biasbed.tracking.comparison import TAG, Comparison, unpacked
+from biasbed.tracking.comparison import Comparison
 
 
 def protocol(*sets: str, cues: tuple[str, ...] = ("cue_conflict",), **changes: Any) -> record.Protocol:
@@ -28,7 +28,7 @@ PROTOCOL = protocol()
 def compared(kind: str = "train", study: str = "main", num_runs: int = 6, **changes: Any) -> Comparison:
     values = (kind, PROTOCOL.suite, study, PROTOCOL.hash)
     tags = dict(zip((*comparison.STUDY, record.PROTOCOL_HASH), values, strict=True))
-    given = {"tags": tags, "protocol": PROTOCOL, "algorithms": ("erm", "mine"), "experiments": {"1": num_runs}}
+    given = {"tags": tags, "protocol": PROTOCOL, "experiments": {"1": num_runs}}
     return Comparison(**{**given, **changes})
 
 
@@ -53,7 +53,3 @@ class Store:
             self.client.log_param(run_id, name, value)
         self.client.set_terminated(run_id, given.get("status", "FINISHED"))
         return run_id
-
-    def views(self, experiment: str) -> dict[str, dict[str, Any]]:
-        tags = self.client.get_experiment(experiment).tags
-        return {name.removeprefix(TAG): unpacked(text) for name, text in tags.items() if name.startswith(TAG)}

@@ -153,7 +153,7 @@ def test_a_study_from_start_to_end(
     printed = capsys.readouterr()
     assert "in all" in printed.out
     assert "erm-seed3 done in" in printed.err
-    assert "&viewStateShareKey=mine-" in printed.out.splitlines()[-1]  # the way to compare them in the browser
+    assert "biasbed.study%60%20%3D%20%27mine%27" in printed.out.splitlines()[-1]  # a link
     (parent,) = all_runs(tracking, kind="study", study="mine")
     children_ = all_runs(tracking, kind="train", study="mine")
     assert parent.info.status == "FINISHED"

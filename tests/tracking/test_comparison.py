@@ -1,4 +1,4 @@
-"""The ready-made comparison in MLflow's pages: what is in it, where it is written, which link leads there."""
+"""Links to the comparison in MLflow's pages: which runs they show, in which order, and what is said beside them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from biasbed import record
 from biasbed.config import Config
 from biasbed.studies import study as tracked
 from biasbed.tracking import comparison, pages
-from biasbed.tracking.comparison import LOADED, TAG, TRIED, packed, scope_of, unpacked
+from biasbed.tracking.comparison import LOADED, scope_of
 from biasbed.tracking.server import resolve_uri
 from helpers.compared import PROTOCOL, Store, compared, protocol
 from helpers.postgres import free_port
@@ -45,160 +45,42 @@ def test_short_names_stay_apart() -> None:
     assert on_a_set == {"best/b": "test/accuracy/b", "best/a": "val/accuracy/a"}
 
 
-# --- the view ---------------------------------------------------------------------------------------------------------
+# --- the links --------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_a_row_per_method_and_a_column_for_what_counts() -> None:
-    state = compared().state()
-    columns = [f"metrics.`best/{name}`" for name in ("shape_bias", "silhouette", "cue_conflict", "val")]
-    assert state["selectedColumns"] == columns
-    assert state["columnOrder"] == list(state["columnWidths"]) == ["attributes.`Run Name`", *columns]
-    assert state["orderByKey"] == columns[0]
-    assert not state["orderByAsc"]
-    assert state["searchFilter"] == (
-        "tags.`biasbed.kind` = 'train' and tags.`biasbed.suite` = 'toy' and tags.`biasbed.study` = 'main' and "
-        f"tags.`biasbed.protocol` = '{PROTOCOL.hash}' and attributes.status = 'FINISHED'"
-    )
-    by_method = {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "biasbed.row"}]}
-    assert state["groupBy"] == by_method
-    assert state["groupsExpanded"] == {"tag.biasbed.row.erm": False, "tag.biasbed.row.mine": False}
+def test_a_link_has_the_runs_that_may_be_compared_best_first() -> None:
+    assert compared().query == {
+        "searchFilter": (
+            "tags.`biasbed.kind` = 'train' and tags.`biasbed.suite` = 'toy' and tags.`biasbed.study` = 'main' and "
+            f"tags.`biasbed.protocol` = '{PROTOCOL.hash}' and attributes.status = 'FINISHED'"
+        ),
+        "orderByKey": "metrics.`best/shape_bias`",
+        "orderByAsc": "false",
+    }
+    assert compared("trial").query["orderByKey"] == "metrics.`best/val`"  # what decides a search
+    assert compared("published").query["orderByKey"] == "metrics.`test/accuracy/silhouette`"
 
 
-def test_charts_go_from_the_answer_to_the_details() -> None:
-    state = compared().state()
-    sections, charts = state["compareRunSections"], state["compareRunCharts"]
-    names = [section["name"] for section in sections]
-    assert names[:5] == ["test/shape_bias", "test/accuracy", "val/accuracy", "best", "train"]
-    assert names[-2:] == ["time", "memory"]
-    assert [section["name"] for section in sections if section["display"]] == names[:5]
-    assert state["isAccordionReordered"]  # or the pages sort them by name
-    curves = [chart["metricKey"] for chart in charts if chart["type"] == "LINE"]
-    assert curves == list(PROTOCOL.best.values())
-    assert [chart["metricKey"] for chart in charts if chart["type"] == "BAR"] == list(PROTOCOL.best)
-    assert len({chart["uuid"] for chart in charts}) == len(charts)
-    for chart in charts:  # in the section in which the pages themselves would put that metric
-        assert chart["metricSectionId"] == chart["metricKey"].rpartition("/")[0]
-    assert {chart["metricSectionId"] for chart in charts} <= {section["uuid"] for section in sections}
-    assert not any(chart["isGenerated"] for chart in charts)  # or the pages make curves of the bars
-
-
-def test_trials_are_ordered_by_what_decides_and_show_what_was_searched() -> None:
-    state = compared("trial", settings=("config/hparams.strength",)).state()
-    assert state["selectedColumns"][:3] == [
-        "metrics.`best/val`",
-        "params.`config/hparams.strength`",
-        "metrics.`best/shape_bias`",
-    ]
-    assert state["orderByKey"] == "metrics.`best/val`"
-    assert all(state["groupsExpanded"].values())
-
-
-def test_published_runs_are_shown_by_the_numbers_that_they_have() -> None:
-    state = compared("published").state()
-    names = ["test/accuracy/silhouette", "test/accuracy/cue_conflict"]
-    assert state["selectedColumns"] == [f"metrics.`{name}`" for name in names]
-    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == names
-    assert {chart["type"] for chart in state["compareRunCharts"]} == {"BAR"}
-    assert all(state["columnWidths"][f"metrics.`{name}`"] >= 7 * len(name) for name in names)
-
-
-def test_means_are_never_those_of_the_best_runs_alone() -> None:
-    """The table loads so many runs in its order, and takes means over those."""
-    assert compared(num_runs=LOADED).state()["orderByKey"].startswith("metrics.")
-    assert compared(num_runs=LOADED + 1).state()["orderByKey"] == "attributes.run_id"
-
-
-def test_the_key_stays_and_differs_between_studies_and_kinds() -> None:
-    assert compared().key == compared(num_runs=9, algorithms=("other",)).key
-    assert compared().key.startswith("main-")
-    others = [compared(study="mai n"), compared("trial"), compared(study="Main"), compared(study="m" * 300)]
-    assert len({other.key for other in [compared(), *others]}) == 5
-    for other in others:
-        assert len(TAG + other.key) <= 250
-        assert other.key == record.slug(other.key)
-
-
-def test_a_tag_has_room_for_many_sets() -> None:
-    many = protocol(*(f"an_evaluation_set_with_a_long_name_{number}" for number in range(60)))
-    state = compared(protocol=many).state()
-    text = packed(state)
-    assert len(text) < 20_000 < len(json.dumps(state))
-    assert unpacked(text) == state
-
-
-# --- writing it -------------------------------------------------------------------------------------------------------
-
-
-def test_a_study_writes_its_view_and_says_how_to_see_it(
+def test_a_study_says_how_to_see_its_runs(
     store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = store.experiment("toy")
-    store.run(experiment)
-    store.run(experiment, "mine")
-    store.run(experiment, "broken", status="FAILED")
-    store.run(experiment, "else", study="other")
-    store.run(experiment, "none", kind="evaluate")
+    for algorithm, more in (("erm", {}), ("mine", {}), ("broken", {"status": "FAILED"}), ("else", {"study": "other"})):
+        store.run(experiment, algorithm, **more)
+    before = store.client.get_experiment(experiment).tags
     comparison.offer_study(tracking, "main")
-    ((key, view),) = store.views(experiment).items()
-    assert set(view["groupsExpanded"]) == {"tag.biasbed.algorithm.erm", "tag.biasbed.algorithm.mine"}
     first, table, curves = capsys.readouterr().out.splitlines()
     command = first.partition("start them: ")[2].removesuffix("):")
     port = str(ports[0])
     assert shlex.split(command) == ["mlflow", "ui", "--backend-store-uri", tracking, "--port", port]
-    link = (
-        f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={key}"
-    )
-    assert table == f"  table:  {link}"
-    assert curves == f"  curves: {link}&compareRunsMode=CHART"
-
-
-@pytest.mark.parametrize(
-    ("names", "tag"),
-    [
-        (("ERM", "My Method"), "biasbed.display_name"),
-        (("ERM", ""), "biasbed.algorithm"),  # a run of an earlier version has none
-        (("Ours", "Ours"), "biasbed.algorithm"),  # or two methods would be one row
-    ],
-)
-def test_rows_are_named_by_display_names(names: tuple[str, str], tag: str, store: Store, tracking: str) -> None:
-    experiment = store.experiment("toy")
-    for algorithm, name in zip(("erm", "mine"), names, strict=True):
-        run = store.run(experiment, algorithm)
-        if name:
-            store.client.set_tag(run, record.DISPLAY_NAME, name)
-    (comparison_of_all,) = comparison.compare_study(tracking, "main")
-    shown = names if tag == record.DISPLAY_NAME else ("erm", "mine")
-    assert (comparison_of_all.rows, comparison_of_all.algorithms) == (tag, shown)
-
-
-def test_a_later_view_replaces_its_own_and_no_other(
-    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment = store.experiment("toy")
-    store.run(experiment)
-    store.run(experiment, study="other")
-    for study in ("main", "other"):
-        comparison.offer_study(tracking, study)
-    before = store.views(experiment)
-    assert len(before) == 2
-    store.run(experiment, "mine")
-    comparison.offer_study(tracking, "main")
-    after = store.views(experiment)
-    assert after.keys() == before.keys()
-    (changed,) = [key for key in after if after[key] != before[key]]
-    assert changed.startswith("main-")
-    comparison.offer_study(tracking, "nothing")
-    assert store.views(experiment) == after
-
-
-def test_of_a_search_the_parameters_that_it_chose_are_columns(store: Store, tracking: str) -> None:
-    experiment = store.experiment("toy")
-    for algorithm, rate, decay in (("erm", "0.1", "1"), ("erm", "0.2", "1"), ("mine", "0.3", "2")):
-        params = {"config/optim.lr": rate, "config/optim.decay": decay, "optim.lr": rate}
-        store.run(experiment, algorithm, "trial", params=params)
-    (found,) = comparison.compare_study(tracking, "main")
-    assert found.settings == ("config/optim.lr",)
-    assert found.tags[record.KIND] == "trial"
+    address, _, link = table.removeprefix("  table:  ").partition("?")
+    assert address == f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs"
+    query = {name: values[0] for name, values in parse_qs(link).items()}
+    assert query == {"workflowType": "machine_learning", **compared().query}
+    assert curves == f"  curves: {address}?{link}&compareRunsMode=CHART"
+    found = store.client.search_runs([experiment], query["searchFilter"])
+    assert sorted(run.data.tags[record.ALGORITHM] for run in found) == ["erm", "mine"]
+    assert store.client.get_experiment(experiment).tags == before
 
 
 def test_runs_in_several_experiments_are_told_of(
@@ -208,8 +90,8 @@ def test_runs_in_several_experiments_are_told_of(
     for experiment in (one, two, two):
         store.run(experiment)
     comparison.offer_study(tracking, "main")
-    assert (len(store.views(one)), len(store.views(two))) == (0, 1)
-    last = capsys.readouterr().out.splitlines()[-1]
+    *_, curves, last = capsys.readouterr().out.splitlines()
+    assert f"/experiments/{two}/runs" in curves
     assert "1 of 3 runs are in other experiments" in last
     query = parse_qs(urlsplit(last.rpartition(" ")[2]).fragment.partition("?")[2])
     assert set(json.loads(query["experiments"][0])) == {one, two}
@@ -217,7 +99,7 @@ def test_runs_in_several_experiments_are_told_of(
 
 
 def test_of_more_runs_than_are_loaded_a_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = pages.Pages("http://h", TRIED)
+    shown = pages.Pages("http://h")
     assert not comparison._caveats(shown, compared(num_runs=LOADED))
     (line,) = comparison._caveats(shown, compared(num_runs=LOADED + 1))
     assert "'Load more'" in line
@@ -271,8 +153,7 @@ def test_a_server_that_is_away_costs_a_line(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{free_port()}"
     comparison.offer_study(resolve_uri(uri), "main")
-    comparison.offer(uri, compared())
-    assert_one_warning_per(2, capsys)
+    assert_one_warning_per(1, capsys)
 
 
 @pytest.mark.parametrize("name", ["no text", "too little", "endless", "sets that are words"])
@@ -299,7 +180,7 @@ def test_whatever_ends_the_links_the_study_is_noted_before(
     assert json.loads((tmp_path / "main" / tracked.NOTE).read_text())["status"] == "FINISHED"
 
 
-def test_runs_that_are_tested_alike_share_a_view_whatever_they_started_from() -> None:
+def test_runs_that_are_tested_alike_share_a_table_whatever_they_started_from() -> None:
     known = {record.KIND: "train", record.SUITE: "toy", record.STUDY: "s", record.PROTOCOL_HASH: "a"}
     assert scope_of(known) == known  # a run from before
     alike = scope_of({**known, record.TESTED: "t"})

@@ -54,12 +54,11 @@ def test_table_of_metrics(run_id: str, tracking: str, file: Path) -> None:
     assert repr(rows) == repr(expected)  # as text, where NaN equals NaN
 
 
-def test_routes_of_the_bulk_request_and_of_the_version() -> None:
+def test_the_route_of_the_bulk_request() -> None:
     import mlflow.server
 
     routes = inspect.getsource(mlflow.server)
-    for path in (mlflow_private.BULK_HISTORY, "/version"):
-        assert f'"{path}"' in routes
+    assert f'"{mlflow_private.BULK_HISTORY}"' in routes
 
 
 def test_parameters_and_limits_of_the_bulk_request() -> None:

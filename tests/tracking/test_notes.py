@@ -150,7 +150,7 @@ def test_a_study_s_row_has_what_its_runs_reached(store: Store, tracking: str, tm
     rows = [line.split("|")[1].strip() for line in note.splitlines() if line.startswith("| ")]
     assert rows == ["", "---", "mine", "erm"]  # the highest shape bias stands first
     assert f"![scores](get-artifact?path=figures/scores.png&run_uuid={own})" in note
-    assert f"(#/experiments/{place}/runs?workflowType=machine_learning&viewStateShareKey=main-" in note
+    assert f"(#/experiments/{place}/runs?workflowType=machine_learning&searchFilter=tags.%60biasbed.kind%60" in note
     assert [entry.path for entry in store.client.list_artifacts(own, "figures")] == ["figures/scores.png"]
     line = store.client.get_experiment(place).tags[NOTE].splitlines()[0]
     assert line.startswith("Study **main**, shape bias: mine 50.00 ± 14.14, erm 25.00 ± 7.07. [Compare as a table](#/")

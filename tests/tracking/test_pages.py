@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from biasbed.tracking import comparison, pages
-from biasbed.tracking.comparison import TAG, TRIED, unpacked
 from helpers.compared import Store, compared
 from helpers.postgres import free_port
 
@@ -56,40 +55,21 @@ def serving() -> Iterator[Callable[[dict[str, Any]], tuple[int, list[str]]]]:
         server.server_close()
 
 
-SET_TAG = "/api/2.0/mlflow/experiments/set-experiment-tag"
 GET = "/api/2.0/mlflow/experiments/get"
 
 
-def test_a_server_s_own_address_is_the_link(
-    serving: Callable[..., Any], capsys: pytest.CaptureFixture[str], tracking: str
-) -> None:
-    port, sent = serving({"/version": TRIED, SET_TAG: {}})
-    comparison.offer(f"http://127.0.0.1:{port}/", compared())
-    (body,) = map(json.loads, sent)
-    assert (body["experiment_id"], body["key"]) == ("1", TAG + compared().key)
-    assert unpacked(body["value"]) == compared().state()
+def test_a_server_s_own_address_is_the_link(capsys: pytest.CaptureFixture[str], tracking: str) -> None:
+    comparison.offer("http://127.0.0.1:9/", compared())
     first, table, _ = capsys.readouterr().out.splitlines()
     assert "start" not in first
-    assert f" http://127.0.0.1:{port}/#/experiments/1/runs?" in table
+    assert " http://127.0.0.1:9/#/experiments/1/runs?" in table
 
 
-def test_passwords_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "mlflow_version", lambda uri: TRIED)
+def test_passwords_are_not_printed() -> None:
     found = pages.pages("https://me:secret@host/path/", "3")
-    assert found == pages.Pages("https://host/path", TRIED)
+    assert found == pages.Pages("https://host/path")
     assert found.experiment("3") == "https://host/path/#/experiments/3/runs?workflowType=machine_learning"
     assert pages.pages("databricks", "3") is None
-
-
-@pytest.mark.parametrize("version", ["3.18.0", None])
-def test_another_mlflow_gets_the_plain_table(
-    version: str | None, serving: Callable[..., Any], capsys: pytest.CaptureFixture[str], tracking: str
-) -> None:
-    port, sent = serving({"/version": version, SET_TAG: {}} if version else {SET_TAG: {}})
-    comparison.offer(f"http://127.0.0.1:{port}", compared())
-    assert not sent
-    _, link = capsys.readouterr().out.splitlines()
-    assert link == f"  http://127.0.0.1:{port}/#/experiments/1/runs?workflowType=machine_learning"
 
 
 def test_pages_that_are_open_are_found_and_other_programs_passed_over(
@@ -98,12 +78,12 @@ def test_pages_that_are_open_are_found_and_other_programs_passed_over(
     experiment = store.experiment("toy")
     created = store.client.get_experiment(experiment).creation_time
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    ours, _ = serving({GET: {"experiment": {"creation_time": created}}, "/version": TRIED})
-    theirs, _ = serving({GET: {"experiment": {"creation_time": created + 1}}, "/version": "2.0"})
+    ours, _ = serving({GET: {"experiment": {"creation_time": created}}})
+    theirs, _ = serving({GET: {"experiment": {"creation_time": created + 1}}})
     page, _ = serving({GET: "<html>"})
     free = free_port()
     monkeypatch.setattr(pages, "PORTS", (page, theirs, ours, free))
-    assert pages.pages(tracking, experiment) == pages.Pages(f"http://127.0.0.1:{ours}", TRIED)
+    assert pages.pages(tracking, experiment) == pages.Pages(f"http://127.0.0.1:{ours}")
     monkeypatch.setattr(pages, "PORTS", (page, theirs, free, ours))
     found = pages.pages(tracking, experiment)
     assert found is not None

@@ -125,12 +125,6 @@ def _get(uri: str, path: str, **params: Any) -> Any:
     return http_request(get_default_host_creds(uri), path, "GET", **params)
 
 
-def request_version(uri: str) -> str:
-    """Return the version of MLflow that a server runs, `unknown` if it does not tell."""
-    answer = _get(uri, "/version")
-    return str(answer.text).strip() if answer.status_code == 200 else "unknown"
-
-
 def request_histories(uri: str, metric: str, run_ids: Sequence[str]) -> list[tuple[str, MetricRow]]:
     """Return (run id, row) of one metric of at most `MAX_RUNS` runs.
 

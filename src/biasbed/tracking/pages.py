@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from biasbed.errors import Failure
 from biasbed.system import places
 from biasbed.system.strict import parse_json
-from biasbed.tracking.server import database, guarded, impatient, mlflow_version, writer
+from biasbed.tracking.server import database, guarded, impatient, writer
 
 PORTS = range(5000, 5020)  # ports on which `mlflow ui` is searched and would be started, its default first
 PATIENCE = 2.0  # seconds to wait for an answer
@@ -29,7 +29,6 @@ class Pages:
     """Pages of one tracking server."""
 
     base: str  # address, without a slash at the end
-    version: str  # of the MLflow that serves them
     start: str = ""  # the command that starts them, if they are not served
 
     def experiment(self, experiment_id: str, **query: str) -> str:
@@ -57,7 +56,7 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
     MLflow are passed on if the server fails.
     """
     if uri.startswith(("http://", "https://")):
-        return Pages(places.public_uri(uri).rstrip("/"), mlflow_version(uri))
+        return Pages(places.public_uri(uri).rstrip("/"))
     if database(uri) is None:
         return None
     created = writer(uri).get_experiment(experiment_id).creation_time  # it identifies the experiment across servers
@@ -69,9 +68,9 @@ def pages(uri: str, experiment_id: str) -> Pages | None:
         shown = _read(f"{base}/api/2.0/mlflow/experiments/get?experiment_id={quote(experiment_id)}")
         with contextlib.suppress(ValueError, KeyError, TypeError):
             if parse_json(shown)["experiment"]["creation_time"] == created:
-                return Pages(base, _read(f"{base}/version"))
+                return Pages(base)
     command = ["mlflow", "ui", "--backend-store-uri", places.public_uri(uri), "--port", str(port)]
-    return Pages(f"http://127.0.0.1:{port}", mlflow_version(uri), shlex.join(command))
+    return Pages(f"http://127.0.0.1:{port}", shlex.join(command))
 
 
 def address(uri: str, run_id: str) -> str:

@@ -310,15 +310,6 @@ def artifact_text(tracking_uri: str, run_id: str, path: str) -> str | None:
     return None if content is None else content.decode("utf-8", errors="replace")
 
 
-def mlflow_version(tracking_uri: str) -> str:
-    """Return the version of MLflow that a server runs; for a local database, the installed one."""
-    import mlflow
-
-    from biasbed.tracking.mlflow_private import request_version
-
-    return str(mlflow.__version__) if database(tracking_uri) is not None else request_version(tracking_uri)
-
-
 def find_run(tracking_uri: str, run_id: str) -> Run | None:
     """Return the run of this id, even if it is deleted; None if there is none. Raises Failure if the server fails."""
     from mlflow.exceptions import MlflowException

@@ -244,6 +244,6 @@ def _links(uri: str, study: str) -> str:
     """Return links to the study's comparisons, relative to the address of the pages."""
     lines = []
     for view in comparison.compare_study(uri, study):
-        link = Pages("", "").experiment(view.experiment, viewStateShareKey=view.key).removeprefix("/")
+        link = Pages("").experiment(view.experiment, **view.query).removeprefix("/")
         lines.append(f"[Compare as a table]({link}) · [as curves]({link}&compareRunsMode=CHART)")
     return "\n\n".join(lines[:5])
