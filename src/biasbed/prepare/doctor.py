@@ -178,7 +178,7 @@ def _open(path: Path, side: int | None = None) -> _FileCheck:
             is_turned = read_orientation(image) != UPRIGHT
         problem = TOO_DEEP if image.mode.startswith(DEEP) else _size_problem(*image.size, side)
         return _FileCheck(size, problem=problem, is_turned=is_turned)
-    except (*PROBLEMS, UnreadableFile) as error:
+    except PROBLEMS as error:
         return _FileCheck(size, problem=_reason(error))
 
 
