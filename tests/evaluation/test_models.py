@@ -512,7 +512,7 @@ def test_other_weights_under_one_name_are_another_run(
     [
         ({}, "architecture", (0.5,) * 3),  # timm's of test_resnet
         ({"mean": "0.5", "std": "0.25"}, "given", (0.5,) * 3),
-        ({"weights": "own.pth"}, "checkpoint", (0.0,) * 3),
+        ({"weights": "own.pth", "mean": "0", "std": "1"}, "given", (0.0,) * 3),
     ],
 )
 def test_the_run_says_how_images_are_normalised(

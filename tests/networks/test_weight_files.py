@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import pickle
+import re
 from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,58 @@ def test_a_classifier_beside_the_features_is_told_by_name_or_place(
         models.find(NAME, str(tmp_path / "w.pth"))
 
 
+def replaced(name: str, head: str, layers: nn.Module, path: Path) -> nn.Module:
+    """Save a network whose classifier was replaced, as tutorials do it, and return it."""
+    torch.manual_seed(0)
+    library, _, short = name.partition(":")
+    network = timm.create_model(short) if library == "timm" else torchvision_models.get_model(short)
+    network.set_submodule(head, layers)
+    torch.save(network.state_dict(), path)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "layers"),
+    [
+        ("torchvision:resnet18", "fc", nn.Sequential(nn.Dropout(0.2), nn.Linear(512, 2))),
+        ("timm:test_resnet", "fc", nn.Sequential(nn.Identity(), nn.Dropout(0.2), nn.Linear(96, 2))),
+        ("torchvision:efficientnet_b0", "classifier", nn.Linear(1280, 2)),
+    ],
+)
+def test_a_linear_layer_in_place_of_the_classifier_is_the_classifier(
+    name: str, head: str, layers: nn.Module, tmp_path: Path
+) -> None:
+    network = replaced(name, head, layers, tmp_path / "w.pth")
+    found = models.find(name, str(tmp_path / "w.pth"), mean_std=networks.MeanStd((0.0,), (1.0,)))
+    x = torch.rand(2, 3, 64, 64)
+    torch.testing.assert_close(found.predict(x), network(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "layers", "message"),
+    [
+        (
+            "torchvision:resnet18",
+            "fc",
+            nn.Sequential(nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 2)),
+            r"no classifier of torchvision:resnet18 \(fc.weight\), but fc.0.weight, fc.2.weight",
+        ),
+        (
+            "torchvision:mobilenet_v3_small",
+            "classifier",
+            nn.Linear(576, 2),
+            r"no classifier of torchvision:mobilenet_v3_small \(classifier.3.weight\), but classifier.weight",
+        ),
+    ],
+)
+def test_other_layers_in_place_of_the_classifier_are_named(
+    name: str, head: str, layers: nn.Module, message: str, tmp_path: Path
+) -> None:
+    replaced(name, head, layers, tmp_path / "w.pth")
+    with pytest.raises(UsageError, match=message):
+        models.find(name, str(tmp_path / "w.pth"))
+
+
 # --- files made to harm -----------------------------------------------------------------------------------------------
 
 
@@ -349,108 +402,57 @@ def around(mean: str, std: str, prefix: str, shape: tuple[int, ...] = (1, 3, 1, 
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "names"),
     [
-        around("normalize.mean", "normalize.std", "model."),
-        {"state_dict": around("module.normalize.mean", "module.normalize.std", "module.model.", (3,))},
-        around("0.mean", "0.std", "1."),
-        around("mean", "std", "model."),
-        around("mean", "std", ""),
-        around("mu", "sigma", "net."),
-        around("normalizer._mean", "normalizer._std", "net.backbone."),
-        {"model": state(), "mean": list(MEAN), "std": list(STD)},
-        around("_orig_mod.pre.normalize.image_mean", "_orig_mod.pre.normalize.image_std", "_orig_mod.net."),
-        {  # of the images' size, with one value per channel
-            "normalize.mean": torch.tensor(MEAN).view(1, 3, 1, 1).repeat(1, 1, 32, 32),
-            "normalize.std": torch.tensor(STD).view(1, 3, 1, 1).repeat(1, 1, 32, 32),
-            **prefixed("model."),
-        },
-        {"state_dict": state(), "preprocess": {"mean": list(MEAN), "std": list(STD)}},
-        {"state_dict": prefixed("module."), "hparams": {"norm": {"mean": MEAN, "std": STD}}},
-        {"state_dict": state(), "config": {"image_mean": torch.tensor(MEAN), "image_std": torch.tensor(STD)}},
-        {"state_dict": state(), "args": argparse.Namespace(lr=0.1, sigma=0.2, mean=list(MEAN), std=list(STD))},
-        {"state_dict": state(), "args": {"mean": MEAN, "std": STD}, "cfg": {"pixelMean": MEAN, "pixelStd": STD}},
+        (around("normalize.mean", "normalize.std", "model."), "normalize.mean, normalize.std"),
+        (
+            {"state_dict": around("module.0.mean", "module.0.std", "module.1.", (3,))},
+            "state_dict.module.0.mean, state_",
+        ),
+        (around("mu", "sigma", "net.", (3,)), "mu, sigma"),
+        ({"model": state(), "mean": torch.tensor(MEAN), "std": torch.tensor(STD)}, "mean, std"),
+        (nn.BatchNorm2d(3).state_dict(prefix="0.") | prefixed("1."), "0.weight, 0.bias, 0.running_mean, 0.running_var"),
+        (nn.Conv2d(3, 3, 1).state_dict(prefix="0.") | prefixed("1."), "0.weight, 0.bias"),
+        ({"shift": torch.zeros(1).expand(1, 3, 9, 9), **prefixed("net.")}, "shift"),
+        (
+            {"projection.weight": torch.ones(90, 96), "queue": torch.ones(9), **prefixed("net.")},
+            "projection.weight, queue",
+        ),
     ],
 )
-def test_a_normalisation_in_the_file_is_used(content: Any, tmp_path: Path) -> None:
+def test_tensors_that_the_network_does_not_take_are_refused_unless_mean_and_std_are_given(
+    content: Any, names: str, tmp_path: Path
+) -> None:
+    """They may normalise images: a file with such tensors and without a mean and std would be tested wrongly."""
     torch.save(content, tmp_path / "w.pth")
-    found = models.find(NAME, str(tmp_path / "w.pth"))
+    for find in (
+        lambda: models.find(NAME, str(tmp_path / "w.pth")),
+        lambda: networks.build(NAME, 4, str(tmp_path / "w.pth")),
+        lambda: networks.find_normalisation(NAME, str(tmp_path / "w.pth")),
+    ):
+        with pytest.raises(UsageError, match=re.escape(f"may normalise its images: {names}")) as caught:
+            find()
+        assert "give mean= and std=" in str(caught.value)
+    found = models.find(NAME, str(tmp_path / "w.pth"), mean_std=networks.MeanStd(MEAN, STD))
     x = torch.rand(2, 3, 64, 64)
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     torch.testing.assert_close(found.predict(x), make()((x - mean) / std), rtol=1e-4, atol=1e-4)
     assert found.normalisation is not None
-    assert found.normalisation.kind == "checkpoint"
-    assert "inside the checkpoint" in found.normalisation.line
-    initial = networks.build(NAME, 4, str(tmp_path / "w.pth"))
-    torch.testing.assert_close(initial.normalise.mean, mean)
-    assert networks.find_normalisation(NAME, str(tmp_path / "w.pth")).kind == "checkpoint"
+    assert found.normalisation.why == "given"
 
 
 @pytest.mark.parametrize(
-    ("beside", "message"),
+    "beside",
     [
-        ({"normalize.mean": torch.zeros(3)}, "normalize.mean are not one mean and one std"),
-        (
-            {"normalize.weight": torch.ones(3), "normalize.bias": torch.ones(3)},
-            "normalize.bias are a layer on images, not",
-        ),
-        (
-            {"mean": torch.full((3,), 123.7), "std": torch.full((3,), 58.4)},
-            r"not the mean and std of images in \[0,1\]",
-        ),
-        ({"mean": torch.zeros(3), "std": torch.zeros(3)}, "not the mean and std of images"),
-        ({"mean": torch.zeros(2), "std": torch.ones(2)}, "are for 2 channels"),
-        (
-            {"normalize.mean": torch.rand(1, 3, 32, 32), "normalize.std": torch.rand(1, 3, 32, 32)},
-            "normalize.mean has 3072 numbers, not one per channel",
-        ),
-        ({"trans.mean": torch.zeros(3), "trans.inv_sigma": torch.ones(3)}, "trans.inv_sigma are not one mean"),
-        ({"trans.mean": torch.zeros(3), "trans.log_std": torch.zeros(3)}, "trans.log_std are not one mean"),
-        ({"trans.neg_mean": torch.zeros(3), "trans.std": torch.ones(3)}, "trans.std are not one mean"),
-        (
-            nn.BatchNorm2d(3).state_dict(prefix="0."),
-            r"0\.running_mean, state_dict\.0\.running_var are a layer on images, not one mean",
-        ),
-        (
-            nn.Conv2d(3, 3, 1).state_dict(prefix="0."),
-            r"0\.weight, state_dict\.0\.bias are a layer on images, not one mean",
-        ),
-        ({"0.shift": torch.zeros(1, 3, 8, 8)}, r"0\.shift are a layer on images, not one mean"),
-        (
-            {"mean": torch.zeros(1).expand(1, 3, 9, 9), "std": torch.ones(1).expand(1, 3, 9, 9)},
-            "mean is expanded: 1 stored numbers for 243",
-        ),
+        {"best_acc1": torch.tensor(71.5), "rng": torch.get_rng_state()},
+        {"optimizer": {"state": {0: {"exp_avg": torch.ones(3)}}}},
+        {"args": {"mean": list(MEAN), "std": list(STD)}},
+        {"state_dict": {**prefixed("encoder_q."), "queue_ptr": torch.zeros(1, dtype=torch.long)}},
     ],
 )
-def test_a_normalisation_that_can_t_be_used_is_refused(beside: Any, message: str, tmp_path: Path) -> None:
-    torch.save({"state_dict": {**prefixed("model."), **beside}}, tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=message) as caught:
-        models.find(NAME, str(tmp_path / "w.pth"))
-    assert "give mean= and std=" in str(caught.value)
-    given = models.find(NAME, str(tmp_path / "w.pth"), mean_std=networks.MeanStd((0.5,), (0.25,)))
-    assert given.normalisation is not None
-    assert given.normalisation.kind == "given"
-    assert given.normalisation.mean == (0.5, 0.5, 0.5)
-    assert "in place of the checkpoint's own" in given.normalisation.why
-
-
-@pytest.mark.parametrize(
-    ("beside", "message"),
-    [
-        ({"args": {"mean": MEAN, "std": STD}, "cfg": {"mean": STD, "std": STD}}, "args.std, cfg.mean.* differ"),
-        ({"curves": {"mean": MEAN, "std": STD}}, "may hold something else"),
-        ({"norm": {"mean": np.array(MEAN), "std": np.array(STD)}}, "an object that is not loaded"),
-        ({"preprocess": {"mean": list(MEAN)}}, "preprocess.mean are not one mean and one std"),
-        ({"preprocess": {"mean": list(MEAN), "inv_std": list(STD)}}, "preprocess.inv_std are not one mean"),
-    ],
-)
-def test_numbers_beside_the_state_dict_are_used_or_refused(beside: Any, message: str, tmp_path: Path) -> None:
+def test_numbers_and_a_training_s_own_tensors_are_no_obstacle(beside: dict[str, Any], tmp_path: Path) -> None:
     torch.save({"state_dict": state(), **beside}, tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=message) as caught:
-        models.find(NAME, str(tmp_path / "w.pth"))
-    assert "give mean= and std=" in str(caught.value)
-    with pytest.raises(UsageError, match=message):
-        networks.find_normalisation(NAME, str(tmp_path / "w.pth"))
+    assert networks.find_normalisation(NAME, str(tmp_path / "w.pth")).kind == "architecture"
 
 
 @pytest.mark.parametrize(
@@ -466,23 +468,6 @@ def test_the_normalisation_of_our_own_checkpoint_is_used(kept: Any, tmp_path: Pa
     torch.save({"config": {"algorithm": "erm", "mean": "auto"}, "algorithm": algorithm, **kept}, tmp_path / "best.ckpt")
     found = networks.find_normalisation(NAME, str(tmp_path / "best.ckpt"))
     assert (found.values, found.kind) == ((MEAN, STD), "checkpoint")
-
-
-def test_layers_on_features_are_no_normalisation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They may have the word mean in their name, or three classes, and are said not to be loaded."""
-    beside = {
-        "bn.running_mean": torch.zeros(64),
-        "bn.running_var": torch.ones(64),
-        "projection.weight_mean_proj": torch.ones(90),
-        "rotation.weight": torch.ones(3, 8),
-        "rotation.bias": torch.ones(3),
-        "temperature": torch.tensor(0.07),
-    }
-    torch.save({**prefixed("backbone."), **beside}, tmp_path / "w.pth")
-    found = models.find(NAME, str(tmp_path / "w.pth")).normalisation
-    assert found is not None
-    assert found.kind == "architecture"
-    assert "not loaded: bn (2), projection (1), rotation (2), temperature (1)" in caplog.text
 
 
 # --- names and sizes that the libraries translate ---------------------------------------------------------------------

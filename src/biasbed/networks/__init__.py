@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import torch
@@ -21,10 +20,9 @@ from biasbed.networks.backbones import (
     split_model,
     tag_mean_std,
 )
-from biasbed.networks.file_normalisation import Inside, MeanStd
-from biasbed.networks.fitting import without_normalisation
-from biasbed.networks.form import Form
-from biasbed.networks.lineage import normalisation_inside, origin, read, start
+from biasbed.networks.fitting import Fitted
+from biasbed.networks.form import Form, MeanStd
+from biasbed.networks.lineage import file_facts, origin, read, start
 from biasbed.networks.network import Network, Normalise, as_input, freeze_statistics
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
@@ -57,8 +55,6 @@ __all__ = [
     "usual_mean_std",
 ]
 
-
-log = logging.getLogger(__name__)
 
 PLAIN = NetworkSettings()
 # Mean and std for backbones that take images as they are, or divided by 255 once more, as some authors' programs do.
@@ -95,19 +91,15 @@ def build(
     architecture = _tagged(name, init)
     form = Form(num_outputs, settings.channels, image_size, width, settings.drop_path)
     backbone, mean, std, only_size = create(architecture, form)
-    inside = None
+    fitted = Fitted("", {})
     if init != "scratch":
         fitted = read(resolve(name), init)
-        inside = fitted.inside
-        if fitted.beside:
-            log.warning("init=%s: %s", init, fitted.beside)
-        tensors = without_normalisation(fitted, backbone.state_dict())
-        load_weights(backbone, tensors, f"init={init}", name, has_use_for_head=head)
+        load_weights(backbone, fitted.tensors, f"init={init}", name, has_use_for_head=head)
         if settings.freeze_statistics:
             freeze_statistics(backbone)
     if settings.scale != "auto" and hasattr(backbone, "transform_input"):
         setattr(backbone, "transform_input", False)  # noqa: B010 (a Module's attributes are Tensors to mypy)
-    how = _normalisation(architecture, (mean, std), init, settings, inside, mean_std)
+    how = _normalisation(architecture, (mean, std), init, settings, fitted, mean_std)
     network = Network(backbone, how.mean, how.std, settings.dropout, head, only_size)
     if image_size is not None:
         _refuse_size(network, name, image_size)
@@ -127,8 +119,7 @@ def find_normalisation(
         _, mean, std, _ = create(architecture, Form(2, settings.channels, 32))
     else:
         mean, std = (by_channel(values, settings.channels) for values in tag_mean_std(architecture))
-    inside = normalisation_inside(resolve(name), init)
-    return _normalisation(architecture, (mean, std), init, settings, inside, mean_std)
+    return _normalisation(architecture, (mean, std), init, settings, file_facts(resolve(name), init), mean_std)
 
 
 def usual_mean_std(name: str) -> MeanStd:
@@ -147,7 +138,7 @@ def _normalisation(
     usual: tuple[Sequence[float], Sequence[float]],
     init: str,
     settings: NetworkSettings,
-    inside: Inside | None,
+    fitted: Fitted,
     mean_std: MeanStd | None,
 ) -> Normalisation:
     """Choose mean and std: a scale that is set comes first, then what the weights' file says, then the usual values."""
@@ -159,7 +150,8 @@ def _normalisation(
         architecture,
         usual,
         from_file=from_file,
-        inside=inside,
+        trained=fitted.mean_std,
+        beside=fitted.beside,
         mean_std=mean_std,
         scale=settings.scale,
         source=f"init={init}",

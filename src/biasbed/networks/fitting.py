@@ -1,24 +1,25 @@
 """State dict in a weights file that fits a network, whatever containers and wrappers enclose it.
 
-`renaming` translates keys and resizes position embeddings; `file_normalisation` finds mean and std.
+`renaming` translates keys and resizes position embeddings.
 
 Answers: Which tensors of a weights file become the network's weights?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from biasbed.errors import UsageError
-from biasbed.networks import file_normalisation
-from biasbed.networks.file_normalisation import WRAPPERS, Inside, bare
+from biasbed.networks.form import MeanStd
 from biasbed.networks.weight_files import TensorGroup, WeightsFile, join, repeats_storage, unusable
 from biasbed.settings import nearest
 
+# Parts of keys that PyTorch's wrappers add at any depth: DataParallel and torch.compile.
+WRAPPERS = ("module", "_orig_mod")
 # Paths of the classifying network in our own checkpoints.
 OUR_NETWORKS = ("pair.network.backbone", "network.backbone")
 # Names of a classifier that is saved beside its features.
@@ -37,8 +38,8 @@ class Fitted(NamedTuple):
 
     name: str  # dotted path in the file
     tensors: dict[str, Tensor]
-    inside: Inside | None = None
-    beside: str = ""  # clause on tensors of the same state dict that are not loaded; empty if there are none
+    mean_std: MeanStd | None = None  # of the images that our own checkpoint was trained on
+    beside: tuple[str, ...] = ()  # tensors around the network that it does not take: they may normalise its images
 
 
 class _Match(NamedTuple):
@@ -47,7 +48,6 @@ class _Match(NamedTuple):
     group: TensorGroup
     prefix: str
     keys: Mapping[str, Tensor]  # the container's tensors, perhaps without wrappers in their names
-    score: tuple[bool, int]  # True if nothing is missing; number of the network's keys
 
     @property
     def name(self) -> str:
@@ -77,36 +77,32 @@ def fit(
 
     state: the network's state dict; shapes are not compared. optional: keys that the file may lack. part: dotted path
     of the container to take; empty if there is one. source: name of the file in messages. head: name of the network's
-    classifier, which the file may hold beside the network under a usual name, as DomainBed's do. other_names: the
-    network's layers by the names that another program gives them. Raises UsageError if the file holds no tensors, if
-    several containers fit equally well and differ in values, if values can't be loaded, or if it is a checkpoint of
-    DomainBed for another network.
+    classifier, which the file may hold in its place or beside the network under a usual name, as DomainBed's do.
+    other_names: the network's layers by the names that another program gives them.
+
+    Raises UsageError if the file holds no tensors, if several containers fit equally well and differ in values, if
+    values can't be loaded, or if it is a checkpoint of DomainBed for another network.
     """
     needed = state.keys() - set(optional)
     matches: list[_Match] = []
     for group in file.groups:
-        group_matches = _matches(group, state, needed, other_names or {})
-        matches += [match for match in group_matches if not part or match.is_part(part)]
-    if not any(match.score[0] for match in matches):
+        matches += _matches(group, needed, other_names or {})
+    chosen = [match for match in matches if not part or match.is_part(part)]
+    if not chosen:
         _refuse_other_network(file, source)
-    if not matches:
-        if part and file.groups:
-            names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
-            raise UsageError(f"{source}: no such part has weights of the network{nearest(part, names)}")
-        largest = _largest(file, source)
-        return Fitted(largest.name, dict(largest.tensors))
-    best = max(match.score for match in matches)
-    fitting = [match for match in matches if match.score == best]
+        largest = _largest(file, source, part)
+        return Fitted(largest.name, _without_wrappers(largest.tensors))
+    counts = [len(match.tensors().keys() & state.keys()) for match in chosen]
+    fitting = [match for match, count in zip(chosen, counts, strict=True) if count == max(counts)]
     if file.is_ours and not part:
         fitting = _ours(fitting)
     match, tensors = _only_one(fitting, source)
+    if file.is_ours:
+        return Fitted(match.name, tensors, _own_mean_std(file))
     weight = f"{head}.weight"
-    if weight in state and weight not in tensors and not file.is_ours:
-        tensors |= _head_beside(match, head, state[weight].shape[1:], source)
-    kept = {key: value for key, value in tensors.items() if key in state}
-    inside = file_normalisation.find(file, match.group, match.prefix, kept)
-    beside = "" if file.is_ours else _beside(match, inside, kept)
-    return Fitted(match.name, tensors, inside, beside)
+    if weight in state and weight not in tensors:
+        tensors = _with_own_head(tensors, head, state) | _head_beside(match, head, state[weight].shape[1:], source)
+    return Fitted(match.name, tensors, beside=_beside(file, match, matches, tensors.values()))
 
 
 def _only_one(matches: Sequence[_Match], source: str) -> tuple[_Match, dict[str, Tensor]]:
@@ -140,6 +136,21 @@ def _refuse_unusable(tensors: Mapping[str, Tensor], name: str, source: str) -> N
         raise UsageError(f"{source}: the tensors of {where} share their memory and describe far more than is stored")
 
 
+def _with_own_head(tensors: dict[str, Tensor], head: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with the network's own name of a linear layer that stands in place of its classifier.
+
+    Fine-tuned networks have `fc.1` (a Sequential of dropout and a linear layer) in place of `fc`, or `heads` in place
+    of `heads.head`. Several layers with weights are no classifier of one layer, and stay as they are.
+    """
+    strange = {key.rpartition(".")[0] for key in tensors.keys() - state.keys()}
+    layers = [layer for layer in strange if layer.startswith(f"{head}.") or head.startswith(f"{layer}.")]
+    weight = tensors.get(f"{layers[0]}.weight") if len(layers) == 1 else None
+    if weight is None or weight.shape[1:] != state[f"{head}.weight"].shape[1:]:
+        return tensors
+    before = f"{layers[0]}."
+    return {key.replace(before, f"{head}.", 1) if key.startswith(before) else key: v for key, v in tensors.items()}
+
+
 def _head_beside(match: _Match, head: str, features: Sequence[int], source: str) -> dict[str, Tensor]:
     """Return the classifier beside a network of features, with the network's own keys. Empty if there is not one.
 
@@ -171,36 +182,61 @@ def _is_classifier(layer: str, match: _Match) -> bool:
     return name in CLASSIFIERS or (position.isdecimal() and name == str(int(position) + 1))
 
 
-def _beside(match: _Match, inside: Inside | None, loaded: Mapping[str, Tensor]) -> str:
-    """Return a clause on the tensors of a state dict that are not loaded. Copies of loaded ones are left out."""
-    used = set(inside.keys) if inside is not None else set()
-    storages = {value.data_ptr() for value in loaded.values()}
-    before = f"{match.prefix}." if match.prefix else ""
-    counts: dict[str, int] = {}
+def _beside(file: WeightsFile, match: _Match, matches: Sequence[_Match], loaded: Iterable[Tensor]) -> tuple[str, ...]:
+    """Return the names of numbers around the network that it does not take, which may normalise its images.
+
+    These are tensors of the same container, and arrays in the containers around it. Left out are copies of loaded
+    tensors, other networks that fit (matches), and integers (counters).
+    """
+    storages = {value.data_ptr() for value in loaded}
+    networks = [f"{peer.prefix}." if peer.prefix else "" for peer in matches if peer.group is match.group]
+    names = []
     for key, value in match.keys.items():
-        is_used = key.startswith(before) or bare(join(match.group.name, key)) in used
-        is_used = is_used or key.endswith("num_batches_tracked")
-        if not is_used and (unusable(value) or value.data_ptr() not in storages):
-            module = bare(key).split(".")[0] or key
-            counts[module] = counts.get(module, 0) + 1
-    listed = [f"{module} ({count})" for module, count in list(counts.items())[:5]]
-    more = ", ..." if len(counts) > 5 else ""
-    return f"tensors beside the network are not loaded: {', '.join(listed)}{more}" if listed else ""
+        if not key.startswith(tuple(networks)) and (unusable(value) or value.data_ptr() not in storages):
+            names += [join(match.group.name, key)] * value.is_floating_point()
+    for outer in file.groups:
+        if outer is not match.group and (not outer.name or match.group.name.startswith(f"{outer.name}.")):
+            names += [join(outer.name, key) for key, value in outer.tensors.items() if _is_array(value)]
+    return tuple(names)
+
+
+def _is_array(value: Tensor) -> bool:
+    """Return True for real numbers with a dimension. A training's loss or best accuracy has none."""
+    return value.is_floating_point() and value.ndim > 0
+
+
+def _own_mean_std(file: WeightsFile) -> MeanStd | None:
+    """Return the mean and std by which a checkpoint of ours normalises images; None if its settings do not say."""
+    for container in ("normalisation", "config"):
+        values = {numbers.key: numbers.values for numbers in file.numbers if numbers.container == container}
+        if "mean" in values and "std" in values:
+            return MeanStd(values["mean"], values["std"])
+    return None
 
 
 def without_wrappers(file: WeightsFile, source: str) -> dict[str, Tensor]:
     """Return the largest group of tensors in a file without the prefixes that wrappers put before all its keys."""
-    tensors = dict(_largest(file, source).tensors)
+    return _without_wrappers(_largest(file, source).tensors)
+
+
+def _without_wrappers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     while {key.partition(".")[0] for key in tensors} & {*WRAPPERS, "model"} and len(_first_parts(tensors)) == 1:
         tensors = {key.partition(".")[2]: value for key, value in tensors.items()}
-    return tensors
+    return dict(tensors)
 
 
-def _largest(file: WeightsFile, source: str) -> TensorGroup:
-    """Return the group with most tensors. Raises UsageError if there is none, or if its values can't be loaded."""
+def _largest(file: WeightsFile, source: str, part: str = "") -> TensorGroup:
+    """Return the group with most tensors, in this part of the file.
+
+    Raises UsageError if there is none, or if its values can't be loaded.
+    """
     if not file.groups:
         raise UsageError(f"{source}: holds no state dict{file.contents()}")
-    largest = max(file.groups, key=lambda group: len(group.tensors))
+    groups = [group for group in file.groups if not part or part in (group.name, *group.aliases)]
+    if not groups:
+        names = [group.name for group in file.groups if group.name and len(group.tensors) > 1]
+        raise UsageError(f"{source}: no such part has weights of the network{nearest(part, names)}")
+    largest = max(groups, key=lambda group: len(group.tensors))
     _refuse_unusable(largest.tensors, largest.name, source)
     return largest
 
@@ -209,22 +245,30 @@ def _first_parts(keys: Iterable[str]) -> set[str]:
     return {key.partition(".")[0] for key in keys}
 
 
-def _matches(
-    group: TensorGroup, state: Mapping[str, Tensor], needed: Iterable[str], other_names: Mapping[str, str]
-) -> list[_Match]:
-    """Return a match for each prefix behind which the group has keys of the network."""
-    matches = _by_prefix(group, group.tensors, state, needed)
-    unwrapped = {bare(key): value for key, value in group.tensors.items()}
-    if len(unwrapped) < len(group.tensors):
-        return matches
-    renamed = {_with_own_name(key, other_names): value for key, value in unwrapped.items()}
-    earlier = group.tensors.keys()
-    for tensors in (unwrapped, renamed):
-        is_fitted = any(match.score[0] for match in matches)
-        if not is_fitted and len(tensors) == len(unwrapped) and tensors.keys() != earlier:
-            matches += _by_prefix(group, tensors, state, needed)
-            earlier = tensors.keys()
-    return matches
+def bare(key: str) -> str:
+    """Return the key without the parts that PyTorch's wrappers add."""
+    return ".".join(part for part in key.split(".") if part not in WRAPPERS)
+
+
+def _matches(group: TensorGroup, needed: Collection[str], other_names: Mapping[str, str]) -> list[_Match]:
+    """Return a match for each prefix behind which the group has all needed keys of the network.
+
+    Names are taken as they are, else without wrappers, else without these and with the network's own names of layers.
+    """
+    renamings: tuple[Callable[[str], str], ...] = (str, bare, lambda key: _with_own_name(bare(key), other_names))
+    for rename in renamings:
+        tensors = {rename(key): value for key, value in group.tensors.items()}
+        prefixes = _prefixes(tensors, needed)
+        if prefixes and len(tensors) == len(group.tensors):
+            return [_Match(group, prefix, tensors) for prefix in prefixes]
+    return []
+
+
+def _prefixes(keys: Collection[str], needed: Collection[str]) -> list[str]:
+    """Return the prefixes, without their last dot, behind which all needed keys are."""
+    anchor = min(needed)
+    ends = [key.removesuffix(anchor) for key in keys if key == anchor or key.endswith(f".{anchor}")]
+    return [before.removesuffix(".") for before in ends if all(before + key in keys for key in needed)]
 
 
 def _with_own_name(key: str, other_names: Mapping[str, str]) -> str:
@@ -243,20 +287,6 @@ def _refuse_other_network(file: WeightsFile, source: str) -> None:
             raise UsageError(f"{source}: does not fit: it is DomainBed's, for images of {size} pixels: of {network}")
 
 
-def _by_prefix(
-    group: TensorGroup, tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], needed: Iterable[str]
-) -> list[_Match]:
-    longest = max((key.count(".") + 1 for key in state), default=0)
-    hits: dict[str, set[str]] = {}
-    for key in tensors:
-        parts = key.split(".")
-        for start in range(max(0, len(parts) - longest), len(parts)):
-            rest = ".".join(parts[start:])
-            if rest in state:
-                hits.setdefault(".".join(parts[:start]), set()).add(rest)
-    return [_Match(group, prefix, tensors, (keys.issuperset(needed), len(keys))) for prefix, keys in hits.items()]
-
-
 def _are_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
     return first.keys() == second.keys() and all(
         value is second[key] or torch.equal(value, second[key]) for key, value in first.items()
@@ -270,16 +300,3 @@ def _ours(matches: list[_Match]) -> list[_Match]:
         if chosen:
             return chosen
     return matches
-
-
-def without_normalisation(fitted: Fitted, network_keys: Iterable[str]) -> dict[str, Tensor]:
-    """Return the tensors without the file's normalisation, unless the network has keys of these names."""
-    if fitted.inside is None:
-        return fitted.tensors
-    kept, paths = set(network_keys), fitted.inside.keys
-    return {k: v for k, v in fitted.tensors.items() if k in kept or not any(_ends(path, k) for path in paths)}
-
-
-def _ends(path: str, key: str) -> bool:
-    name = bare(key)
-    return path == name or path.endswith(f".{name}")

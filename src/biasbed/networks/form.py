@@ -1,4 +1,4 @@
-"""Form of a backbone that is made (outputs, channels, size), and what its library returns."""
+"""Form of a backbone that is made (outputs, channels, size), its mean and std, and what its library returns."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class Form:
     image_size: int | None = None  # pixels per side; None: the library's default
     width: float = 1.0  # factor of the hidden channels
     drop_path: float | None = None  # odds of the last block to be skipped; None: the library's default
+
+
+class MeanStd(NamedTuple):
+    """Mean and standard deviation by channel, of images in [0,1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 class Backbone(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from biasbed.errors import Failure, UsageError, first_line
+from biasbed.errors import Failure, UsageError, first_line, listed, shown
 from biasbed.networks import renaming, towers
 from biasbed.networks.backbones import (
     USUAL_OUTPUTS,
@@ -24,9 +24,7 @@ from biasbed.networks.backbones import (
     timm_config,
     timm_tags,
 )
-from biasbed.networks.file_normalisation import MeanStd
-from biasbed.networks.fitting import without_normalisation
-from biasbed.networks.form import Form
+from biasbed.networks.form import Form, MeanStd
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights
@@ -110,13 +108,15 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
     _refuse_without_classifier(architecture, name, str(path))
     fitted = fit_file(path, part, architecture, "weights")
     plan = skeleton(architecture)
-    tensors = renaming.translate(plan, without_normalisation(fitted, plan.state_dict()))
+    tensors = renaming.translate(plan, fitted.tensors)
     keys = [key for key in _classifiers(architecture, plan) if key in tensors]
     if not keys and tensors.keys() & plan.state_dict().keys():
         expected = "".join(f" ({key})" for key in _classifiers(architecture, plan)[:1])
+        others = [shown(key) for key in tensors if key not in plan.state_dict() and key.endswith(".weight")]
+        instead = f", but {listed(others, 3)}" if others else ""
         raise UsageError(
-            f"weights={path}: holds no classifier of {name}{expected}; if it holds features, train one on them: "
-            + commands.typed("train", {"backbone": name, "init": str(path), "algorithm": "probe"})
+            f"weights={path}: holds no classifier of {name}{expected}{instead}; if it holds features, train one on "
+            f"them: {commands.typed('train', {'backbone': name, 'init': str(path), 'algorithm': 'probe'})}"
         )
     outputs = USUAL_OUTPUTS  # other tensors, and a classifier of another width, are refused in loading
     if keys:
@@ -127,12 +127,11 @@ def from_file(name: str, path: Path, part: str = "", mean_std: MeanStd | None = 
             outputs = shape[0]
     backbone, *usual, _ = create(architecture, Form(outputs))
     load_weights(backbone, tensors, f"weights={path}", name)
-    if fitted.beside:
-        log.warning("weights=%s: %s", path, fitted.beside)
     how = choose(
         *(architecture, (usual[0], usual[1])),
         from_file=True,
-        inside=fitted.inside,
+        trained=fitted.mean_std,
+        beside=fitted.beside,
         mean_std=mean_std,
         source=f"weights={path}",
     )

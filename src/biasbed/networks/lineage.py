@@ -12,7 +12,6 @@ from torch import Tensor
 
 from biasbed.networks import towers
 from biasbed.networks.backbones import Architecture, resolve, timm_config
-from biasbed.networks.file_normalisation import Inside
 from biasbed.networks.fitting import Fitted
 from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
 from biasbed.system import files
@@ -22,16 +21,16 @@ class _Record(NamedTuple):
     """Facts about weights that this process has read, so that recording them needs no second reading."""
 
     sha256: str
-    inside: Inside | None
+    fitted: Fitted  # without its tensors
 
 
 _read: dict[tuple[Any, ...], _Record] = {}
 
 
 def read(architecture: Architecture, init: str) -> Fitted:
-    """Return `read_weights`, and remember the content hash and the normalisation."""
+    """Return `read_weights`, and remember the content hash and what the file says of images."""
     fitted = read_weights(architecture, init)
-    _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted.inside)
+    _read[_key(architecture, init)] = _Record(content_hash(fitted.tensors), fitted._replace(tensors={}))
     return fitted
 
 
@@ -93,9 +92,10 @@ def origin(name: str, init: str) -> dict[str, Any]:
     return {**facts, "sha256": _hash(architecture, init)}
 
 
-def normalisation_inside(architecture: Architecture, init: str) -> Inside | None:
-    """Return the normalisation in a file of initial weights. None if the file holds none, or there is no file."""
-    return None if init == "scratch" or init.startswith("named:") else _record(architecture, init).inside
+def file_facts(architecture: Architecture, init: str) -> Fitted:
+    """Return what a file of initial weights says of images, without its tensors. Empty if there is no file."""
+    is_file = init != "scratch" and not init.startswith("named:")
+    return _record(architecture, init).fitted if is_file else Fitted("", {})
 
 
 def _url(named: Architecture) -> dict[str, str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from biasbed.errors import UsageError
+from biasbed.errors import UsageError, listed, shown
 from biasbed.networks import towers
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
-from biasbed.networks.file_normalisation import Inside, MeanStd
+from biasbed.networks.form import MeanStd
 
 Kind = Literal["given", "scale", "checkpoint", "tag", "architecture"]
 
@@ -43,7 +43,8 @@ def choose(
     usual: tuple[Sequence[float], Sequence[float]],
     *,
     from_file: bool,
-    inside: Inside | None = None,
+    trained: MeanStd | None = None,
+    beside: Sequence[str] = (),
     mean_std: MeanStd | None = None,
     scale: str = "auto",
     source: str = "",
@@ -51,24 +52,22 @@ def choose(
     """Return the normalisation of a network: `mean_std`, else what its weights say, else the architecture's own.
 
     architecture: with the tag of the weights, if there is one. usual: mean and std that belong to it, by channel.
-    from_file: True if the weights come from a file. inside: the normalisation in that file. scale: `network.scale`;
-    unless it is auto, `usual` follows it. Raises UsageError if the file's normalisation can't be used and `mean_std` is
-    None.
+    from_file: True if the weights come from a file. trained: mean and std that our checkpoint was trained with. beside:
+    tensors in the file that the network does not take. scale: `network.scale`; unless it is auto, `usual` follows it.
+    Raises UsageError if there are such tensors, which may normalise images, and neither `mean_std` nor `scale`.
     """
     channels = len(usual[0])
     if mean_std is not None:
-        return Normalisation(*by_channel(mean_std, channels), "given", f"given{_left_out(inside)}")
+        return Normalisation(*by_channel(mean_std, channels), "given", "given")
     if scale != "auto":
-        return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}{_left_out(inside)}")
-    if inside is not None:
-        if inside.values is None or len(inside.values.mean) not in (1, channels):
-            problem = inside.problem or f"are for {len(inside.values.mean) if inside.values else 0} channels"
-            raise UsageError(
-                f"{source}: the file normalises images itself, but {', '.join(inside.keys[:4])} {problem}: "
-                "give mean= and std= of images in [0,1]"
-            )
-        why = f"inside the checkpoint ({', '.join(inside.keys)}), in place of the architecture's"
-        return Normalisation(*by_channel(inside.values, channels), "checkpoint", why)
+        return Normalisation(tuple(usual[0]), tuple(usual[1]), "scale", f"network.scale={scale}")
+    if trained is not None:
+        return Normalisation(*by_channel(trained, channels), "checkpoint", "those of the checkpoint's training")
+    if beside:
+        raise UsageError(
+            f"{source}: has tensors that {architecture.name} does not take and that may normalise its images: "
+            f"{listed(map(shown, beside), 4)}; give mean= and std= of images in [0,1], and they are left out"
+        )
     mean, std = tuple(usual[0]), tuple(usual[1])
     if architecture.is_optional:
         preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
@@ -87,11 +86,6 @@ def by_channel(values: MeanStd, channels: int) -> MeanStd:
     if len(mean) != channels or len(std) != channels:
         raise UsageError(f"mean= and std= should have 1 number, or {channels} (one per channel), not {len(mean)}")
     return MeanStd(mean, std)
-
-
-def _left_out(inside: Inside | None) -> str:
-    """Return a clause on the file's normalisation that another one replaces. Empty if there is none."""
-    return "" if inside is None else f", in place of the checkpoint's own ({', '.join(inside.keys)})"
 
 
 def _doubt(architecture: Architecture, from_file: bool) -> str:

@@ -23,7 +23,7 @@ from biasbed.errors import UsageError, first_line, shown
 LARGEST_HEADER = 100 * 2**20  # bytes of a safetensors header, the library's own limit
 DEEPEST = 32  # nested containers that are searched
 MOST = 100_000  # containers that are searched; optimizers hold one per parameter
-FEW = 64  # longest list of numbers that may be a mean or a standard deviation
+FEW = 64  # longest list of numbers that is kept: a mean, or the shape of images
 SHARING = 4  # times that tensors may repeat the stored bytes; shared layers and averages repeat them once or twice
 NEWEST_PROTOCOL = 2  # of pickles that torch's restricted unpickler reads whole
 ADVICE = "save net.state_dict() instead, with torch.save(net.state_dict(), 'weights.pth')"
@@ -54,11 +54,11 @@ class TensorGroup(NamedTuple):
 
 
 class NumberList(NamedTuple):
-    """Number or list of numbers in a file, or an object that may hold some and is not loaded."""
+    """Number or list of numbers in a file."""
 
     container: str  # dotted path; empty for the file itself
     key: str
-    values: tuple[float, ...] | None  # None if they can't be read
+    values: tuple[float, ...]
 
 
 class WeightsFile(NamedTuple):
@@ -252,7 +252,7 @@ class _Search:
                 tensors[key] = item.detach()
                 continue
             numbers = _as_numbers(item)
-            if isinstance(word, str) and (numbers is not None or isinstance(item, StandIn)):
+            if isinstance(word, str) and numbers is not None:
                 self.numbers.append(NumberList(name, key, numbers))
             if numbers is None and isinstance(item, Mapping | list | tuple | StandIn):
                 inner.append((join(name, key), item))

@@ -165,7 +165,7 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     if hint:
         log.warning("%s=%s: %s", option, path, hint)
     if isinstance(backbone, towers.ImageTower):  # the text tower in the same file is loaded by itself
-        fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside="")
+        fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside=())
     return fitted
 
 
