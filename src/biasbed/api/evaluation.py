@@ -64,15 +64,15 @@ class Request:
 
         Raises UsageError for unknown settings, and for those that only the command has.
         """
-        given = {name: as_read(value) for name, value in named.items() if value is not None} | flat(settings)
-        taken = [*ARGUMENTS, *command.settings(suites.choose_suite(given).name)]
-        for name in given:
+        flags = {name: as_read(value) for name, value in named.items() if value is not None} | flat(settings)
+        accepted = [*ARGUMENTS, *command.settings(suites.choose_suite(flags).name)]
+        for name in flags:
             if name in OF_THE_COMMAND:
                 raise UsageError(f"{name}= is a setting of the command `biasbed evaluate`: leave it out here")
-            if name not in taken:
-                valid = [name for name in taken if name not in OF_THE_COMMAND]
+            if name not in accepted:
+                valid = [name for name in accepted if name not in OF_THE_COMMAND]
                 raise UsageError(f"unknown setting '{name}'{nearest(name, valid)}")
-        options, shared = command.read(given)
+        options, shared = command.read(flags)
         if transform is not None and "workers" not in shared and not _can_be_sent(transform):
             shared["workers"] = 0
         return cls(options, shared, find_own(options.label_map), transform, classes, device, quiet)

@@ -46,7 +46,9 @@ def _list_state(statuses: Sequence[tuple[PlannedRun, RunStatus]]) -> list[str]:
         else:
             seeds.setdefault(run.group, []).append(str(run.seed))
     width = max(map(len, seeds), default=0)
-    lines = [f"  {group:{width}} seed{'s' * (len(own) > 1)} {', '.join(own)}" for group, own in seeds.items()]
+    lines = [
+        f"  {group:{width}} seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}" for group, numbers in seeds.items()
+    ]
     return lines + others
 
 

@@ -55,18 +55,20 @@ def refuse_logged_secrets(settings: Mapping[str, str]) -> None:
 def note_launcher() -> None:
     """Note the `mlflow run` that started this process, as it was typed, for this process and its children."""
     if is_launched() and LAUNCHED_AS not in os.environ:
-        words, variables = read_launcher()
-        launch = {"server": places.public_uri(variables.get(SERVER, "")), **_read_launch(words)}
+        arguments, variables = read_launcher()
+        launch = {"server": places.public_uri(variables.get(SERVER, "")), **_read_launch(arguments)}
         os.environ[LAUNCHED_AS] = json.dumps(launch)
 
 
-def _read_launch(words: Sequence[str]) -> dict[str, Any]:
+def _read_launch(arguments: Sequence[str]) -> dict[str, Any]:
     """Return project, entry point, parameters and further options of `mlflow run` as they were typed.
 
     The entry point is empty if another program runs the project.
     """
-    programs = [word.rpartition("/")[2] for word in words]
-    start = next((at for at in range(len(words) - 1) if programs[at] == "mlflow" and words[at + 1] == "run"), None)
+    programs = [word.rpartition("/")[2] for word in arguments]
+    start = next(
+        (at for at in range(len(arguments) - 1) if programs[at] == "mlflow" and arguments[at + 1] == "run"), None
+    )
     if start is None:
         return {"project": ".", "entry": "", "parameters": {}, "options": []}
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -75,7 +77,7 @@ def _read_launch(words: Sequence[str]) -> dict[str, Any]:
     parser.add_argument("-P", "--param-list", action="append", default=[])
     for names in (*KEPT, ("--run-id",), ("--run-name",)):
         parser.add_argument(*names, action="append", default=[])
-    values = vars(parser.parse_known_args(words[start + 2 :])[0])
+    values = vars(parser.parse_known_args(arguments[start + 2 :])[0])
     options: list[str] = []
     for names in KEPT:
         for value in values[names[-1][2:].replace("-", "_")]:
@@ -100,10 +102,10 @@ def typed(name: str, settings: Mapping[str, str], open_end: str = "") -> str:
         variable = f"{SERVER}={_quoted(places.public_uri(server))}"
     if launch is None:
         flags = (f"--{setting} {_quoted(value)}" for setting, value in public(settings).items())
-        words = ["biasbed", name, *flags]
+        arguments = ["biasbed", name, *flags]
     else:
-        words = [through_mlflow(name, settings, launch["project"]), *map(_quoted, launch["options"])]
-    return " ".join(filter(None, [variable, *words, open_end]))
+        arguments = [through_mlflow(name, settings, launch["project"]), *map(_quoted, launch["options"])]
+    return " ".join(filter(None, [variable, *arguments, open_end]))
 
 
 def typed_again(arguments: Sequence[str]) -> str:

@@ -95,9 +95,9 @@ def find_launcher() -> psutil.Process | None:
         return None
     with contextlib.suppress(psutil.Error):
         for ancestor in psutil.Process().parents():
-            words = ancestor.cmdline()
-            program = words[0].rpartition("/")[2] if words else ""
-            if program not in (*SHELLS, "torchrun") and "torch.distributed.run" not in words:
+            arguments = ancestor.cmdline()
+            program = arguments[0].rpartition("/")[2] if arguments else ""
+            if program not in (*SHELLS, "torchrun") and "torch.distributed.run" not in arguments:
                 return ancestor
     return None
 
