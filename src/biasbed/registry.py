@@ -16,6 +16,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
+from biasbed import declarations
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import Spec, nearest, specs
@@ -58,6 +59,16 @@ class Registry(Mapping[str, str]):
         self._refuse_other(name, loaded)
         return loaded
 
+    def declare(self, name: str) -> Any:
+        """Return what `load` does, or before torch is imported a copy of it that only declares (`declarations`).
+
+        A user's own file is loaded.
+        """
+        self.refuse_unknown(name)
+        if name in self and declarations.is_needed():
+            return declarations.declared(self[name])
+        return self.load(name)
+
     def _refuse_other(self, name: str, loaded: Any) -> None:
         """Raise UsageError for what is no `base`, has no settings like it, or is called as one of biasbed's."""
         base = resolve_name(self.base)
@@ -81,7 +92,7 @@ class Registry(Mapping[str, str]):
     def own_settings(self, name: str) -> Mapping[str, Spec]:
         """Return the settings that a choice brings, besides those that all of its kind have, by dotted name."""
         general = specs(resolve_name(self.base).Settings)
-        return {name: spec for name, spec in specs(self.load(name).Settings).items() if name not in general}
+        return {name: spec for name, spec in specs(self.declare(name).Settings).items() if name not in general}
 
     def identifier(self, name: str) -> str:
         """Return the name that runs are filed under: the one in the registry, or the class's."""

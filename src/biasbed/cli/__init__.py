@@ -73,6 +73,9 @@ class EntryPoint:
         return {**brought, **always}
 
     def __call__(self, flags: Flags) -> int:
+        for choice, registry in self.chooses.items():
+            if flags.get(choice, "auto") not in ("auto", "none"):
+                resolve_name(registry).refuse_unknown(flags[choice])
         options: Any = flags
         if not self.is_light:
             refuse_without_extra()

@@ -1,7 +1,7 @@
 """Text of `biasbed <command> --help`: what people change first, as the named suite and method would use it.
 
 `--help` has these settings, `--help all` every one, by group. Where a suite, a method or a preset is named, the values
-are those that such a training would have; finding them loads the two. Without, nothing heavy is loaded.
+are those that such a training would have; only `init` loads a library for them.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def text(
 def _resolved(flags: Mapping[str, str]) -> tuple[dict[str, Spec], dict[str, object]]:
     """Return (the method's own settings, values by name) of a training with these flags."""
     from biasbed import algorithms
-    from biasbed.training.resolve import resolve
+    from biasbed.training.resolve import resolve, resolve_declared
 
-    config = resolve(dict(flags))
-    hparams = specs(algorithms.load(config.algorithm).HParams)
+    config = (resolve if "init" in flags else resolve_declared)(dict(flags))
+    hparams = specs(algorithms.REGISTRY.declare(config.algorithm).HParams)
     return {f"hparams.{name}": spec for name, spec in hparams.items()}, flatten(config)
 
 

@@ -21,6 +21,7 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.networks import attention, layers, small, small_towers, towers
 from biasbed.networks.attention import GATES
 from biasbed.networks.form import Backbone, Form
+from biasbed.networks.library_names import list_builders
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest
 
@@ -168,7 +169,7 @@ def resolve(name: str) -> Architecture:
     library, _, rest = name.rpartition(":")
     if library == "timm":
         return _resolve_timm(rest)
-    names = _torchvision_names()
+    names = list_builders("torchvision")
     if library not in ("", "torchvision") or rest not in names:
         names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *OPTIONAL_EXAMPLES]
         raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")
@@ -395,34 +396,19 @@ def timm_tags(name: str) -> list[str]:
     return [full.partition(".")[2] for full in timm.list_models(f"{name}.*", pretrained=True)]
 
 
-@functools.cache
-def _torchvision_names() -> Sequence[str]:
-    from torchvision import models
-
-    names: list[str] = models.list_models(module=models)
-    return names
-
-
 def _is_resnet(architecture: Architecture) -> bool:
     if architecture.library == "own":
         return architecture.name in RESNETS
-    if architecture.library == "timm":
-        import timm
-
-        # timm's file `resnet.py` holds its plain ResNets, all of basic and bottleneck blocks; ResNeSt, Res2Net and
-        # others have their own files and blocks.
-        return architecture.name in timm.list_models(module="resnet")
-    from torchvision import models
-
-    return models.get_model_builder(architecture.name).__module__ == models.resnet.__name__
+    # In both libraries the file `resnet.py` holds the plain ResNets, all of basic and bottleneck blocks; ResNeSt,
+    # Res2Net and others have their own files and blocks.
+    return list_builders(architecture.library).get(architecture.name) == "resnet"
 
 
 def _resolve_timm(name: str) -> Architecture:
-    import timm
-
     plain, _, tag = name.partition(".")
-    if plain not in timm.list_models():
-        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(name, timm.list_models(), 'timm:')}")
+    names = list_builders("timm")
+    if plain not in names:
+        raise UsageError(f"unknown backbone 'timm:{name}'{_hint(name, list(names), 'timm:')}")
     if tag and tag not in timm_tags(plain):
         raise UsageError(f"unknown backbone 'timm:{name}'{_hint(tag, timm_tags(plain), f'timm:{plain}.')}")
     return Architecture("timm", plain, tag)

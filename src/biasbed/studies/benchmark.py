@@ -46,6 +46,7 @@ from biasbed.system.files import write_whole
 from biasbed.system.terminal import clock
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import resolve_uri
+from biasbed.training.refusals import refuse_row_early
 
 
 def benchmark(flags: Mapping[str, str]) -> None:
@@ -58,6 +59,7 @@ def benchmark(flags: Mapping[str, str]) -> None:
     launcher = open_launcher(options)
     table = build_table(options, settings)
     try:
+        _refuse_early(table, is_here=options.launcher == "local")
         plan = make_plan(table, launcher, options.workers)
     except (MissingData, Failure) as reason:
         if not options.dry_run:
@@ -68,6 +70,14 @@ def benchmark(flags: Mapping[str, str]) -> None:
         print("\n".join(dry_run(plan)))
     else:
         train_plan(plan, launcher, options)
+
+
+def _refuse_early(table: StudyTable, is_here: bool) -> None:
+    """Raise UsageError for a row whose training is refused before an image is opened."""
+    cell = next(iter(table.cells.values()), {})
+    for row, overrides in table.rows.items():
+        if "algorithm" in overrides:
+            refuse_row_early(row, {"suite": table.suite, **table.settings, **cell, **overrides}, is_here)
 
 
 def main_study(flags: Mapping[str, str]) -> None:

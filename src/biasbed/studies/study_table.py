@@ -230,6 +230,8 @@ def select_rows(table: StudyTable, named: Sequence[str] | Literal["auto"]) -> di
         row = table.rows.get(name, {})
         is_same = algorithms.identifier(row.get("algorithm", "")) == name
         rows[name] = {**row, **settings} if is_same else row or settings
+        if "algorithm" in rows[name]:
+            algorithms.REGISTRY.refuse_unknown(rows[name]["algorithm"])
     return rows
 
 

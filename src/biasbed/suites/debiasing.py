@@ -117,7 +117,7 @@ class Debiasing(Suite[DebiasingSettings]):
     def defaults_for(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the defaults for a data set, the same for all methods but those of `METHOD_DEFAULTS`."""
         name = biased.DATA_SETS.identifier(_data_set_name(str(flags.get("train", "auto"))))
-        by_data = biased.DATA_SETS.load(name).defaults if name in biased.DATA_SETS else {}
+        by_data = biased.DATA_SETS.declare(name).defaults if name in biased.DATA_SETS else {}
         by_method = METHOD_DEFAULTS.get(str(flags.get("algorithm")), {})
         return {**COMMON, **PHOTOGRAPHS, **by_data, **by_method}
 

@@ -87,7 +87,7 @@ class DomainBed(HoldingOut[DomainBedSettings]):
         if data in DIGITS:
             defaults.update(DIGIT_CHANGES)
         if data in domain_data.DATA_SETS:
-            channels = domain_data.DATA_SETS.load(data).channels
+            channels = domain_data.DATA_SETS.declare(data).channels
             if channels != 3:
                 defaults["network.channels"] = channels
         if data == "domainnet":

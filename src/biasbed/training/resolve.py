@@ -5,14 +5,15 @@ Answers: Which settings win: suite, method, preset or command line?
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from biasbed import registry
+from biasbed import declarations
 from biasbed.algorithms.presets import NETWORK_RECIPES, load_presets
 from biasbed.config import Config, config_class, layered, preset_names
 from biasbed.errors import UsageError
-from biasbed.settings import build, check, nearest, specs
+from biasbed.registry import Registry, with_whole_path
+from biasbed.settings import Spec, build, check, nearest, specs
 from biasbed.training.expected import expected_settings
 
 
@@ -21,17 +22,36 @@ def resolve(flags: Mapping[str, Any]) -> Config:
 
     Later layers win: defaults, suite, the preprocessing that the weights in `init` expect, algorithm, the suite's
     defaults for this data set and algorithm, presets in their order, flags. `auto` leaves a setting to the layers
-    below. Raises UsageError for anything unknown, of a wrong type or out of range.
+    below. Raises UsageError for anything unknown, of a wrong type or out of range, before torch is imported.
     """
+    if declarations.is_needed():
+        resolve_declared(flags)
+    return _resolve(flags, lambda registry, name: registry.load(name), expected_settings)
+
+
+def resolve_declared(flags: Mapping[str, Any]) -> Config:
+    """Return the config as `resolve` does, but import no torch and ignore what the weights in `init` expect.
+
+    Its classes are copies (`declarations`): for checks and help, not for training.
+    """
+    return _resolve(flags, lambda registry, name: registry.declare(name), lambda *layers: {})
+
+
+def _resolve(
+    flags: Mapping[str, Any],
+    load: Callable[[Registry, str], Any],
+    expect: Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Spec]], Mapping[str, Any]],
+) -> Config:
     from biasbed import algorithms, suites
 
     chosen = {name: value for name, value in flags.items() if value != "auto"}
     _refuse_wrong_general(chosen)
-    chosen["suite"], suite = suites.choose_suite(chosen)
+    chosen["suite"] = with_whole_path(str(chosen.get("suite", Config.suite)))
+    suite = load(suites.REGISTRY, chosen["suite"])
     _refuse_unknown(chosen, suite.Settings)
-    name = registry.with_whole_path(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
+    name = with_whole_path(str(chosen.get("algorithm", suite.defaults.get("algorithm", Config.algorithm))))
     chosen["algorithm"] = name
-    algorithm = algorithms.load(name)
+    algorithm = load(algorithms.REGISTRY, name)
     cls = config_class(suite.Settings, algorithm.HParams)
     owners = (NETWORK_RECIPES, suite.presets, algorithm.presets)
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
@@ -39,7 +59,7 @@ def resolve(flags: Mapping[str, Any]) -> Config:
     sizes, expected = layered([*above, chosen]), {}
     # Suites and presets that name weights have their own sizes for them.
     if "init" in chosen and "init" not in {**below, **suite.defaults_for(chosen)}:
-        expected = expected_settings({**below, **sizes}, sizes, specs(cls))
+        expected = expect({**below, **sizes}, sizes, specs(cls))
     usual = layered([below, expected, *above])
     config = build(cls, layered([usual, chosen]))
     _refuse_endless_warmup(config, float(usual.get("optim.warmup", 0)))

@@ -22,6 +22,7 @@ from biasbed.studies.search import stages, trials
 from biasbed.studies.search.space import Default, Parameters, Space, read_space
 from biasbed.studies.study_table import Overrides, check_methods
 from biasbed.tracking import folder as run_folder
+from biasbed.training.refusals import refuse_row_early
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -155,10 +156,13 @@ class Sweep:
 
 def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -> Sweep:
     """Plan the searches that the options ask for. Raises UsageError if one could not start."""
-    from biasbed.data.folders import opened_once
-
     general = {**SEARCHES[options.search].settings, **settings}
     general |= {"suite": registry.with_whole_path(options.suite), "study": options.study}
+    methods = check_methods(options.algorithms)
+    for method in methods:
+        refuse_row_early(method, {**general, "algorithm": method}, is_here=options.launcher == "local")
+    from biasbed.data.folders import opened_once
+
     cells = expand(general, {})
     searches: list[Search] = []
     configs: list[Config] = []
@@ -166,7 +170,7 @@ def make_sweep(options: SweepOptions, settings: Overrides, launcher: Launcher) -
     lacking: dict[str, dict[int, Sequence[str]]] = {}
     names: dict[int, str] = {}  # index of a cell -> its name in runs
     with opened_once():
-        for method in check_methods(options.algorithms):
+        for method in methods:
             planned = plan_cells(method, cells, functools.partial(_plan_searches, options, method, general, launcher))
             for index, plan in planned.plans.items():
                 searches += plan.searches

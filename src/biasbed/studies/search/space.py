@@ -27,7 +27,6 @@ from pydantic import BeforeValidator, Field, RootModel, WithJsonSchema, model_va
 
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
-from biasbed.datasets import domains as domain_data
 from biasbed.errors import UsageError
 from biasbed.settings import Spec, check, flatten, nearest, specs, word
 from biasbed.studies.study_table import Overrides
@@ -299,6 +298,8 @@ def find_space_files(overrides: Overrides) -> list[Path]:
     every method, the method's general file is used instead. A file for suite and data set wins over a file for the
     suite. `<file>.py:<Class>` has its space beside its file, as `<class>.yaml`.
     """
+    from biasbed.datasets import domains as domain_data
+
     suite, algorithm = suites.identifier(overrides["suite"]), overrides["algorithm"]
     suite_folders = [SPACES / suite / domain_data.DATA_SETS.identifier(overrides.get("train", "")), SPACES / suite]
     shared = _first_file(EVERY_METHOD, suite_folders)
