@@ -44,7 +44,7 @@ class Placeholder:
     def __getitem__(self, key: Any) -> Placeholder:
         return self
 
-    def __or__(self, other: Any) -> Placeholder:
+    def __or__(self, kind: Any) -> Placeholder:
         return self
 
     __ror__ = __or__
@@ -103,6 +103,6 @@ def _import(
     namespace = ModuleType(name)
     for attribute in fromlist:
         member = f"{name}.{attribute}"
-        found = _module(member) if _file(member) is not None else getattr(_module(name), attribute)
-        setattr(namespace, attribute, found)
+        value = _module(member) if _file(member) is not None else getattr(_module(name), attribute)
+        setattr(namespace, attribute, value)
     return namespace

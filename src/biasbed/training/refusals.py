@@ -41,8 +41,8 @@ def refuse_row_early(row: str, settings: Mapping[str, str], is_here: bool) -> No
 
     settings: the study's and the row's.
     """
-    own = suites.REGISTRY.own_settings(settings["suite"])
-    makes_cells = {"train", *(name for name, spec in own.items() if spec.makes_cells)}
+    of_suite = suites.REGISTRY.own_settings(settings["suite"])
+    makes_cells = {"train", *(name for name, spec in of_suite.items() if spec.makes_cells)}
     first = {name: value.partition(",")[0] if name in makes_cells else value for name, value in settings.items()}
     first.pop("test_domains", None)  # their names are in the data
     try:
