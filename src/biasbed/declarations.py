@@ -18,11 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import biasbed
-
 HEAVY = ("torch", "torchvision", "timm")
 COPY = "declared."  # before the names of copied modules: dataclasses look their module up by name
-ROOT = Path(biasbed.__file__).parent
+ROOT = Path(__file__).parent
 
 
 def is_needed() -> bool:

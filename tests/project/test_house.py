@@ -49,10 +49,8 @@ ROWS = (
     ("tracking",),
     ("options",),
     ("config", "system"),
-    (
-        "declarations",
-        "registry",
-    ),
+    ("registry",),
+    ("declarations",),
     ("settings",),
     ("limits",),
     ("record", "measures", "redaction", "tasks"),

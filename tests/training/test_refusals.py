@@ -26,7 +26,6 @@ REFUSED: Mapping[str, str] = {
     "train --suite robustness --categoriess 3": "unknown setting 'categoriess'",
     "train --backbone resnet19": "did you mean 'resnet18'",
     "train --backbone timm:resnet5": "unknown backbone 'timm:resnet5'",
-    "train --algorithm sagnet --backbone vgg11": "no ResNet of basic or bottleneck blocks",
     "train --algorithm coral": "training images of several domains",
     "train --preset papr": "no preset 'papr'",
     "benchmark --algorithms erm,infodrp": "did you mean 'infodrop'",
@@ -60,11 +59,11 @@ def _run(commands: Sequence[str]) -> list[tuple[int, str, bool]]:
     return [(code, message, has_torch) for code, message, has_torch in json.loads(done.stdout.splitlines()[-1])]
 
 
-def test_wrong_commands_are_refused_before_torch_is_imported() -> None:
-    results = _run(list(REFUSED))
-    for (command, part), (code, message, has_torch) in zip(REFUSED.items(), results, strict=True):
-        assert (code, has_torch) == (2, False), f"{command}: {message}"
-        assert part in message, f"{command}: {message}"
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_wrong_command_is_refused_before_torch_is_imported(command: str) -> None:
+    ((code, message, has_torch),) = _run([command])
+    assert (code, has_torch) == (2, False), message
+    assert REFUSED[command] in message
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="has a GPU")

@@ -169,7 +169,7 @@ def resolve(name: str) -> Architecture:
     library, _, rest = name.rpartition(":")
     if library == "timm":
         return _resolve_timm(rest)
-    names = list_builders("torchvision")
+    names = list(list_builders("torchvision"))
     if library not in ("", "torchvision") or rest not in names:
         names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *OPTIONAL_EXAMPLES]
         raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")

@@ -56,7 +56,8 @@ def _resolve(
     owners = (NETWORK_RECIPES, suite.presets, algorithm.presets)
     fixed = load_presets(preset_names(chosen), owners, specs(cls), name)
     below, above = suite.defaults, [algorithm.defaults, suite.defaults_for(chosen), *fixed]
-    sizes, expected = layered([*above, chosen]), {}
+    sizes = layered([*above, chosen])
+    expected: Mapping[str, Any] = {}
     # Suites and presets that name weights have their own sizes for them.
     if "init" in chosen and "init" not in {**below, **suite.defaults_for(chosen)}:
         expected = expect({**below, **sizes}, sizes, specs(cls))
