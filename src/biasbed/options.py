@@ -190,7 +190,7 @@ class StudyOptions:
             raise ValueError(f"workers={self.workers}: should be at least 1{more}")
 
 
-HELD_OUT_HELP = "domains held out of training, by commas; each: a cell per domain, pairs: one per two, or each,pairs"
+HELD_OUT_HELP = "domains held out, a cell for each by commas; a+b: both in one; each: every domain; pairs: every two"
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,9 @@ def test_a_command_of_the_docs_is_one(entry: str, flags: list[str]) -> None:
         return
     own = [re.sub(r"^\S*\.py:\S+$", "erm", flag) for flag in flags]  # a reader's own file
     given = parse(entry, [re.sub(r",\S+\.py:\S+", "", flag) for flag in own])
-    positional = COMMANDS[entry].positional
-    if f"--{positional}" not in flags:
-        given.pop(positional, None)
+    for positional in COMMANDS[entry].positional:
+        if f"--{positional}" not in flags:
+            given.pop(positional, None)
     assert set(given) == {flag.removeprefix("--").partition("=")[0] for flag in flags if flag.startswith("--")}
 
 

@@ -60,7 +60,16 @@ def test_several_of_what_a_training_has_one_of_are_cells() -> None:
     named = expand({"suite": "debiasing"}, {"hard": {"data.severity": "0.5,1"}, "easy": {"data.severity": "20"}})
     assert [cell.overrides["cell"] for cell in named] == ["hard-0_5", "hard-1", "easy"]
     domains = {"suite": "domains", "train": "Toy", "test_domains": "art,photo"}
-    assert expand(domains, {}) == (StudyCell("", {}),)
+    assert expand(domains, {}) == (
+        StudyCell("art", {"test_domains": "art"}),
+        StudyCell("photo", {"test_domains": "photo"}),
+    )
+    assert expand({**domains, "test_domains": "art+photo"}, {}) == (StudyCell("", {}),)
+    some = expand({**domains, "test_domains": "art+photo,sketch"}, {})
+    assert [(cell.name, cell.overrides) for cell in some] == [
+        ("art-photo", {"test_domains": "art+photo"}),
+        ("sketch", {"test_domains": "sketch"}),
+    ]
     assert expand({"suite": "demo", "train": "a,b", "sets": "a,b"}, {}) == (StudyCell("", {}),)
     wrong_ones = {
         "1,1": "data.severity: 1 is there twice",

@@ -217,7 +217,7 @@ ERM = {"algorithm": "erm", "backbone": "resnet10"}
             {"cells": {"a": {"train": "Other", "test_domains": "pairs"}}},
             "with day and night held out, no domain is left to train on",
         ),
-        ({"cells": {"a": {"train": "Toy", "test_domains": ["art", "Art"]}}}, "two names of one domain"),
+        ({"cells": {"a": {"train": "Toy", "test_domains": "art+Art"}}}, "two names of one domain"),
         (
             {"cells": {"a": {"train": "Toy", "test_domains": "each"}, "a-art": {"train": "Toy"}}},
             "cells: a-art is there twice",

@@ -162,7 +162,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "a word of studies": ({"test_domains": "each"}, "has no domain 'each'; each and pairs are for studies"),
     "none": ({}, "say which domains are held out, and tested: test_domains=<of art, photo, sketch>"),
     "all": ({"test_domains": "art,photo,sketch"}, "all domains are held out, and none is left to train on"),
-    "twice": ({"test_domains": "Photo,photo"}, "test_domains=Photo,photo: two names of one domain"),
+    "twice": ({"test_domains": "Photo,photo"}, "test_domains=Photo+photo: two names of one domain"),
     "no such folder": ({"data_dir": "nowhere", "test_domains": "art"}, "data_dir=nowhere: there is no such folder"),
     "no such data set": ({"train": "pcas", "test_domains": "art"}, "has no such data set; did you mean 'pacs'?"),
     "another suite": ({"suite": "folders", "train": "art", "test_domains": "art"}, "it is one of suite=domains"),

@@ -54,7 +54,7 @@ class EntryPoint:
     options: str  # class of its settings
     shared: Container[str] = ()  # settings of `train` that it takes too
     chooses: Mapping[str, str] = field(default_factory=dict)  # setting -> registry of what brings more settings
-    positional: str = ""  # setting that words without a name are values of
+    positional: tuple[str, ...] = ()  # settings that words without a name are values of; the last one takes the rest
     is_light: bool = False  # needs none of the packages of the extra `train`
     filled_in_by: str = ""  # makes flags say what they leave to others, before choices are looked up
 
@@ -158,7 +158,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
     "compare": EntryPoint(
         "tests, figure and report from a table of scores: biasbed compare scores.csv",
         *("biasbed.api.comparison:run", "biasbed.analysis.options:CompareOptions"),
-        positional="scores",
+        positional=("scores",),
         is_light=True,
     ),
     "site": EntryPoint(
@@ -180,6 +180,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
     "list": EntryPoint(
         "methods, suites, sets, presets, rules, tables or formats of files, a line for each",
         *("biasbed.cli.catalogue:show", "biasbed.options:ListOptions"),
+        positional=("what", "words"),
         is_light=True,
     ),
     "sync": EntryPoint(
@@ -208,22 +209,27 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
     if unknown and not _is_typo(unknown[0], command, settings, flags):
         settings = command.settings(flags)
         flags, rest = _read(settings, others)
-    values = [flags[command.positional]] if command.positional in flags else []
     while rest:
         word = rest.pop(0)
         flag, joined, value = word.removeprefix("--").partition("=")
         if command.positional and not word.startswith("--"):
-            values.append(word)
-            flags[command.positional] = ",".join(values)
+            _take_word(flags, command.positional, word)
             continue
         if not word.startswith("--"):
-            raise UsageError(f"unexpected word '{word}': settings are given as --name value")
+            instead = "settings are given as --name value, and several values with commas, as --algorithms erm,coral"
+            raise UsageError(f"unexpected word '{word}': {instead}")
         if not _is_hparam(name, word):
             hint = _owner(flag, command, settings) or nearest(flag, settings)
             listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""
             raise UsageError(f"unknown setting '{flag}'{hint}{listed}")
         flags[flag] = value if joined else _value(flag, rest)
     return flags
+
+
+def _take_word(flags: dict[str, str], positional: Sequence[str], word: str) -> None:
+    """Give a word without a name to the first of these settings that has no value yet, or add it to the last one's."""
+    name = next((name for name in positional if name not in flags), positional[-1])
+    flags[name] = f"{flags[name]},{word}" if name in flags else word
 
 
 def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> tuple[Flags, list[str]]:
@@ -235,13 +241,18 @@ def _read(settings: Mapping[str, Spec], arguments: Sequence[str]) -> tuple[Flags
         if not word.startswith("--") or flag not in settings:
             rest.append(word)
         else:
-            flags[flag] = value if joined else _value(flag, left)
+            flags[flag] = value if joined else _value(flag, left, settings[flag].type is bool)
     return flags, rest
 
 
-def _value(flag: str, left: list[str]) -> str:
-    """Take the word after a flag and return it. Raises UsageError if there is none, or if it is another flag."""
+def _value(flag: str, left: list[str], is_switch: bool = False) -> str:
+    """Take the word after a flag and return it; a switch without one is `yes`.
+
+    Raises UsageError if there is none, or if it is another flag.
+    """
     if not left or left[0].startswith("--"):
+        if is_switch:
+            return "yes"
         raise UsageError(f"--{flag} needs a value" + (f"; one that begins with -- as --{flag}=<value>" if left else ""))
     return left.pop(0)
 

@@ -1,4 +1,4 @@
-"""Cells of a study: what its runs train on, with `test_domains=each` and `pairs` expanded to one cell per hold-out."""
+"""Cells of a study: what its runs train on. `test_domains` lists hold-outs: a cell for each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StudyCell:
 def expand(settings: Overrides, cells: Mapping[str, Overrides]) -> tuple[StudyCell, ...]:
     """Expand a study's cells, in order. settings: the general ones, suite included. cells: keyed by the study's names.
 
-    `test_domains=each` makes a cell per domain of the data set, `pairs` one per pair, both values all of these; no
+    `test_domains` lists what cells hold out: a domain, several at once as `a+b`, `each` domain in turn, all `pairs`. No
     image is opened for that. If the suite's settings make cells (domains, severities), `train` and each such setting
     that takes a single value may list several: every combination is a cell. Raises UsageError if the suite has no
     domains, or if two cells get the same name.
@@ -78,15 +78,20 @@ def _split(spec: Spec, value: str) -> tuple[str, ...]:
 
 def _expand_domains(given_name: str, name: str, overrides: Overrides, merged: Overrides) -> list[StudyCell]:
     """Return the cells of one data set. given_name: from the study. merged: its own and all general settings."""
-    held_out = merged.get(HELD_OUT, "").split(",")
-    if not set(held_out) <= set(EXPANDED):
+    held_out = [value.strip() for value in merged.get(HELD_OUT, "").split(",")]
+    if len(held_out) == 1 and held_out[0] not in EXPANDED:
         return [_make_cell(given_name, name, overrides)]
-    try:
-        domains = _find_domains(merged)
-    except UsageError as error:
-        raise type(error)(f"{name}: {error}" if name else str(error)) from None
+    domains: tuple[str, ...] = ()
+    if set(held_out) & set(EXPANDED):
+        try:
+            domains = _find_domains(merged)
+        except UsageError as error:
+            raise type(error)(f"{name}: {error}" if name else str(error)) from None
     cells = []
     for value in held_out:
+        if value not in EXPANDED:
+            cells.append(_make_cell(given_name, _join(name, *value.split("+")), {**overrides, HELD_OUT: value}))
+            continue
         number = EXPANDED[value]
         if number == len(domains):
             raise UsageError(

@@ -17,7 +17,7 @@ rows:
   vit: {model: "timm:vit_tiny_patch16_224", weights: augreg_in21k_ft_in1k}      # tested once per cell, by `evaluate`
 cells:
   pacs: {train: PACS, test_domains: each}       # a cell per domain: pacs-art_painting, ...
-  office: {data_dir: /more, train: Office, test_domains: [amazon, dslr]}
+  office: {data_dir: /more, train: Office, test_domains: amazon+dslr}
 ```
 
 Tables are read strictly: a misspelt line that is silently ignored would cost weeks of training.

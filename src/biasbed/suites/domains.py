@@ -43,14 +43,17 @@ class HoldingOutSettings(Config):
     """Settings of suites that hold domains out of training."""
 
     test_domains: tuple[str, ...] = setting(
-        (), "domains that are held out of training, to be tested on; in studies also each, or pairs", cell=True
+        (),
+        "domains that are held out of training together, to be tested on, as a+b; in studies a cell for each by commas",
+        cell=True,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = sorted(map(record.slug, self.test_domains))
+        domains = [domain for joined in self.test_domains for domain in joined.split("+")]
+        names = sorted(map(record.slug, domains))
         if len(set(names)) < len(names):
-            raise ValueError(f"test_domains={','.join(self.test_domains)}: two names of one domain")
+            raise ValueError(f"test_domains={'+'.join(domains)}: two names of one domain")
         # Sorted, so that a training has one key whatever the order on the command line.
         object.__setattr__(self, "test_domains", tuple(names))
 

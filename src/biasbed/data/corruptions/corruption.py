@@ -75,7 +75,10 @@ class Corruption:
         if self.is_sized and shape not in ((SIDE, SIDE), (SMALL_SIDE, SMALL_SIDE)):
             size = " x ".join(map(str, reversed(shape)))
             defined = " and ".join(f"{side} x {side}" for side in (SIDE, SMALL_SIDE))
-            raise UsageError(f"{self.name} is defined for images of {defined} pixels, not of {size}")
+            raise UsageError(
+                f"{self.name} is defined for images of {defined} pixels, not of {size}: put Resize and "
+                f"CenterCrop({SIDE}) before it"
+            )
 
 
 def unit(image: np.ndarray, dtype: type[np.floating[Any]] = np.float64) -> np.ndarray:
