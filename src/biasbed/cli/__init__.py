@@ -216,8 +216,10 @@ def parse(name: str, arguments: Sequence[str]) -> Flags:
             _take_word(flags, command.positional, word)
             continue
         if not word.startswith("--"):
-            instead = "settings are given as --name value, and several values with commas, as --algorithms erm,coral"
-            raise UsageError(f"unexpected word '{word}': {instead}")
+            raise UsageError(
+                f"unexpected word '{word}': settings are given as --name value, and several values with commas, as "
+                "--algorithms erm,coral"
+            )
         if not _is_hparam(name, word):
             hint = _owner(flag, command, settings) or nearest(flag, settings)
             listed = f": biasbed {name} --help all lists them" if hint.endswith(CUT) else ""

@@ -50,7 +50,7 @@ class HoldingOutSettings(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        domains = [domain for joined in self.test_domains for domain in joined.split("+")]
+        domains = "+".join(self.test_domains).split("+") if self.test_domains else []
         names = sorted(map(record.slug, domains))
         if len(set(names)) < len(names):
             raise ValueError(f"test_domains={'+'.join(domains)}: two names of one domain")
