@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,7 +56,7 @@ def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
 
         return evaluate_recorded(options, shared, decision_files)
     if not in_torchrun():
-        print(f"testing {places.public_value(options.model)}: loading PyTorch", file=sys.stderr, flush=True)
+        print(f"testing {places.public_value(options.model)}: loading PyTorch", flush=True)
     from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.evaluation.evaluate_model import evaluate_model, load, plan
 

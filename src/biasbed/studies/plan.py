@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,7 +236,7 @@ def _announce(table: StudyTable) -> None:
     seeds = f"{len(table.seeds)} seed{'s' * (len(table.seeds) != 1)}"
     folder = table.settings.get("data_dir", "none")
     source = "" if folder == "none" else f", images in {folder}"
-    print(f"{table.study}: planning {rows} with {seeds}{source}", file=sys.stderr, flush=True)
+    print(f"{table.study}: planning {rows} with {seeds}{source}", flush=True)
 
 
 def _refuse_many(table: StudyTable, cells: Sequence[StudyCell]) -> None:

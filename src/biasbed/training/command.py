@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +33,7 @@ def carry_out(flags: Mapping[str, Any]) -> CarriedOut:
     refuse_early(flags)
     config = resolve(flags)
     if not in_torchrun():
-        print(f"training {config.algorithm} with seed {config.seed}: loading PyTorch", file=sys.stderr, flush=True)
+        print(f"training {config.algorithm} with seed {config.seed}: loading PyTorch", flush=True)
     from biasbed.compute.device import choose_device, run_torchrun
     from biasbed.training import job
     from biasbed.training.train import train

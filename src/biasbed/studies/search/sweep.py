@@ -39,7 +39,7 @@ def sweep(flags: Mapping[str, str]) -> None:
     """
     flags = {name: value for name, value in flags.items() if not (name == "suite" and value == "auto")}
     options, others = read_options(SweepOptions, flags)
-    print(f"planning a search for {', '.join(options.algorithms)}", file=sys.stderr, flush=True)
+    print(f"planning a search for {', '.join(options.algorithms)}", flush=True)
     settings = of_trainings({**others, HELD_OUT: options.test_domains}, options.loader_workers)
     launcher = open_launcher(options)
     try:
