@@ -50,7 +50,7 @@ def render(analysis: Analysis) -> str:
     )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     for section, shown in sections.shown(analysis, links):
-        parts += _of_section(section, shown)
+        parts += _of_section(section, shown, analysis)
     parts += _reproduction(analysis)
     parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
     if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:
@@ -66,10 +66,10 @@ def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     return []
 
 
-def _of_section(section: AnySection, shown: Sequence[ShownPart]) -> list[str]:
+def _of_section(section: AnySection, shown: Sequence[ShownPart], analysis: Analysis) -> list[str]:
     """Render what the terminal shows of a section; nothing if that is nothing."""
     lines = []
-    for part in section.on_terminal(shown):
+    for part in section.on_terminal(shown, analysis):
         if isinstance(part, Sentences):
             lines.append(wrap(part.lines))
         elif isinstance(part, ReportTable):

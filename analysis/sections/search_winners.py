@@ -46,7 +46,7 @@ class SearchWinners(Section[Winners]):
         if len(data.each):
             yield make_trial_table(data, analysis, links)
 
-    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
         return parts[:1]
 
 

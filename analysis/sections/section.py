@@ -80,7 +80,7 @@ class Section(Generic[SectionData]):
         """Return True if the section is what the page is about, and stands open above the scores."""
         return False
 
-    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
         """Return the parts that the terminal shows: by default the sentences."""
         return [part for part in parts if isinstance(part, Sentences)]
 

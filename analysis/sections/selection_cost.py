@@ -96,7 +96,7 @@ class SelectionCost(Section[SelectionCosts]):
         if skipped:
             yield Sentences(tuple(skipped))
 
-    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
         return [part for part in parts if isinstance(part, ReportTable)][:1]
 
 

@@ -86,6 +86,11 @@ class SingleRuns(Section[ComparedOverImages]):
         if len(data.table):
             yield make_pair_table(data.table, analysis, links)
 
+    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
+        if analysis.collection.is_table:  # decisions on single items that a user brought
+            return parts
+        return super().on_terminal(parts, analysis)
+
 
 SINGLE_RUNS = SingleRuns()
 

@@ -110,7 +110,7 @@ def test_new_images_get_calibrated_probabilities_and_sets() -> None:
         ({"scores": {"labels": TEST[1]}}, "has no logits; it has labels"),
         ({"scores": "missing.npz"}, "there is no such file"),
         ({"alpha": 0}, "alpha=0: should be between 0 and 1"),
-        ({"alpha": "x"}, "alpha=x: should be between 0 and 1"),
+        ({"alpha": "x"}, "alpha='x': should be a number"),
         ({"ood": OTHER[0]}, "ood: should be a dict of scores"),
         ({"ood": [OTHER[0]]}, "ood: should be a dict of scores"),
         ({"bootstrap": 0}, "bootstrap=0: should be at least 1"),

@@ -68,7 +68,7 @@ def test_severities_stand_in_one_table_though_one_tests_fewer_images(
     words = ["benchmark", "--suite", "debiasing", "--data_dir", str(data_dir), "--algorithms", "erm"]
     words += ["--train", "bar_ac", "--data.severity", "1,20", "--dry_run", "true"]
     assert cli.main(words) == 0
-    assert "erm-bar_ac-20-seed0" in capsys.readouterr().out
+    assert "  erm-bar_ac-20 seeds 0, 1, 2\n" in capsys.readouterr().out
     assert cli.main([*words, "--train", "bar,bar_ac", "--data.severity", "auto"]) == 2
     assert "'bar' and 'bar_ac' are versions of the same images (runs " in capsys.readouterr().err
     few, many = (opened(data_dir, "bar_ac", **{"data.severity": s}).sets[0].record() for s in ("1", "20"))

@@ -20,6 +20,7 @@ from biasbed.networks.style import StyleTransfer
 from biasbed.prepare.images import redrawn_at
 from biasbed.prepare.run import prepare
 from biasbed.suites import open_suite
+from biasbed.system import commands
 from biasbed.training import job
 from biasbed.training.resolve import resolve
 from helpers.children import Command
@@ -132,6 +133,7 @@ def test_a_training_on_copies(flags: dict[str, Any], biasbed: Command, train_fla
 def test_under_mlflow_run_the_hint_is_an_mlflow_command(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     monkeypatch.setenv("MLFLOW_RUN_ID", "1" * 32)
+    commands.note_launcher()
     with pytest.raises(UsageError, match=r"mlflow run \. -e prepare -P what=stylized -P suite=folders"):
         job.plan(resolve({**shared, "algorithm": "stylized_erm"}))
 

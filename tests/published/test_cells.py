@@ -76,7 +76,7 @@ def test_a_row_becomes_a_tracked_run(folder: Path, tracking: str, capsys: pytest
     assert import_runs("domains", tracking) == 4
     assert import_runs("domains", tracking) == 0
     assert import_runs("shifts", tracking) == 3
-    assert "to analyse them: biasbed analyze --study published_shifts" in capsys.readouterr().out
+    assert "biasbed analyze --study published_shifts" in capsys.readouterr().out
     runs = {run.info.run_name: run for run in RunStore(tracking).runs("published")}
     run = runs["irm-best_validation"].data
     assert run.metrics["test/accuracy/vlcs-sun"] == 0.734

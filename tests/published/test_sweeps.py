@@ -112,7 +112,7 @@ def test_an_unfinished_job_is_imported_as_such_and_again_when_it_has_gone_on(
     said = capsys.readouterr().out
     assert "0 runs imported" in said
     assert "2 jobs in all, 1 of them unfinished" in said
-    assert "to analyse them: biasbed analyze --study sweep_sweep" in said
+    assert "biasbed analyze --study sweep_sweep" in said
     (sweep / "b" / "results.jsonl").unlink()
     (sweep / "b").rmdir()
     job(sweep / "b", 1)

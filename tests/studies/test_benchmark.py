@@ -56,7 +56,7 @@ def test_a_plan_names_the_runs_that_train_would_make(image_root: Path, tracking:
     [
         ([], "say what to train"),
         (["--algorithms", ","], "say what to train"),
-        (["--algorithms", "erm,infodrob"], "infodrob: unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
+        (["--algorithms", "erm,infodrob"], "unknown algorithm 'infodrob'; did you mean 'infodrop'?"),
         (["--algorithms", "erm,erm"], "erm is there twice"),
         (["--algorithms", "a.py:Net,b.py:Net"], "a.py:Net and b.py:Net would both be filed under 'net'"),
         (["--algorithms", "erm", "--seeds", "3..1"], "seeds=3..1"),
@@ -181,8 +181,7 @@ def test_a_study_from_start_to_end(
     # Again, with the resolved table as a user would: nothing is started.
     again = ["benchmark", "--table", str(tmp_path / "home" / "studies" / "mine" / "table.yaml")]
     assert cli.main(again) == 0
-    said = ["mine: planning 2 rows with 1 seed", "mine: 2 runs; nothing is left to train"]
-    assert [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()] == said
+    assert capsys.readouterr().err.splitlines() == ["mine: 2 runs; nothing is left to train"]
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
     assert cli.main([*again, "--dry_run", "yes"]) == 0
     assert "2 runs: 2 done" in capsys.readouterr().out

@@ -241,8 +241,7 @@ def test_rows_and_cells_that_there_can_not_be_are_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["benchmark", "--table", str(table(**changes)), "--dry_run", "yes"]) == 2
-    *planning, error = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in planning] in ([], ["mine"])
+    (error,) = capsys.readouterr().err.splitlines()
     assert message.replace("{data}", str(data)) in error
     assert not (tmp_path / "home").exists()
 
@@ -300,7 +299,7 @@ def test_rows_and_cells_are_shown(tmp_path: Path) -> None:
     assert left.process_seconds == pytest.approx(12 * (4 + 4 + 4 + 4))  # where nothing else is known as in another cell
     shown = list_runs(standings, left, 1)
     assert shown[:2] == ["done:", "  big-art seed 0"]
-    assert shown[2:6] == ["to do:", "  big-art   seed 1", "  big-photo seeds 0, 1", "  net-art"]
+    assert shown[2:6] == ["to do:", "  big-photo seeds 0, 1", "  big-art   seed 1", "  net-art"]
     items = [Item(run, state) for run, state in standings]
     items[0].state, items[4].state = "done", "running"
     assert display.make_table("s", items, 1).rows == [
@@ -364,7 +363,7 @@ def test_a_study_of_rows_and_cells_from_start_to_end(
         assert [entry["run"] for entry in csv.DictReader(file)] == names
     capsys.readouterr()
     assert cli.main(command) == 0
-    assert capsys.readouterr().err.splitlines()[1] == "mine: 4 runs; nothing is left to train"
+    assert capsys.readouterr().err.splitlines()[0] == "mine: 4 runs; nothing is left to train"
     kept = str(tmp_path / "home" / "studies" / "mine" / "table.yaml")
     assert cli.main(["benchmark", "--table", kept, "--dry_run", "yes", "--output_dir", str(tmp_path / "other")]) == 0
     assert "4 runs: 4 done" in capsys.readouterr().out

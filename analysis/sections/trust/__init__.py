@@ -37,7 +37,7 @@ class Trust(Section[TrustTables]):
         if data.left_out:
             yield Sentences(data.left_out)
 
-    def on_terminal(self, parts: Sequence[ShownPart]) -> Sequence[ShownPart]:
+    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
         return parts[:1]
 
 

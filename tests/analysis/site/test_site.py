@@ -176,7 +176,7 @@ def test_pages_of_methods_and_sets_keep_protocols_apart(folder: Path, analyses: 
             )
     assert "3 of 4 right, 2 runs" in [text for text, _, _ in column(of_scores[0], "predictions")]
     for suite, analysis in zip(("toy", "biasbed"), analyses, strict=True):
-        (table,) = Page(folder / f"set-{suite}-sketch.html").tables
+        table = Page(folder / f"set-{suite}-sketch.html").tables[0]
         values = [float(key) for _, key, _ in column(table, "score")]
         assert values == [analysis.cells[name, "sketch"].mean for name in rows_of(table, analysis)]
         assert values == sorted(values, reverse=True)  # accuracies: the best first
