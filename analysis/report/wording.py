@@ -23,8 +23,9 @@ def correction(num_tests: int, alpha: float) -> str:
     """Return what intervals and p of so many tests are corrected for; empty without any test."""
     if not num_tests:
         return ""
-    level = percent(1 - alpha)
-    return say("corrected_none", level=level) if num_tests == 1 else say("corrected", number=num_tests, level=level)
+    if num_tests == 1:
+        return say("corrected_none", level=percent(1 - alpha))
+    return say("corrected", number=num_tests)
 
 
 # --- nouns ------------------------------------------------------------------------------------------------------------

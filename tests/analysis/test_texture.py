@@ -59,8 +59,8 @@ def test_the_answer_is_a_sentence() -> None:
     assert "; Relies more on texture than ERM: sin -10.8 [-" in said.replace("; relies", "; Relies")
     assert "not shown for pAdaIN +0.3 [-" in said
     assert said.endswith(
-        "(shape bias on Cue Conflict in points, over runs; intervals and p are corrected for 3 comparisons (Holm, 95% "
-        "together))."
+        "(shape bias on Cue Conflict in points, over runs; p with Holm's correction for 3 comparisons, each interval "
+        "at the level at which it decides)."
     )
 
 
