@@ -52,8 +52,11 @@ def _protocols(analysis: Analysis) -> list[str]:
     return sorted({run.protocol for run in analysis.collection.unpublished or analysis.collection.runs})
 
 
-def command(analysis: Analysis) -> str:
-    """Return the command that repeats the analysis; it names suite and study, and no defaults."""
+def command(analysis: Analysis, is_for_others: bool = False) -> str:
+    """Return the command that repeats the analysis; it names suite and study, and no defaults.
+
+    is_for_others: on another machine, with another server.
+    """
     scope = analysis.collection.scope
     values = {"suite": scope.suite, "study": scope.study}
     protocols = _protocols(analysis)
@@ -63,7 +66,7 @@ def command(analysis: Analysis) -> str:
         value = getattr(analysis.options, option.name)
         if option.name not in (*PLACES, *values) and value != option.default:
             values[option.name] = word(value)
-    return commands.typed("analyze", values)
+    return commands.typed("analyze", values, is_for_others=is_for_others)
 
 
 def run_tables(analysis: Analysis, links: Links, by_run: ReportTable | None = None) -> Mapping[str, ReportTable | None]:

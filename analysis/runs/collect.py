@@ -265,7 +265,9 @@ def _in_scope(store: RunStore, runs: Sequence[Run], options: AnalyzeOptions) -> 
     tested = [run for run in chosen if run.kind in TESTED]
     if trained and published:  # published numbers are analysed only if the study is named
         for study in distinct(published, "study"):
-            notes.append(f"published results are there too; for these: {typed('analyze', {'study': study})}")
+            notes.append(
+                f"published results are there too; for these: {typed('analyze', {'study': study}, is_for_others=True)}"
+            )
     notes += _tested_elsewhere(tested, finished)
     if not trained and not published:
         trained = [run for run in chosen if run.kind in SEARCHED and run.trial_state == "complete"]
@@ -292,7 +294,7 @@ def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[st
     studies = ",".join(sorted({*distinct(elsewhere, "study"), *distinct(tested, "study")}))
     return [
         f"other tests of {names} are in tables of their own (suites: {suites}); all tests of a model on one page: "
-        f"{typed('site', {'studies': studies})}"
+        f"{typed('site', {'studies': studies}, is_for_others=True)}"
     ]
 
 

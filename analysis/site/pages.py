@@ -218,7 +218,11 @@ class SitePages:
             "compared": design.sentences(analysis),
             "rows": self.rows[position],
             "sets": self._links_to(self._set_files(ranking)),
-            "facts": {**provenance.facts(analysis), "Tracking server": store_name(analysis.tracking_uri)},
+            "facts": {
+                **provenance.facts(analysis),
+                "Tracking server": store_name(analysis.tracking_uri),
+                "This analysis again": provenance.command(analysis, is_for_others=True),
+            },
             "spread": spread_sentence(ranking),
         }
 
@@ -351,8 +355,8 @@ def commands_of(analysis: Analysis, runs: Sequence[Run]) -> list[str]:
     lines = []
     if analysis.collection.published:
         source = analysis.collection.scope.study.removeprefix(PUBLISHED)
-        lines.append(commands.typed("import", {"source": source}))
+        lines.append(commands.typed("import", {"source": source}, is_for_others=True))
     for run in runs:
         if run.kind != "published":
-            lines.append(commands.typed("reproduce", {"run": run.id}))
-    return [*lines, provenance.command(analysis)]
+            lines.append(commands.typed("reproduce", {"run": run.id}, is_for_others=True))
+    return [*lines, provenance.command(analysis, is_for_others=True)]

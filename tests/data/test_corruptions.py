@@ -171,7 +171,10 @@ def test_the_clean_image_is_cut_from_the_middle(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("name", ["glass_blur", "snow", "frost", "fog", "pixelate"])
 def test_another_size_is_refused_where_a_corruption_has_one(name: str) -> None:
-    with pytest.raises(UsageError, match=r"defined for images of 224 x 224 and 32 x 32 pixels, not of 300 x 256$"):
+    with pytest.raises(
+        UsageError,
+        match=r"defined for images of 224 x 224 and 32 x 32 pixels, not of 300 x 256: put Resize and CenterCrop",
+    ):
         corrupt(formula(256, 300), of(name), 1, 0, "x")
 
 

@@ -90,15 +90,16 @@ def _read_launch(arguments: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def typed(name: str, settings: Mapping[str, str], open_end: str = "") -> str:
+def typed(name: str, settings: Mapping[str, str], open_end: str = "", is_for_others: bool = False) -> str:
     """Return a command in the form in which this process was started, ready to be typed: with the tracking server.
 
-    open_end: what stands behind it for the user to fill in, as `...` or `algorithms=<names>`.
+    open_end: what stands behind it for the user to fill in, as `...` or `algorithms=<names>`. is_for_others: somebody
+    types it on another machine, with a server of their own.
     """
     launch = json.loads(os.environ.get(LAUNCHED_AS, "null"))
     server = os.environ.get(SERVER, "") if launch is None else launch["server"]
     variable = ""
-    if server and name not in SERVERLESS and "tracking_uri" not in settings:
+    if server and not is_for_others and name not in SERVERLESS and "tracking_uri" not in settings:
         variable = f"{SERVER}={_quoted(places.public_uri(server))}"
     if launch is None:
         flags = (f"--{setting} {_quoted(value)}" for setting, value in public(settings).items())

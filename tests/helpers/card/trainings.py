@@ -64,7 +64,9 @@ class Watch:
 def command(words: list[str], home: Path) -> int:
     """Run one command at a place of its own; its exit code."""
     from biasbed.cli import main
+    from biasbed.compute import device
 
+    device.GPU_FILES = ("null",)  # the simulated card has no file in /dev
     os.environ |= {"BIASBED_HOME": str(home), "MLFLOW_TRACKING_URI": f"sqlite:///{home}.db"}
     with contextlib.redirect_stdout(sys.stderr):
         return main(words)
