@@ -77,10 +77,10 @@ def public_names() -> dict[str, str]:
     """Return public name -> `module:name`, or the module itself, from the package's source, which is not imported."""
     tree = ast.parse((ROOT / "src" / "biasbed" / "__init__.py").read_text(encoding="utf-8"))
     for statement in tree.body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "NAMES":
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "_NAMES":
             names: dict[str, str] = ast.literal_eval(statement.value)
             return names
-    raise LookupError("src/biasbed/__init__.py has no NAMES")
+    raise LookupError("src/biasbed/__init__.py has no _NAMES")
 
 
 def render_reference(name: str, target: str) -> str:
