@@ -78,6 +78,15 @@ def expected(suite: str, method: str, presets: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+UNREAD = {  # reasons that follow from another setting of the recipe
+    "Adam's; SGD doesn't read it",
+    "SGD's; Adam doesn't read it",
+    "SGD's; AdamW doesn't read it",
+    "nothing is cropped",
+    "of the schedule in steps; a constant rate doesn't read it",
+    "of the schedule in steps; a cosine doesn't read it",
+}
+
 # --- docs/presets.md --------------------------------------------------------------------------------------------------
 
 HEAD = """---
@@ -87,11 +96,10 @@ search:
 
 # Presets and their sources
 
-What each preset fixes, where its source says so, and which settings the source leaves open: the suite chooses those, as
-`biasbed train --suite demo --algorithm infodrop --preset paper --help` shows. Written by
-`pytest --renew tests/algorithms/test_presets.py`, which resolves every preset of every method on every suite and
-compares all of its settings with these lines. [methods.md](methods.md) says how presets combine. A setting that no line
-names came after these recipes were read: one that fixes the network or the optimizer leaves it at its default.
+What each preset fixes, where its source says so, and which settings the source leaves open. The suite chooses those:
+`biasbed train --suite demo --algorithm infodrop --preset paper --help` shows its values. [methods.md](methods.md) says
+how presets combine. `pytest --renew tests/algorithms/test_presets.py` writes this page and compares every preset of
+every method, on every suite, with these lines.
 
 Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
@@ -116,11 +124,12 @@ def word(value: Any) -> str:
 
 
 def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
-    """The lines of a recipe, but for those that one before it, of the same name and much the same, has as well."""
-    like = next((other for other in before if _extends(recipe, other)), None)
+    """Return the section of a recipe, without the lines that it shares with the most similar recipe before it."""
+    extended = [other for other in before if _extends(recipe, other)]
+    like = max(extended, key=lambda other: _num_shared(recipe, other), default=None)
     same = set(like.lines) if like else set()
     rows = [f"## `{recipe.preset}`: {recipe.title}", ""]
-    rows += [f'All of "{like.title}" but for what follows.', ""] if like else []
+    rows += [f'All of "{like.title}" except its `hparams` and what follows.', ""] if like else []
     lines = [line for line in recipe.lines if line not in same]
     rows += _fixed_rows([line for line in lines if not line.open])
     rows += _open_rows([line for line in lines if line.open])
@@ -139,24 +148,36 @@ def _fixed_rows(lines: Sequence[Line]) -> list[str]:
 
 
 def _open_rows(lines: Sequence[Line]) -> list[str]:
-    """Return a line for each reason why the source leaves settings open."""
+    """Return a line for each reason why the source leaves settings open, but not for settings that nothing reads."""
     rows = []
-    for source in dict.fromkeys(line.source for line in lines):
-        names = ", ".join(f"`{line.setting}`" for line in lines if line.source == source)
-        rows += ["", f"Open, {source}: {names}."]
+    for source in dict.fromkeys(line.source for line in lines if line.source not in UNREAD):
+        settings = [line.setting for line in lines if line.source == source]
+        rest = [setting for setting in settings if setting not in OPTIONAL]
+        is_all = set(OPTIONAL) <= set(settings)
+        names = ", ".join(f"`{setting}`" for setting in (rest if is_all else settings))
+        rows += ["", f"Open, {source}: {names}{', and all that a preset may omit' if is_all else ''}."]
     return rows
 
 
+def _num_shared(recipe: Recipe, other: Recipe) -> int:
+    """Return how many lines two recipes share."""
+    return len(set(recipe.lines) & set(other.lines))
+
+
 def _extends(recipe: Recipe, other: Recipe) -> bool:
-    """Return True if a recipe has all settings of another of its name, many of them with the same lines."""
-    settings, others = ({line.setting for line in r.lines} for r in (recipe, other))
-    shared = len(set(recipe.lines) & set(other.lines))
-    return recipe.preset == other.preset and others <= settings and 3 * shared > len(others)
+    """Return True if a recipe has all settings of another of its name but `hparams`, many with the same lines."""
+    settings = {line.setting for line in recipe.lines}
+    others = {line.setting for line in other.lines if not line.setting.startswith("hparams.")}
+    return recipe.preset == other.preset and others <= settings and 4 * _num_shared(recipe, other) > len(others)
 
 
 def document() -> str:
     tables = [table(recipe, RECIPES[:number]) for number, recipe in enumerate(RECIPES)]
     names = ", ".join(f"`{name}`" for name in OPTIONAL)
-    optional = f"A preset may omit {names}. Training then does without what they are about."
+    optional = (
+        f"A preset may omit {names}. Training then does without what they are about. Sections do not list settings "
+        "that nothing reads: Adam's under SGD, SGD's under Adam, steps of the rate under a cosine or a constant rate, "
+        "crops where nothing is cropped."
+    )
     head = HEAD.format(optional=textwrap.fill(optional, 120))
     return "\n".join([head, *(f"{each}\n" for each in tables)])
