@@ -25,7 +25,7 @@ from biasbed.prepare import birds
 from helpers.commands import ROOT
 
 PAGE = ROOT / "docs" / "data.md"
-HEAD = "| data set | images | classes | layout | places under `data_dir` | from | licence |\n" + "|---" * 7 + "|\n"
+HEAD = "| data set | images | classes | places under `data_dir` | from | licence |\n" + "|---" * 6 + "|\n"
 TABLE = re.compile(r"<!-- releases: (?P<names>[^>]*) -->\n\n(?P<table>(\|.*\n)*)")
 
 
@@ -118,7 +118,7 @@ def row(name: str, release: Release) -> str:
     source = re.sub(r"https?://[^\s,]+", r"<\g<0>>", release.source.replace("<", "&lt;"))
     if release.archives:
         source += ": " + ", ".join(f"`{archive}`" for archive in release.archives)
-    cells = f"`{name}`", images, str(release.classes or "any"), release.layout.replace("<", "&lt;"), places
+    cells = f"`{name}`", images, str(release.classes or "any"), places
     return f"| {' | '.join([*cells, source, release.licence])} |\n"
 
 
