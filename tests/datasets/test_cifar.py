@@ -7,19 +7,11 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from biasbed.datasets.cifar import CIFAR10, CIFAR10C, CIFAR100, CLASSES, CIFAR10Train
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, conditions
-from biasbed.errors import UsageError
 from helpers.cifar_files import EACH, make_arrays, make_batches
-
-
-def refusal(data: CIFAR10 | CIFAR10C, root: Path) -> str:
-    with pytest.raises(UsageError) as caught:
-        data.open(root)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+from helpers.data_trees import refusal
 
 
 def test_batches_are_read_in_order_with_red_first(tmp_path: Path) -> None:

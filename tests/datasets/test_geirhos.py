@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from biasbed.datasets import geirhos
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import CATEGORIES_16
-from biasbed.errors import UsageError
-
-
-def picture(kind: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), (200, 30, 30)).save(buffer, kind)
-    return buffer.getvalue()
-
-
-PNG, JPEG = picture(), picture("JPEG")
-
-
-def fill(root: Path, *names: str, content: bytes = PNG) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    return root
-
-
-def refusal(data_set: DataSet, data_dir: Path) -> str:
-    """The one line with which it is refused."""
-    with pytest.raises(UsageError) as caught:
-        data_set.open(data_dir)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
+from helpers.data_trees import fill, refusal
 
 PAIRS = [(shape, texture) for shape, texture in itertools.product(CATEGORIES_16, CATEGORIES_16)]
 STIMULI = [f"{category}{number}" for category in CATEGORIES_16 for number in (1, 2, 10)]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from biasbed.data.folders import open_flat, open_folder
 from biasbed.datasets import geirhos, imagenet
@@ -16,6 +15,7 @@ from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import UsageError
 from helpers.commands import ROOT
+from helpers.data_trees import JPEG, fill, refusal
 
 ALL = [
     cls()
@@ -23,30 +23,6 @@ ALL = [
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, DataSet) and hasattr(cls, "name")
 ]
-
-
-def picture(kind: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (4, 4), (200, 30, 30)).save(buffer, kind)
-    return buffer.getvalue()
-
-
-PNG, JPEG = picture(), picture("JPEG")
-
-
-def fill(root: Path, *names: str, content: bytes = PNG) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    return root
-
-
-def refusal(data_set: DataSet, data_dir: Path) -> str:
-    """The one line with which it is refused."""
-    with pytest.raises(UsageError) as caught:
-        data_set.open(data_dir)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.fixture(scope="session")
@@ -242,3 +218,65 @@ def test_a_stylized_folder_is_not_taken_for_imagenet(thousand: Path, tmp_path: P
     shutil.copytree(thousand, tmp_path / "stylized-imagenet")
     assert imagenet.ImageNet().find(tmp_path / "stylized-imagenet") is None
     assert imagenet.ImageNet().find(thousand) is not None
+
+
+# --- parts of ImageNet, and other images of its classes ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def val(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ImageNet's validation images, one of each class, numbered by class from the last. Not to be changed."""
+    root = tmp_path_factory.mktemp("imagenet")
+    wnids = imagenet_classes()
+    return fill(root, *(f"val/{wnid}/ILSVRC2012_val_{1000 - n:08}.JPEG" for n, wnid in enumerate(wnids)))
+
+
+def test_v2_s_folders_are_numbers_and_no_words(tmp_path: Path) -> None:
+    place = "ImageNetV2/imagenetv2-matched-frequency-format-val"
+    fill(tmp_path, *(f"{place}/{number}/x{number}.jpeg" for number in range(1000)))
+    source = imagenet.ImageNetV2().open(tmp_path)
+    assert source.classes == imagenet_classes()
+    assert [int(name.split("/")[0]) for name in source.ids] == source.y.tolist() == list(range(1000))
+
+
+def test_200_classes_are_told_from_these_alone(val: Path) -> None:
+    source = imagenet.ImageNet200().open(val)
+    assert source.classes == imagenet_classes("r")
+    assert [name.split("/")[0] for name in source.ids] == list(source.classes)
+    assert source.y.tolist() == list(range(200))
+
+
+def test_real_labels_are_by_the_number_in_the_image_s_name(val: Path, tmp_path: Path) -> None:
+    (tmp_path / "val").symlink_to(val / "val")
+    labels: list[list[int]] = [[999 - number] for number in range(1000)]  # by number of the image: its own class
+    labels[0], labels[1] = [], [5, 998]  # images of the last class and of the one before
+    (tmp_path / "real.json").write_text(json.dumps(labels))
+    source = imagenet.ImageNetReaL().open(tmp_path)
+    assert [name.split("/")[0] for name in source.ids] == list(imagenet_classes()[:999])
+    assert source.accepted is not None
+    assert np.flatnonzero(source.accepted[-1]).tolist() == [5, 998]
+    assert np.array_equal(source.accepted[:-1].argmax(axis=1), np.arange(998))
+    labels[3] = [7]
+    (tmp_path / "real.json").write_text(json.dumps(labels))
+    other = imagenet.ImageNetReaL().open(tmp_path)
+    assert other.fingerprint() != source.fingerprint()
+    (tmp_path / "real.json").write_text(json.dumps(labels[:10]))
+    assert "is none of the 10 images" in refusal(imagenet.ImageNetReaL(), tmp_path)
+    (tmp_path / "real.json").write_text(json.dumps([[1000]]))
+    assert "expected a list with the labels, 0 to 999" in refusal(imagenet.ImageNetReaL(), tmp_path)
+    (tmp_path / "real.json").write_text("[[1")
+    assert "real.json: it is no JSON" in refusal(imagenet.ImageNetReaL(), tmp_path)
+    (tmp_path / "real.json").unlink()
+    assert "'imagenet_real' is not in" in refusal(imagenet.ImageNetReaL(), tmp_path)
+    assert "real.json is missing" in refusal(imagenet.ImageNetReaL(), tmp_path)
+
+
+def test_blurry_images_are_told_from_all_classes_and_from_those_that_there_are(tmp_path: Path) -> None:
+    wnids = imagenet_classes()[7::10]
+    fill(tmp_path, *(f"blurry_images/{wnid}/{n}.jpg" for wnid in wnids for n in range(2)))
+    whole, part = imagenet.RealBlurry().open(tmp_path), imagenet.RealBlurry100().open(tmp_path)
+    assert (len(whole.classes), len(part.classes)) == (1000, 100)
+    assert whole.ids == part.ids
+    assert [whole.classes[y] for y in whole.y] == [part.classes[y] for y in part.y] == sorted(wnids * 2)
+    fill(tmp_path, "blurry_images/zebra/1.jpg")
+    assert "unknown class folders zebra" in refusal(imagenet.RealBlurry(), tmp_path)

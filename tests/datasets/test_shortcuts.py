@@ -13,7 +13,6 @@ import pytest
 from biasbed import measures
 from biasbed.data.names import photographs, without_condition
 from biasbed.datasets import shortcuts
-from biasbed.datasets.base import OnDisk
 from biasbed.datasets.classes import _RANGES, CATEGORIES_16, expand_ranges, imagenet_classes
 from biasbed.datasets.corruption_benchmarks import conditions
 from biasbed.datasets.known_sets import FACTORS, UNKNOWN, known_sets
@@ -24,6 +23,7 @@ from biasbed.evaluation.decisions import Decisions
 from biasbed.suites import cue_values, robustness
 from biasbed.suites.biasbed import TEST_SETS
 from helpers.commands import ROOT
+from helpers.data_trees import refusal
 from helpers.shortcut_trees import (
     IN9,
     make_annotations,
@@ -35,13 +35,6 @@ from helpers.shortcut_trees import (
 )
 
 VECTORS = json.loads((ROOT / "tests/vectors/imagenet_x.json").read_text())
-
-
-def refusal(data: OnDisk, root: Path) -> str:
-    with pytest.raises(UsageError) as caught:
-        data.open(root)  # type: ignore[attr-defined]
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # --- ImageNet-9 -------------------------------------------------------------------------------------------------------
