@@ -175,7 +175,7 @@ def document() -> str:
     tables = [table(recipe, RECIPES[:number]) for number, recipe in enumerate(RECIPES)]
     names = ", ".join(f"`{name}`" for name in OPTIONAL)
     optional = (
-        f"A preset may omit {names}. Training then does without what they are about. Sections do not list settings "
+        f"A preset may omit {names}. Training then leaves these features off. Sections do not list settings "
         "that nothing reads: Adam's under SGD, SGD's under Adam, steps of the rate under a cosine or a constant rate, "
         "crops where nothing is cropped."
     )

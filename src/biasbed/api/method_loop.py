@@ -165,13 +165,13 @@ def make(
         classes: number of classes, or their names.
         steps: updates of the whole training, by which schedules go.
         steps_per_epoch: updates per epoch, for what goes by epochs. Default: all.
-        seed: seed of torch, of new weights and of all draws, as of the command. Default: drawn from torch's generator.
+        seed: seed of torch, of new weights and of all draws, as in the command. Default: drawn from torch's generator.
         device: where to train. Default: where the module's weights are, else on a GPU if there is one.
         num_examples: number of training images, for methods that use the column `index`.
         num_domains: number of values of `domain`, for methods that use it.
         num_biases: number of values of `bias`, for methods that use it.
         settings: the method's own settings by name, and `optim`, `network`, `preset`, `batch_size`, `accumulate`,
-            `precision`, `mean`, `std`, `image_size` and `init` as of the command. `batch_size` scales `optim.lr`.
+            `precision`, `mean`, `std`, `image_size` and `init` as in the command. `batch_size` scales `optim.lr`.
 
     Raises:
         UsageError: if there is no such method, a setting is wrong, the network does not fit, or the method trains in

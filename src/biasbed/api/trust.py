@@ -50,7 +50,7 @@ def trust(
         scores: Test images of the training distribution.
         calibration: Further images of it, at least 10 and at least 1 / alpha - 1. They fit the temperature and the
             thresholds. If both have names of images, no name may be in both.
-        ood: Name -> scores of images that are to be told from those of `scores`. Labels may be missing.
+        ood: Name -> scores of out-of-distribution images, to detect among those of `scores`. Labels may be missing.
         alpha: Share of the labels that prediction sets may miss.
         bootstrap: Resamples of images for the intervals.
 

@@ -136,7 +136,7 @@ class TreeRow(NamedTuple):
 
 
 def at(folder: Path) -> InTree | None:
-    """Return the tree that a folder is, or is in; None for an ordinary folder.
+    """Return the tree of shards whose root or part a folder is; None for an ordinary folder.
 
     Raises UnpackedShards if its shards have not been read, or have changed since; UsageError if they can't be read.
     """

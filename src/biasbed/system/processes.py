@@ -71,8 +71,8 @@ def shorten_warnings() -> None:
 def leave(code: int) -> NoReturn:
     """End this process as Python would, without freeing all objects first, which takes a second after torch and MLflow.
 
-    As the children of `multiprocessing` end: threads that are no daemons are waited for, who wanted to be called at the
-    end is called, and what was printed goes out. With `gc.freeze` and `sys.exit` instead, nanobind reports leaks.
+    As the children of `multiprocessing` end: wait for threads that are no daemons, call the functions of `atexit`, and
+    flush what was printed. With `gc.freeze` and `sys.exit` instead, nanobind reports leaks.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
