@@ -87,6 +87,19 @@ UNREAD = {  # reasons that follow from another setting of the recipe
     "of the schedule in steps; a cosine doesn't read it",
 }
 
+IMPLIED: dict[str, Any] = {  # what a source leaves out by saying nothing, as most do
+    "steps": None,
+    "optim.warmup": 0,
+    "optim.restarts": (),
+    "optim.nesterov": False,
+    "optim.lr_batch": None,
+    "augment.jitter": 0,
+    "augment.grey": 0,
+    "augment.padding": 0,
+    "network.dropout": 0,
+    "network.freeze_statistics": False,
+}
+
 # --- docs/presets.md --------------------------------------------------------------------------------------------------
 
 HEAD = """---
@@ -130,12 +143,18 @@ def table(recipe: Recipe, before: Sequence[Recipe]) -> str:
     same = set(like.lines) if like else set()
     rows = [f"## `{recipe.preset}`: {recipe.title}", ""]
     rows += [f'All of "{like.title}" except its `hparams` and what follows.', ""] if like else []
-    lines = [line for line in recipe.lines if line not in same]
+    lines = [line for line in recipe.lines if line not in same and not _is_implied(line, like)]
     rows += _fixed_rows([line for line in lines if not line.open])
     rows += _open_rows([line for line in lines if line.open])
     notes = [note for note in recipe.beyond if like is None or note not in like.beyond]
     rows += ["", "Beyond what a setting can say:", "", *(f"- {note}" for note in notes)] if notes else []
     return "\n".join(rows)
+
+
+def _is_implied(line: Line, like: Recipe | None) -> bool:
+    """Return True if a line fixes what most sources do not have, and the recipe that it extends does so too."""
+    values = [line, *(other for other in (like.lines if like else ()) if other.setting == line.setting)]
+    return line.setting in IMPLIED and all(not v.open and v.value == IMPLIED[line.setting] for v in values)
 
 
 def _fixed_rows(lines: Sequence[Line]) -> list[str]:
@@ -179,5 +198,7 @@ def document() -> str:
         "that nothing reads: Adam's under SGD, SGD's under Adam, steps of the rate under a cosine or a constant rate, "
         "crops where nothing is cropped."
     )
+    implied = ", ".join(f"`{name}={word(value)}`" for name, value in IMPLIED.items())
+    optional += f" Unless a section says otherwise, a preset fixes {implied}."
     head = HEAD.format(optional=textwrap.fill(optional, 120))
     return "\n".join([head, *(f"{each}\n" for each in tables)])
