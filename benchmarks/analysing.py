@@ -1,4 +1,4 @@
-"""What analysing many runs takes: finding and reading them beside raw SQL of the same rows, the report, memory.
+"""Time and memory of analysing many runs: finding and reading them beside raw SQL of the same rows, the report, memory.
 
     PYTHONPATH=src python benchmarks/analysing.py [--runs 1000] [--epochs 90] [--rounds 3] [--methods 10]
 
@@ -76,7 +76,7 @@ def protocol() -> record.Protocol:
 
 
 def tags(method: str, seed: int) -> dict[str, str]:
-    """Of one training."""
+    """Return the tags of one training."""
     return {
         record.KIND: "train",
         record.STUDY: STUDY,
@@ -240,7 +240,7 @@ def analysed(uri: str, place: Path, rounds: int, study: str = STUDY) -> tuple[di
 
 
 def _run(uri: str, place: Path, study: str, is_watched: bool) -> tuple[dict[str, float], float]:
-    """What `whole` prints, and the highest memory in MiB; 0 if it is not watched."""
+    """Return what `whole` prints, and the highest memory in MiB; 0 if it is not watched."""
     env = {**os.environ, "BIASBED_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": uri}
     words = [sys.executable, __file__, "--whole", uri, study]
     with (place / "log").open("w") as log:

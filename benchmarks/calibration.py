@@ -92,7 +92,7 @@ SCENARIOS: Mapping[str, Callable[[np.random.Generator, int, int, int], Array]] =
 
 
 def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
-    """How often each procedure finds anything at all among equal algorithms."""
+    """Compute how often each procedure finds anything among equal algorithms."""
     from scipy import stats
 
     _, num_sets, num_algorithms = tables.shape
@@ -116,7 +116,7 @@ def false_positives(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
 
 
 def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
-    """How often the omnibus test finds a difference among equal algorithms, by F and by permutation."""
+    """Compute how often the omnibus test finds a difference among equal algorithms, by F and by permutation."""
     num_sets = tables.shape[1]
     ranks = simulation.row_ranks(-tables).mean(axis=1)
     return {
@@ -126,7 +126,7 @@ def few_sets(tables: Array, alpha: float = ALPHA) -> dict[str, Rate]:
 
 
 def bayesian_decisions(tables: Array, rope: float) -> dict[str, Rate]:
-    """How often the posterior of the first pair calls one better, or both equivalent, with more than 95 %."""
+    """Compute how often the first pair's posterior calls one better, or both equivalent, with more than 95 %."""
     differences = (tables[:, :, 0] - tables[:, :, 1]).round(9)
     verdicts = [bayesian.verdict(bayesian.signed_rank(d, rope), ALPHA) for d in differences]
     return {
@@ -141,7 +141,7 @@ def bayesian_decisions(tables: Array, rope: float) -> dict[str, Rate]:
 def coverage(
     generator: np.random.Generator, number: int, num_sets: int, num_runs: int, replicates: int = 1000
 ) -> dict[str, Rate]:
-    """How often 95 % intervals of the mean difference of two equal algorithms contain 0.
+    """Compute how often 95 % intervals of the mean difference of two equal algorithms contain 0.
 
     Runs differ (`LUCK`) and are noisy on every set (0.5), interactions have standard deviation 1.
     """
@@ -174,7 +174,7 @@ def coverage(
 
 
 def per_set(generator: np.random.Generator, number: int, num_algorithms: int, num_runs: int) -> dict[str, Rate]:
-    """How often the tests over runs find anything among equal algorithms on one set."""
+    """Compute how often the tests over runs find anything among equal algorithms on one set."""
     omnibus, told, gated = [], [], []
     names = [f"alg{i}" for i in range(num_algorithms)]
     family = pairs(tuple(names))

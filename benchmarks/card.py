@@ -1,4 +1,4 @@
-"""What benchmarks/gpu.py measures on, and its two sides: steps of our engine, and the same as one writes them down."""
+"""Device of benchmarks/gpu.py, and its two sides: steps of our engine, and the same written by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Card:
-    """What is measured on, and how large."""
+    """Device that is measured, and the sizes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.device = options, torch.device(options.device)
@@ -62,7 +62,7 @@ class Card:
         return torch.autocast(self.device.type, dtype=DTYPES[precision])
 
     def peak_mb(self, work: Work) -> float:
-        """Of the allocator; NaN without one."""
+        """Return the allocator's peak in MiB; NaN without an allocator."""
         if not self.is_cuda:
             return float("nan")
         torch.cuda.empty_cache()
@@ -132,7 +132,7 @@ def forever(batch: Batch) -> Callable[[], Iterator[Batch]]:
 
 
 def compiled(engine: Engine) -> Engine:
-    """Its network as torch.compile has it."""
+    """Return its network as torch.compile has it."""
     network: Any = engine.algorithm.network
     network.backbone.compile()
     return engine

@@ -1,4 +1,4 @@
-"""What a training step takes with `compile=yes` beside one without, and how many steps pay for the compilation.
+"""Time of a training step with `compile=yes` beside one without, and how many steps pay for the compilation.
 
     PYTHONPATH=src python benchmarks/compiled.py [--rounds 9]
 

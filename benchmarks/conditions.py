@@ -1,4 +1,4 @@
-"""What conditions and mixtures cost: 75 conditions beside one set of as many images, our AugMix beside torchvision's.
+"""Cost of conditions and mixtures: 75 conditions beside one set of as many images, our AugMix beside torchvision's.
 
     PYTHONPATH=src python benchmarks/conditions.py [--images 100] [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""What corrupting costs: the 15 corruptions x 5 severities of one image, beside five naive glass blurs, and each alone.
+"""Cost of corrupting: the 15 corruptions x 5 severities of one image, beside five naive glass blurs, and each alone.
 
     PYTHONPATH=src python benchmarks/corruptions.py [--rounds 5] [--frost ../shared/data/frost]
 

@@ -1,4 +1,4 @@
-"""What a million decisions take on rank 0 and on disk, beside the plain way: a list of rows, and one parquet of them.
+"""Memory and disk of a million decisions, beside the plain way: a list of rows, and one parquet of them.
 
     PYTHONPATH=src python benchmarks/decisions.py [--images 50000] [--conditions 20] [--classes 1000]
 
@@ -62,7 +62,7 @@ def _together(parts: Iterable[list[str]]) -> Names:
 
 
 def decided(entry: EvaluationSet) -> Iterator[Columns]:
-    """What a process gets of each piece: every seventh decision at random, the others right."""
+    """Return a process's part of each piece: every seventh decision at random, the others right."""
     generator, classes = np.random.default_rng(2), len(entry.source.classes)
     for piece in cut_pieces(0, entry.source):
         rows = np.array(piece.rows, dtype=np.int32)

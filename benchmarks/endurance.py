@@ -131,7 +131,7 @@ def grown(seen: Sequence[tuple[int, Look]], epochs: int) -> dict[str, tuple[floa
 
 
 def studies(data: Path, place: Path, number: int) -> list[dict[str, float]]:
-    """What each study took, and what lay in the temporary folder and on disk after it."""
+    """Measure each study's time, and the temporary folder and disk after it."""
     place.mkdir()
     found = []
     for study in range(number):

@@ -1,4 +1,4 @@
-"""What the engine costs beside a bare PyTorch loop, step by step (methods.py: what each method costs beside ERM).
+"""Cost of the engine beside a bare PyTorch loop, step by step (methods.py: of each method beside ERM).
 
     PYTHONPATH=src python benchmarks/engine.py [--steps 40]
 

@@ -107,7 +107,7 @@ def matmul_flops(card: Card, precision: str) -> float:
 
 
 def step_flops(card: Card, engine: Engine) -> float:
-    """Of a forward and a backward pass, as torch counts them."""
+    """Return the operations of a forward and a backward pass, as torch counts them."""
     from torch.utils.flop_counter import FlopCounterMode
 
     network: Any = engine.algorithm.network

@@ -39,7 +39,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Entry:
-    """How a piece ended: `done` with rows, `failed` with a message, or `cut` by the end of its call."""
+    """End of a piece: `done` with rows, `failed` with a message, or `cut` by the end of its call."""
 
     key: str  # what was measured on, how large, and of which commit: other keys are other measurements
     part: str

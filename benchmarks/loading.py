@@ -1,4 +1,4 @@
-"""What loading costs beside torchvision's reference pipeline, side by side in one process.
+"""Cost of loading beside torchvision's reference pipeline, side by side in one process.
 
     PYTHONPATH=src python benchmarks/loading.py [<folder of JPEG images>] [--rounds 9] [--epochs 10]
 
@@ -89,7 +89,7 @@ def over(load: Load, paths: Sequence[Path]) -> Work:
 
 
 def compared(name: str, ours: Load, other: Load, paths: Sequence[Path], rounds: int, goal: Goal | None = None) -> Row:
-    """How many times as fast ours is."""
+    """Return how many times as fast ours is."""
     times = interleaved({"ours": over(ours, paths), "other": over(other, paths)}, rounds)
     rates = [len(paths) / statistics.median(times[side]) for side in ("ours", "other")]
     note = f"{rates[0]:,.0f} and {rates[1]:,.0f} images/s of a core"
@@ -155,7 +155,7 @@ class Noting:
 
 
 def stages(root: Path, paths: Sequence[Path], rounds: int) -> list[Row]:
-    """What each stage of a training image adds, as shares of all, and how fast it would be without some."""
+    """Return each stage's share of a training image's time, and the speed without some stages."""
     transform = transforms.make_training_transform(224, Augment())
     asked: dict[Path, list[tuple[int, int | None]]] = {}
     for number, path in enumerate(paths):
@@ -214,7 +214,7 @@ def _shares(each: Mapping[str, np.ndarray]) -> list[Row]:
 
 
 def distances(paths: Sequence[Path]) -> list[Row]:
-    """How far evaluation's pixels are from the reference's, in levels of 255."""
+    """Return how far evaluation's pixels are from the reference's, in levels of 255."""
     ours = transforms.make_photo_transform(224, Preprocess())[0]
     theirs = reference.Compose([reference.Resize(256), reference.CenterCrop(224)])
     means, largest = [], []
@@ -245,7 +245,7 @@ def memory(source: FolderSource, epochs: int, of: str = "memory") -> Row:
 
 
 def private_mb(pid: int) -> float:
-    """What a process has written and shares with none; pages of files that it reads can be dropped at any time."""
+    """Return the MiB that a process has written and shares with none. Pages of files can be dropped at any time."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) / 1024
 

@@ -1,4 +1,4 @@
-"""What a step of each method costs beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
+"""Cost of a step of each method beside a step of ERM: time and peak memory, as ratios, interleaved in one process.
 
     PYTHONPATH=src python benchmarks/methods.py [--rounds 9] [--methods infodrop,sagnet]
 
@@ -243,7 +243,7 @@ def transfers() -> Mapping[str, Callable[[], None]]:
 
 
 def multiplications(name: str) -> int:
-    """Of some steps, doubled as additions come with them: what no program can do without."""
+    """Count the multiplications of some steps, doubled for the additions: no program can do with fewer."""
     run = side(name)
     with FlopCounterMode(display=False) as counter:
         run()
@@ -266,7 +266,7 @@ class BytesMoved(TorchDispatchMode):
 
 
 def bytes_moved(name: str) -> int:
-    """Of some steps, after steps in which momenta are made."""
+    """Count the bytes that some steps move, after steps in which momenta are made."""
     run = side(name)
     run()
     with BytesMoved() as counter:
@@ -275,7 +275,7 @@ def bytes_moved(name: str) -> int:
 
 
 def families() -> dict[str, Mapping[str, tuple[str, Mapping[str, Any]]]]:
-    """What is compared on the same images, ERM first, by what these are."""
+    """Return the sides that are compared on the same images, ERM first, keyed by the kind of images."""
     others = {name: side for name, side in SIDES.items() if name not in OF_DOMAINS}
     return {f"batch {BATCH}": others, f"{DOMAINS} domains of {PER_DOMAIN}": OF_DOMAINS}
 
@@ -288,7 +288,7 @@ def beside(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, li
 
 
 def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> list[Row]:
-    """Of sides of one family, the first of which is what the others are compared with.
+    """Return the rows of one family's sides. The first side is the reference.
 
     memory: those whose peak is measured too.
     """
@@ -309,7 +309,7 @@ def rows_of(names: Sequence[str], rounds: int, memory: Collection[str] = ()) -> 
 
 
 def counted(names: Collection[str]) -> list[Row]:
-    """What is counted and not measured, by ERM's."""
+    """Return the counts that are not measured, as multiples of ERM's."""
     found = []
     for what, count in (("multiplications", multiplications), ("bytes moved", bytes_moved)):
         base = count("erm")

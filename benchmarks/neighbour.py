@@ -1,4 +1,4 @@
-"""What a busy neighbour costs a training on a CPU, with threads that sleep while they wait and with threads that spin.
+"""Cost of a busy neighbour for a training on a CPU, with threads that sleep while they wait and with threads that spin.
 
     PYTHONPATH=src python benchmarks/neighbour.py [--rounds 5] [--threads 2]
 

@@ -1,4 +1,4 @@
-"""What opening a tree of images costs the first time and, unchanged, the next: ImageNet-C's 75 conditions.
+"""Cost of opening a tree of images the first time and, unchanged, the next: ImageNet-C's 75 conditions.
 
     PYTHONPATH=src python benchmarks/opening.py [--classes 1000] [--images 5] [--rounds 5]
 

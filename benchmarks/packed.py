@@ -1,4 +1,4 @@
-"""What packed images cost beside torchvision's reference pipeline on the same files, and beside other formats.
+"""Cost of packed images beside torchvision's reference pipeline on the same files, and beside other formats.
 
     PYTHONPATH=src python benchmarks/packed.py [<folder of JPEG images>] [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""What a linear probe costs beside a full fine-tuning, and with kept features beside none.
+"""Cost of a linear probe beside a full fine-tuning, and with kept features beside none.
 
     PYTHONPATH=src python benchmarks/probing.py [--rounds 5] [--images 32] [--size 64]
 

@@ -1,4 +1,4 @@
-"""What reading the histories of many runs costs: ours beside plain SQL over the same rows and MLflow's client.
+"""Cost of reading the histories of many runs: ours beside plain SQL over the same rows and MLflow's client.
 
     PYTHONPATH=src python benchmarks/reading.py [--runs 300] [--metrics 100] [--epochs 30] [--rounds 3]
 

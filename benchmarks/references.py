@@ -48,7 +48,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Program:
-    """What others wrote: its name, a file that a checkout of it has, and its methods by the names of ours."""
+    """Program of others: its name, a file that a checkout of it has, and its methods by the names of ours."""
 
     name: str
     marker: str
@@ -149,7 +149,7 @@ def sagnet(checkout: Path, name: str, batch: Batch) -> Work:
 
 
 def noise2net(checkout: Path, name: str, batch: Batch) -> Work:
-    """Its random kernel sizes and dilations are ours, as a large kernel takes nine times the work of a small one."""
+    """Build its network with our kernel sizes and dilations: a large kernel takes nine times a small one's work."""
     names = executed(checkout / NOISE2NET.marker, "data", "--save", "nowhere", "--noise2net")
     ours = methods.make("noise2net", {}, SGD)
     shapes = itertools.chain(*draw_shapes(HostDraws(ours.group).epoch_generator(ours.progress)))

@@ -23,7 +23,7 @@ COLUMNS = ("what", "ratio", "spread", "goal", "met", "note")
 
 @dataclass(frozen=True)
 class Topic:
-    """What a table is about, and how it came about."""
+    """Topic of a table, with its program."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ def versions() -> str:
 
 
 def commit() -> str:
-    """Of the checkout, marked where it has changes beside the results."""
+    """Return the checkout's commit, marked if it has changes beside the results."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)

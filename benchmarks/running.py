@@ -1,4 +1,4 @@
-"""What a training does beside its steps: testing ten sets, checkpoints, logging, each as a share of an epoch.
+"""Work of a training beside its steps: testing ten sets, checkpoints, logging, each as a share of an epoch.
 
     PYTHONPATH=src python benchmarks/running.py [--images 64] [--rounds 5]
 
@@ -149,7 +149,7 @@ def saving(place: Path, rounds: int, backbone: str) -> list[Row]:
     engine = engine_of(place / "run", backbone)
 
     def copied() -> list[torch.Tensor]:
-        """What no way of saving can leave out while the next step waits."""
+        """Measure the copy that no way of saving can leave out while the next step waits."""
         states = [engine.algorithm.state_dict(), *engine.algorithm.optimizer_states().values()]
         return [tensor.clone() for state in states for tensor in _tensors(state)]
 

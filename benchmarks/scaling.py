@@ -1,4 +1,4 @@
-"""How much of their time two processes on a CPU lose to one another, and on paper four.
+"""Time that two processes on a CPU lose to one another, and on paper four.
 
     PYTHONPATH=src python benchmarks/scaling.py [--rounds 7]
 

@@ -1,4 +1,4 @@
-"""What analysing whole searches costs: thousands of trials, of which rules choose one per row, cell and repeat.
+"""Cost of analysing whole searches: thousands of trials, of which rules choose one per row, cell and repeat.
 
     PYTHONPATH=src python benchmarks/searches.py [--methods 9] [--repeats 3] [--trials 20] [--evaluations 18]
 
@@ -50,7 +50,7 @@ def protocol() -> record.Protocol:
 
 
 def tags(method: str, held_out: str, repeat: int, trial: int) -> dict[str, str]:
-    """Of one trial."""
+    """Return the tags of one trial."""
     return {
         record.KIND: "trial",
         record.STUDY: STUDY,

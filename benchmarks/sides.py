@@ -1,4 +1,4 @@
-"""What all benchmarks share: sides that take turns in one process, and rows that say what came of it.
+"""Base of all benchmarks: sides that take turns in one process, and rows with the results.
 
 This machine and its neighbours are never quiet for long, so nothing here is a time by itself: every side runs in every
 round, in an order that turns round, and what is told is the median of the rounds' ratios with its quartiles.
@@ -17,7 +17,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row should come to."""
+    """Goal of a row."""
 
     value: float
     at_least: bool = False  # else at most
@@ -49,7 +49,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median is what it should be; None where nothing is asked of it."""
+        """Return True if the median meets the goal; None without a goal."""
         return None if self.goal is None else self.goal.met(self.ratio)
 
     @property
@@ -57,7 +57,7 @@ class Row:
         return {None: "", True: "yes", False: "**no**"}[self.met]
 
     def cells(self) -> tuple[str, ...]:
-        """What, ratio, spread, goal, met, note."""
+        """Return the cells: subject, ratio, spread, goal, met, note."""
         unit = f" {self.unit}" if self.unit else ""
         spread = "" if self.low == self.high else f"{_short(self.low)} to {_short(self.high)}"
         return (

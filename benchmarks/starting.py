@@ -1,4 +1,4 @@
-"""What starting each command takes, beside what Python and torch take by themselves.
+"""Time of starting each command, beside that of Python and torch by themselves.
 
     PYTHONPATH=src python benchmarks/starting.py [--rounds 3]
 
@@ -75,7 +75,7 @@ def client_code() -> str:
 
 
 def children_seconds() -> float:
-    """Of the processor, by all commands that have ended."""
+    """Return the processor seconds of all commands that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 

@@ -75,7 +75,7 @@ def named(package: str, said: str) -> str:
 
 
 def unwelcome(licence: str) -> list[str]:
-    """Of the licences that all hold, or of which one may be chosen, those that are not allowed."""
+    """Return the licences that are not allowed. Of alternatives, one may be chosen; otherwise all must hold."""
     parts = [part.strip("() ") for part in re.split(r" AND | OR | WITH ", licence)]
     return [part for part in parts if not re.fullmatch(PERMISSIVE, part) and part not in ALLOWED]
 

@@ -37,7 +37,7 @@ class Browser:
         self._words.append(f"--virtual-time-budget={1000 * SECONDS}")
 
     def picture(self, address: str, path: Path, width: int, height: int, *options: str) -> None:
-        """What a window of so many pixels shows, as PNG."""
+        """Return a picture of a window of so many pixels, as PNG."""
         self._run(address, f"--window-size={width},{height}", f"--screenshot={path}", *options)
 
     def text(self, address: str, width: int = 1400, height: int = 1600) -> str:

@@ -1,4 +1,4 @@
-"""What differs between machines and must not decide a test: each setting once, and the tests under it.
+"""Settings that differ between machines and must not decide a test: each setting once, and the tests under it.
 
 `python tests/matrix.py`                  the golden traces and the vectors, settings together, as CI does (two minutes)
 `python tests/matrix.py --whole`          the whole default suite, settings together (half an hour)
@@ -82,7 +82,7 @@ def together(settings: Iterable[Setting]) -> Setting:
 
 
 def agree(one: Setting, other: Setting) -> bool:
-    """Whether both can be had at once: no variable, folder or home of two kinds, and rounding of one kind."""
+    """Return True if both can be had at once: no variable, folder or home of two kinds, and rounding of one kind."""
     if (one.arithmetic and other.arithmetic) or (one.folder and other.folder):
         return False
     return not touched(one) & touched(other)
@@ -108,7 +108,7 @@ def grouped(settings: Mapping[str, Setting]) -> list[dict[str, Setting]]:
 
 
 def run(setting: Setting, words: Iterable[str]) -> bool:
-    """Whether pytest passes on these words under the setting."""
+    """Return True if pytest passes on these words under the setting."""
     with tempfile.TemporaryDirectory() as scratch:
         environment = {"OMP_NUM_THREADS": "1", **os.environ, **setting.env}
         if setting.home:
@@ -135,7 +135,7 @@ def leave_network() -> None:
 
 
 def missing(setting: Setting) -> str:
-    """What this machine lacks for a setting, "" if nothing; a program isn't told when it lacks its locale."""
+    """Return what this machine lacks for a setting, "" if nothing. Programs are not checked for a locale."""
     if "LC_ALL" in setting.env:
         command = [sys.executable, "-c", "import locale; locale.setlocale(locale.LC_ALL, '')"]
         if subprocess.run(command, env={**os.environ, **setting.env}, capture_output=True).returncode:

@@ -21,7 +21,7 @@ SHADES = f"{ROOT / 'tests/helpers/toy_suite.py'}:Shades"
 
 
 class Recorded(NamedTuple):
-    """What a training by the command read and computed, step by step."""
+    """Batches and losses of a training by the command, step by step."""
 
     config: Config
     total: int

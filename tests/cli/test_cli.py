@@ -339,7 +339,7 @@ def test_every_default_can_be_typed(command: str) -> None:
 def test_where_a_wrong_file_was_opened_is_told(
     number: int, is_ours: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the machine refuses is the user's to mend, and a line; a file that is not there is our mistake."""
+    """A refusal by the machine is one line, which the user can mend; a file that is not there is our mistake."""
 
     def wrong(options: object) -> int:
         raise OSError(number, "refused", "/there")

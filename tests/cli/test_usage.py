@@ -1,4 +1,4 @@
-"""What --help prints: short, grouped, with choices, and with the values that the named suite and method would use."""
+"""Text of --help: short, grouped, with choices, and with the values that the named suite and method would use."""
 
 from __future__ import annotations
 

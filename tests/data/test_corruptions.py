@@ -118,7 +118,7 @@ def test_every_part_of_the_key_counts(other: tuple[int, str, str, int]) -> None:
 
 
 def test_applying_draws_twice_is_the_same() -> None:
-    """Of shot noise too, whose draws are a stream that could be used up."""
+    """Shot noise is included: its draws are a stream that could be used up."""
     for corruption in (SHOT, GAUSSIAN):
         draws = corruption.draw(np.random.default_rng(0), 2)
         first = corruption.apply(picture(), draws, 2)
@@ -222,7 +222,7 @@ def smooth() -> np.ndarray:
 
 
 def test_more_of_what_the_severity_says_is_farther_from_the_image() -> None:
-    """Of corruptions whose constants grow with the severity, by equal draws; a longer tail of motion hardly counts."""
+    """For corruptions whose constants grow with the severity, by equal draws; a longer tail of motion hardly counts."""
     for name in set(NAMES) - {"glass_blur", "snow", "frost", "elastic_transform", "saturate", "spatter"}:
         off = []
         for severity in SEVERITIES:

@@ -216,7 +216,7 @@ def test_two_processes_at_once_leave_a_whole_one(tree: Path, listed: list[str]) 
 
 
 def test_the_doctor_looks_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a file that was overwritten in place is not among those that are asked for."""
+    """Even if a file that was overwritten in place is not among those that an opening looks at."""
     first = opened(tree)
     monkeypatch.setattr(listing_cache, "SAMPLED", 0)
     _overwrite(tree)
@@ -244,7 +244,7 @@ def test_sixty_thousand_images_open_in_a_fraction(large: Path, tmp_path: Path, m
     monkeypatch.setattr(listing_cache, "SETTLED", 0.0)
 
     def seconds() -> float:
-        """Of computing: with others at work, the clock says little."""
+        """Return processor seconds: with others at work, the clock says little."""
         began = time.process_time()
         for condition in sorted(large.iterdir()):
             open_folder(condition, condition.name).fingerprint()
@@ -255,7 +255,7 @@ def test_sixty_thousand_images_open_in_a_fraction(large: Path, tmp_path: Path, m
 
 
 def test_an_opening_looks_at_every_folder_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was listed a moment ago stands when sizes are asked for; a change since shows at the next opening."""
+    """A listing of a moment ago is valid when sizes are read; a change since then shows at the next opening."""
     opened(tree)
     looks: list[int] = []
     look = listing_cache.CachedListing.is_current

@@ -22,7 +22,7 @@ from helpers.commands import command_environment
 
 
 class Unsendable:
-    """What fails when it is packed, in the thread that sends."""
+    """Object that fails when it is pickled, in the thread that sends."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

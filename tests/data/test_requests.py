@@ -1,4 +1,4 @@
-"""What a method or suite asks of its streams: parts, weights, views, labels, and reading at a stroke."""
+"""Requests of methods and suites for their streams: parts, weights, views, labels, and reading at a stroke."""
 
 from __future__ import annotations
 

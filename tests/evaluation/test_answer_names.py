@@ -65,7 +65,7 @@ def test_other_answers_are_listed_with_the_nearest_and_count_as_wrong(
 
 
 def test_a_category_that_no_image_shows_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the 16, of the set's own classes, and of another observer's images."""
+    """Categories are the 16, the set's own classes, or those of another observer's images."""
     check_answers(answers(tmp_path, [("oven", "cat"), ("cat", "cat")]))
     check_answers(answers(tmp_path, [("kiwi", "pear"), ("pear", "pear")]), ["kiwi", "pear"])
     one, other = answers(tmp_path, [("kiwi", "pear")]), answers(tmp_path, [("kiwi", "kiwi")])

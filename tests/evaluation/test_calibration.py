@@ -15,7 +15,7 @@ VECTORS = ROOT.parent / "shared" / "vectors" / "robustness" / "calibration.npz"
 @pytest.mark.skipif(not VECTORS.exists(), reason="the reference outputs are not in ../shared")
 @pytest.mark.parametrize("case", range(4))
 def test_values_are_the_reference_s(case: int) -> None:
-    """Of the last case confidences are tied, whose order in the reference is arbitrary."""
+    """The last case has tied confidences, whose order in the reference is arbitrary."""
     known = np.load(VECTORS)
     given = known[f"{case}.confidence"], known[f"{case}.correct"] > 0
     within = {"rms": 1e-9, "aurra": 1e-9} if case < 3 else {"rms": 1e-2, "aurra": 5e-3}

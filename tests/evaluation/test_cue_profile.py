@@ -1,4 +1,4 @@
-"""What a model looks at: values, intervals and people of each cue, from decisions alone."""
+"""Cues that a model uses: values, intervals and people of each cue, from decisions alone."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_model_is_logged_and_registered_without_the_histories_of_metrics(
 
 
 def test_the_logged_model_has_the_exact_results_with_their_data_sets(trained: tuple[str, Path], tracking: str) -> None:
-    """Its run's rows are not doubled, and the run has the exact values of what its table shows rounded."""
+    """The run's rows are not doubled, and it has the exact values of what its table shows rounded."""
     import mlflow
 
     run_id, folder = trained
@@ -315,7 +315,7 @@ def library_model(**changes: Any) -> models.TestedModel:
 
 
 def brought(tested: Config) -> dict[str, Any]:
-    """What a model of ours that was tested so brings."""
+    """Return the preprocessing that a model of ours brings if it was tested so."""
     return {name: value for name, value in flatten(tested).items() if name.startswith(("preprocess.", "stimuli."))}
 
 

@@ -32,7 +32,7 @@ class Study:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def protocol(self, cell: str = "") -> record.Protocol:
-        """What runs are tested on; of a cell, the data set that it is of."""
+        """Return the protocol of runs, with the data set of a cell."""
         if not cell:
             return record.Protocol("toy", self.sets, ("train",), ("val",), "val/accuracy/val")
         sets = tuple(entry for entry in self.sets if block_of(entry) == block_of(self.entry(cell)))

@@ -31,7 +31,7 @@ def _files(links: re.Match[str]) -> str:
 
 
 def pieces(page: str) -> list[Piece]:
-    """What a reader reads outside the cells of tables and the glossary."""
+    """Return the texts of a page outside the cells of tables and the glossary."""
     body = page.split("<main>")[1].split('<details class="fold" id="terms">')[0]
     body = re.sub(r'<span class="files">(.*?)</span>', _files, body)
     body = re.sub(r'<details class="contents">.*?</details>', "", body, flags=re.S)  # the headings again

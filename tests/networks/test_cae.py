@@ -135,7 +135,7 @@ def test_misfitting_files_are_refused_by_key(kind: str) -> None:
 
 
 def test_edsr_for_another_range_of_pixels_is_refused() -> None:
-    """Its weights have the right shapes and would enlarge noise."""
+    """The weights have the right shapes and would enlarge noise."""
     with pytest.raises(UsageError, match="'sub_mean'"):
         EDSR.from_published({"weights": with_mean_shifts(dict(EDSR().state_dict()), value_range=1.0)})
 

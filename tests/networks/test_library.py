@@ -17,7 +17,7 @@ from biasbed.networks import library as published
 
 @pytest.fixture
 def torchvision_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where torchvision looks for what it downloaded before."""
+    """Folder in which torchvision looks for its downloads."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
     return tmp_path / "hub" / "checkpoints"

@@ -505,7 +505,7 @@ def test_position_embeddings_come_to_another_size_as_timm_does_it(tmp_path: Path
 
 
 def test_dinov2_starts_at_224_and_at_its_own_518(tmp_path: Path) -> None:
-    """Its skeleton is of 518 pixels, a grid of 37 x 37 patches; 224 pixels have 16 x 16."""
+    """The skeleton is made for 518 pixels, a grid of 37 x 37 patches; 224 pixels have 16 x 16."""
     from timm.layers import resample_abs_pos_embed
 
     torch.manual_seed(0)

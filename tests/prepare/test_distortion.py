@@ -43,7 +43,7 @@ def distorted_edsr(option: int, seed: int) -> Weights:
 
 @pytest.mark.parametrize("option", deepaug_cae.WEIGHT_OPTIONS)
 def test_cae_layers(option: int) -> None:
-    """Which layers an option changes; only option 4 changes two, only 0 to 3 the biases."""
+    """Only option 4 changes two layers, only options 0 to 3 the biases."""
     before = {key: value.clone() for key, value in CAE_WEIGHTS.items()}
     keys = [changed(CAE_WEIGHTS, distorted_cae(option, seed)) for seed in range(60)]
     assert not changed(before, CAE_WEIGHTS)
@@ -196,7 +196,7 @@ def test_cae_kernels() -> None:
 
 
 def test_cae_shifts_are_drawn_anew_for_one_channel_in_five() -> None:
-    """Of which one in nine draws the same shift again."""
+    """One in nine of these draws the same shift again."""
     kernel = deepaug_cae._KERNELS[8](400, Draws(seeded(0)))
     own = kernel[range(400), range(400)].flatten(1)
     moves = int((own[1:] != own[:-1]).any(1).sum())
@@ -240,7 +240,7 @@ EDSR_TOUCHES: dict[int, tuple[set[int], set[str]]] = {
 
 @pytest.mark.parametrize("option", deepaug_edsr.WEIGHT_OPTIONS)
 def test_edsr_blocks(option: int) -> None:
-    """Which blocks and tensors an option changes: never the last block, nor anything outside of blocks."""
+    """An option changes its blocks and tensors: never the last block, nor anything outside of blocks."""
     before = {key: value.clone() for key, value in EDSR_WEIGHTS.items()}
     blocks, kinds = EDSR_TOUCHES[option]
     found: set[tuple[int, str]] = set()

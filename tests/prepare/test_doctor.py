@@ -29,7 +29,7 @@ SUITE = "biasbed"
 
 
 class Fruit(DataSet):
-    """What adding a data set takes."""
+    """Smallest data set that a user can add."""
 
     name = "fruit"
     release = Release(
@@ -83,7 +83,7 @@ class Doctor:
         self.data_dir, self.capsys = data_dir, capsys
 
     def __call__(self, fails: str | None = None, **flags: str) -> str:
-        """What is printed on stdout."""
+        """Return the text printed on stdout."""
         given = {"what": "check", "suite": SUITE, "data_dir": str(self.data_dir), **flags}
         if fails is None:
             assert prepare(given) is None

@@ -205,7 +205,7 @@ def test_a_shard_cut_in_half_is_named_before_anything_is_read(data: Path, home: 
 
 
 def printed_by(capsys: pytest.CaptureFixture[str], work: Callable[[], object]) -> str:
-    """What a piece of work prints for the user."""
+    """Return the text that a piece of work prints for the user."""
     capsys.readouterr()
     work()
     return capsys.readouterr().err

@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def flags(image_root: Path) -> dict[str, Any]:
-    """What names the training images; the networks that make copies of them are there, at random weights."""
+    """Flags of the training images. The networks that make copies of them are there, at random weights."""
     found = {"suite": "folders", "data_dir": str(image_root), "train": "photo", "device": "cpu"}
     suite = open_suite(resolve(found))
     assert suite.store is not None
@@ -102,7 +102,7 @@ def test_the_weights_distortion_changes_with_the_given_probability() -> None:
 
 
 def test_methods_train_on_copies_of_training_images_alone(flags: dict[str, Any]) -> None:
-    """What is held out for validation, which follows the seed of the run, has copies too: they are left out."""
+    """Images held out for validation, which follow the seed of the run, have copies too: these are left out."""
     prepare({**flags, "what": "deepaug_cae"})
     shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     seen = []
