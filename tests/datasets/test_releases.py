@@ -7,7 +7,7 @@ import importlib
 import itertools
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_counts_are_compared_with_all_versions() -> None:
 # --- docs/data.md -----------------------------------------------------------------------------------------------------
 
 
-def row(name: str, release: Release) -> str:
+def images_of(release: Release) -> str:
     images = f"{release.images:,}" if release.images else "any"
     if release.conditions > 1:
         each = f"{release.images // release.conditions:,}" if release.images else "any"
@@ -114,12 +114,26 @@ def row(name: str, release: Release) -> str:
     for part, count in release.parts.items():
         aliases = f" ({', '.join(release.aliases[part])})" if part in release.aliases else ""
         images += f"; `{part}`{aliases} {count:,}"
-    places = ", ".join(f"`{place}`" for place in release.places)
+    return images
+
+
+def about(release: Release) -> tuple[str, str, str, str]:
+    """Return the cells that data sets of one release share: images, classes, source, licence."""
     source = re.sub(r"https?://[^\s,]+", r"<\g<0>>", release.source.replace("<", "&lt;"))
-    if release.archives:
-        source += ": " + ", ".join(f"`{archive}`" for archive in release.archives)
-    cells = f"`{name}`", images, str(release.classes or "any"), places
-    return f"| {' | '.join([*cells, source, release.licence])} |\n"
+    return images_of(release), str(release.classes or "any"), source, release.licence
+
+
+def rows_of(releases: Mapping[str, Release], names: Sequence[str]) -> Iterator[str]:
+    """Yield a row for each run of data sets that differ in their names, places and archives alone."""
+    for cells, group in itertools.groupby(names, lambda name: about(releases[name])):
+        members = list(group)
+        images, classes, source, licence = cells
+        places = dict.fromkeys(place for name in members for place in releases[name].places)
+        archives = dict.fromkeys(archive for name in members for archive in releases[name].archives)
+        if archives:
+            source += ": " + ", ".join(f"`{archive}`" for archive in archives)
+        listed = [", ".join(f"`{text}`" for text in texts) for texts in (members, places)]
+        yield f"| {listed[0]} | {images} | {classes} | {listed[1]} | {source} | {licence} |\n"
 
 
 def test_the_tables_of_the_page_are_the_releases(renew: bool) -> None:
@@ -127,8 +141,8 @@ def test_the_tables_of_the_page_are_the_releases(renew: bool) -> None:
     releases, page = read_releases(), PAGE.read_text()
 
     def table(match: re.Match[str]) -> str:
-        rows = [row(name, releases[name]) for name in match["names"].split(", ")]
-        return f"<!-- releases: {match['names']} -->\n\n{HEAD}{''.join(rows)}"
+        rows = "".join(rows_of(releases, match["names"].split(", ")))
+        return f"<!-- releases: {match['names']} -->\n\n{HEAD}{rows}"
 
     renewed = TABLE.sub(table, page)
     if renew:
