@@ -22,7 +22,7 @@ from helpers.commands import ROOT
 PRINTED = ROOT / "tests" / "published"
 
 # Cells of table 2 that the listed runs don't give to 0.1: the table averages a tenth DeepAug-CAE run that is not listed
-# (its numbers look like ERM's), and the list repeats pAdaIN's run 1 as run 4 (docs/calibration.md).
+# (its numbers look like ERM's), and the list repeats pAdaIN's run 1 as run 4 (docs/published.md).
 PAPER_DISAGREES = {
     *(("deepaug_cae", name) for name in ("silhouette", "edge", "sketch", "cue_conflict", "stylized_imagenet")),
     *(("deepaug_cae", name) for name in ("imagenet_r", "deepaug_cae", "deepaug_edsr")),
