@@ -281,3 +281,11 @@ def test_the_table_of_methods_and_backbones_is_what_commands_take(renew: bool) -
 def test_who_inserts_modules_says_so() -> None:
     found = {name for name in algorithms.names() if algorithms.load(name).maps}
     assert found == {"infodrop", "padain", "sagnet", "debiased"}
+
+
+def test_the_page_lists_the_methods_of_whole_batches_and_of_one_class_per_image() -> None:
+    classes = {name: algorithms.load(name) for name in algorithms.names()}
+    paragraph = PAGE.read_text().partition("**Several processes.**")[2].partition("\n\n")[0]
+    batches, _, labels = paragraph.partition("**Several labels per image**")
+    assert set(re.findall(r"`(\w+)`", batches)) - {"accumulate"} == {n for n, cls in classes.items() if cls.coupled}
+    assert set(re.findall(r"`(\w+)`", labels)) == {n for n, cls in classes.items() if cls.tasks == {"multi_class"}}
