@@ -117,7 +117,7 @@ def test_how_many_of_table_2s_160_numbers_agree_to_the_printed_digit(analysis: A
 
 @pytest.mark.usefixtures("without_evidence")
 def test_table_1_as_far_as_the_published_runs_reach(analysis: Analysis, published_uri: str) -> None:
-    """Its validation column, and that its oracle is above everything; curves for the oracle were not published.
+    """The validation column, and an oracle above everything; curves for the oracle were not published.
 
     One printed difference does not follow from its row: InfoDrop on edges, 19.0 - 31.7 = -12.7, where -11.7 stands.
     """

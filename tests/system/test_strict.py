@@ -1,4 +1,4 @@
-"""What others wrote is read with limits: a few bytes neither fill the memory nor end in a traceback."""
+"""Reader of strangers' files, with limits: a few bytes neither fill the memory nor end in a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run ends on a server that fails for a moment: as it went, whichever request it was that failed."""
+"""End of a run on a server that fails for a moment: the same, whichever request failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from helpers.runs import all_runs
 
 @pytest.fixture
 def tracker(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
-    """Of a run that has begun."""
+    """Tracker of a run that has begun."""
     monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 0.03)
     folder = RunFolder(tmp_path / "run")
     run_folder.make_folder(folder.path)

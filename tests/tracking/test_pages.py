@@ -1,4 +1,4 @@
-"""Where the pages of MLflow are, and which link leads to a comparison in them."""
+"""Pages of MLflow, and the links to a comparison in them."""
 
 from __future__ import annotations
 

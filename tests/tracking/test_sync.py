@@ -1,4 +1,4 @@
-"""What `sync` sends, and what it leaves: results that are not whole, notes that can't be read."""
+"""Results that `sync` sends, and those that it leaves: results that are not whole, notes that can't be read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from helpers.runs import all_runs, history, run_folders, stored, timeless
 
 
 def content(path: Path) -> Any:
-    """What a file holds. The bytes of a checkpoint also depend on which equal words are one object."""
+    """Return a file's content. The bytes of a checkpoint also depend on which equal words are one object."""
     if path.suffix == ".parquet":
         return pd.read_parquet(path).to_json()
     state = torch.load(path, weights_only=True)
@@ -151,7 +151,7 @@ def test_a_finished_training_that_has_lost_its_notes_is_continued_at_its_end(
 def test_a_finished_training_that_goes_on_is_not_done_until_it_ends_again(
     offline: Path, train_flags: list[str], biasbed: Command
 ) -> None:
-    """Its notes are whole long before: a kill in between would leave half a training that counts as one."""
+    """The notes are whole long before: a kill in between would leave half a training that counts as one."""
     for name in ("run.json", "last.ckpt", "previous.ckpt"):
         (offline / name).unlink(missing_ok=True)
     words = ("train", *train_flags, "--epochs", "1", "--tracking", "offline")

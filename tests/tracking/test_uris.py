@@ -64,7 +64,7 @@ ODD = (
 
 
 def refusal(uri: str) -> str:
-    """What is said of an address that can't be used, nothing of another."""
+    """Return the message about an address that can't be used; "" for another."""
     try:
         resolve_uri(uri)
     except UsageError as error:
@@ -74,7 +74,7 @@ def refusal(uri: str) -> str:
 
 @pytest.mark.parametrize("uri", ODD)
 def test_no_message_has_a_password(uri: str) -> None:
-    """Of addresses that are refused, and of those that an error of MLflow quotes."""
+    """For addresses that are refused, and those that an error of MLflow quotes."""
     assert SECRET not in places.public_uri(uri)
     assert SECRET not in str(places.home(uri))
     assert SECRET not in refusal(uri)

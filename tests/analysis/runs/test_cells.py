@@ -234,7 +234,7 @@ def test_of_models_that_are_only_tested_nothing_was_chosen(recorder: Recorder) -
 
 
 def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -> None:
-    """What is tested decides what may stand in one table; what a row is is one thing."""
+    """Runs that are tested alike may stand in one table; a row is one model."""
     pretrained = plain("other", start="named:x")
     add(recorder, "r18", "", plain("other"), {"test/accuracy/other": 0.5})
     add(recorder, "r50", "", pretrained, {"test/accuracy/other": 0.7})

@@ -1,4 +1,4 @@
-"""What may stand in one table, and in which order: runs and protocols by hand, without a server."""
+"""Runs that may stand in one table, and their order: runs and protocols by hand, without a server."""
 
 from __future__ import annotations
 

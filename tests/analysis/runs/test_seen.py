@@ -1,4 +1,4 @@
-"""What weights have seen, by their published names."""
+"""Data that weights have seen, by their published names."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def best_per_run(*sets: record.SetRecord, derived: tuple[record.Derived, ...] = 
 
 
 def selected(rule: Rule, curves: History) -> Selected:
-    """What a rule chooses of one run on one set."""
+    """Return the steps that a rule chooses of one run on one set."""
     columns, protocols = [Column("edge", EDGE)], {"p": PROTOCOL}
     return select({("p", ""): rule}, pools_of([RUN], {"r": curves}, columns, protocols), columns, protocols)
 
@@ -262,7 +262,7 @@ def test_best_epoch_per_run_averages_no_losses_with_accuracies() -> None:
 
 
 def test_best_epoch_per_run_averages_no_ratios_with_accuracies() -> None:
-    """What a derived value is measured in its derivation says."""
+    """The derivation states the unit of a derived value."""
     inputs = ("test/accuracy/edge",)
     ratio = record.Derived(*("test", "ce", "ratio", "error_ratio", inputs), references=(0.5,), unit="ratio")
     shown = record.SetRecord("ratio", "ce", 0, 0, 0.0, ())

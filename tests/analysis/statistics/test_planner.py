@@ -1,4 +1,4 @@
-"""What a design can show: tables of smallest designs, the simulated tests, detectable differences, plans."""
+"""Limits of a design: tables of smallest designs, the simulated tests, detectable differences, plans."""
 
 from __future__ import annotations
 

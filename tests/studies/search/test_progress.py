@@ -1,4 +1,4 @@
-"""What is shown of a sweep that goes on, and what it sums up to."""
+"""Progress of a running sweep, and its summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What trials are made of: samplers stay in the space and repeat themselves, defaults come first, pruners let go on."""
+"""Samplers and pruners: samplers stay in the space and repeat themselves, defaults come first, pruners let go on."""
 
 from __future__ import annotations
 

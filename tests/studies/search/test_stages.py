@@ -47,7 +47,7 @@ def found(feed: TrialFeed) -> SearchState:
 
 
 def settings(one: SearchState) -> list[tuple[str, str]]:
-    """Of every trial in the order of places: rate and layers."""
+    """Return the rate and layers of every trial, in the order of the search."""
     every = [one.settings(trial) for trial in one.outcomes.values()]
     return [(words["optim.lr"], words["hparams.layers"]) for words in every]
 
