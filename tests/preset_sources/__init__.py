@@ -7,7 +7,7 @@ tests/algorithms/test_presets.py` writes; the tests there compare it with what e
 
 from __future__ import annotations
 
-import itertools
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -111,8 +111,9 @@ search:
 
 What each preset fixes, where its source says so, and which settings the source leaves open. The suite chooses those:
 `biasbed train --suite demo --algorithm infodrop --preset paper --help` shows its values. [methods.md](methods.md) says
-how presets combine. `pytest --renew tests/algorithms/test_presets.py` writes this page and compares every preset of
-every method, on every suite, with these lines.
+how presets combine. A row has the settings that one file or section of the source fixes, and what it says of them in
+the same order. `pytest --renew tests/algorithms/test_presets.py` writes this page and compares every preset of every
+method, on every suite, with these lines.
 
 Programs are cited by file and option or name, as read in the repositories D1noFuzi/BiasBed (499b912; its paths begin
 with `biasedbed/`), bfshi/InfoDrop (0dc1b24), onuriel/PermutedAdaIN (819cdb9), hyseob/SagNet (f87161c),
@@ -158,11 +159,15 @@ def _is_implied(line: Line, like: Recipe | None) -> bool:
 
 
 def _fixed_rows(lines: Sequence[Line]) -> list[str]:
-    """Return a table with a row for each statement of the source."""
+    """Return a table with a row for each file or section that the source consists of."""
     rows = ["| settings | source |", "|---|---|"] if lines else []
-    for source, of_source in itertools.groupby(lines, key=lambda line: line.source):
-        values = ", ".join(f"`{line.setting}={word(line.value)}`" for line in of_source)
-        rows.append(f"| {values} | {source} |")
+    places = dict.fromkeys(line.source.partition(": ")[0] for line in lines)
+    for place in places:
+        cited = [line for line in lines if line.source.partition(": ")[0] == place]
+        values = ", ".join(f"`{line.setting}={word(line.value)}`" for line in cited)
+        details = dict.fromkeys(line.source.partition(": ")[2] for line in cited)
+        detail = "; ".join(filter(None, details))
+        rows.append(f"| {values} | {place}{': ' if detail else ''}{detail} |")
     return rows
 
 
@@ -201,4 +206,4 @@ def document() -> str:
     implied = ", ".join(f"`{name}={word(value)}`" for name, value in IMPLIED.items())
     optional += f" Unless a section says otherwise, a preset fixes {implied}."
     head = HEAD.format(optional=textwrap.fill(optional, 120))
-    return "\n".join([head, *(f"{each}\n" for each in tables)])
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([head, *(f"{each}\n" for each in tables)]))
