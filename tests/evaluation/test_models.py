@@ -264,16 +264,6 @@ def test_an_imagenet_model_on_folders_named_by_wordnet_id(
     assert run.data.metrics["test/accuracy/val"] in {k / 6 for k in range(7)}
 
 
-def test_classes_that_fit_no_label_map_are_refused(
-    weights_file: Path, biasbed: Command, image_root: Path, tracking: str
-) -> None:
-    words = ("--weights", str(weights_file), "--suite", "folders", "--data_dir", str(image_root))
-    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, check=False)
-    assert done.returncode == 2
-    assert "circle, cross, square" in done.stderr
-    assert not all_runs(tracking)
-
-
 def test_outputs_that_fit_no_set_are_refused_before_an_image_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded suite draws its digits for half a minute; its classes are known without them."""
     monkeypatch.setattr("biasbed.suites.open_suite", lambda config: pytest.fail("it is opened"))
@@ -425,25 +415,43 @@ def test_an_imagenet_model_on_the_real_stimuli(
     assert newest.data.metrics[f"test/error_consistency/cue_conflict:{folder.name}"] == pytest.approx(1)
 
 
-def test_decisions_on_other_images_are_refused_before_the_work(
-    weights_file: Path, biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
+RESNET = "--model torchvision:resnet18 --weights {resnet} --suite "
+REFUSED = {
+    "classes that fit no label map": (RESNET + "folders --data_dir {images}", 2, "circle, cross, square"),
+    "decisions on other images": (
+        RESNET + "biasbed --data_dir {small} --image_size 32 --compare x.csv",
+        2,
+        "no image of any set",
+    ),
+    "a file that has no decisions": (
+        RESNET + "biasbed --data_dir {small} --image_size 32 --compare x.txt",
+        2,
+        "give files of decisions",
+    ),
+    "another size than the network's": (
+        "--model timm:vit_tiny_patch16_224 --weights vit.pth --suite biasbed --data_dir {small} --image_size 64",
+        2,
+        "doesn't take images of 64 x 64 pixels",
+    ),
+    "no checkpoint": ("--model junk.ckpt", 1, "can't be read"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_evaluation_is_one_line_and_leaves_no_run(
+    case: str, weights_file: Path, small_root: Path, image_root: Path, biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
+    words, code, message = REFUSED[case]
     (tmp_path / "x.csv").write_text("object_response,category,imagename\ndog,dog,0001_e_d_0_dog_00_other.png\n")
-    words = ("--model", "torchvision:resnet18", "--weights", str(weights_file), "--suite", "biasbed")
-    words += ("--data_dir", str(small_root), "--image_size", "32")
-    for compare, message in (("x.csv", "no image of any set"), ("x.txt", "give files of decisions")):
-        done = biasbed("evaluate", *words, "--compare", compare, check=False)
-        assert done.returncode == 2
-        assert message in done.stderr
-    assert not all_runs(tracking)
-
-
-def test_a_file_that_is_no_checkpoint(tmp_path: Path, biasbed: Command) -> None:
     (tmp_path / "junk.ckpt").write_bytes(b"nothing of the kind")
-    done = biasbed("evaluate", "--model", str(tmp_path / "junk.ckpt"), check=False)
-    assert done.returncode == 1
-    assert "can't be read" in done.stderr
+    if "vit.pth" in words:
+        torch.save(timm.create_model("vit_tiny_patch16_224", num_classes=1000).state_dict(), tmp_path / "vit.pth")
+    given = words.format(resnet=weights_file, small=small_root, images=image_root)
+    done = biasbed("evaluate", *given.split(), check=False)
+    assert done.returncode == code
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert not all_runs(tracking)
 
 
 @pytest.mark.slow
@@ -473,20 +481,6 @@ def test_a_corrupt_image_ends_an_evaluation_in_one_line(
     assert "Traceback" not in done.stderr
     (run,) = all_runs(tracking, kind="evaluate")
     assert run.info.status == "FAILED"
-
-
-def test_a_network_of_one_size_is_refused_other_sizes_before_a_run_is_opened(
-    biasbed: Command, small_root: Path, tracking: str, tmp_path: Path
-) -> None:
-    import timm
-
-    torch.save(timm.create_model("vit_tiny_patch16_224", num_classes=1000).state_dict(), tmp_path / "vit.pth")
-    words = ("--model", "timm:vit_tiny_patch16_224", "--weights", str(tmp_path / "vit.pth"), "--suite", "biasbed")
-    done = biasbed("evaluate", *words, "--data_dir", str(small_root), "--image_size", "64", check=False)
-    assert done.returncode == 2
-    assert "doesn't take images of 64 x 64 pixels" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not all_runs(tracking)
 
 
 @pytest.mark.slow

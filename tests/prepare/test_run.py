@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,23 @@ def flags(image_root: Path) -> dict[str, Any]:
     for kind, network in networks.items():
         frozen.save(suite.store.network(suite.material(), kind), kind, network, {"from": "a test"})
     return {**found, "processes": 1}
+
+
+def shared(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that other commands take, too."""
+    return {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
+
+
+def own_images(flags: dict[str, Any], folder: Path, change: Callable[[Path], object]) -> tuple[dict[str, Any], Path]:
+    """Return flags for a copy of the images with one picture changed, and the picture. Its network is there."""
+    shutil.copytree(flags["data_dir"], folder)
+    picture = next((folder / "photo" / "cross").glob("*.png"))
+    change(picture)
+    own = {**flags, "data_dir": str(folder)}
+    suite = open_suite(resolve(shared(own)))
+    assert suite.store is not None
+    frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
+    return own, picture
 
 
 def unpooled(flags: dict[str, Any]) -> dict[str, Any]:
@@ -104,10 +122,9 @@ def test_the_weights_distortion_changes_with_the_given_probability() -> None:
 def test_methods_train_on_copies_of_training_images_alone(flags: dict[str, Any]) -> None:
     """Images held out for validation, which follow the seed of the run, have copies too: these are left out."""
     prepare({**flags, "what": "deepaug_cae"})
-    shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     seen = []
     for seed in (0, 1):
-        planned = job.plan(resolve({**shared, "algorithm": "deepaug_cae", "seed": seed}))
+        planned = job.plan(resolve({**shared(flags), "algorithm": "deepaug_cae", "seed": seed}))
         suite = planned.suite
         assert planned.training_data == {"photo": 0.5, "deepaug_cae": 0.5}
         clean, copies = suite.source("photo"), suite.source("deepaug_cae")
@@ -131,32 +148,25 @@ def test_a_training_on_copies(flags: dict[str, Any], biasbed: Command, train_fla
 
 
 def test_under_mlflow_run_the_hint_is_an_mlflow_command(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
     monkeypatch.setenv("MLFLOW_RUN_ID", "1" * 32)
     commands.note_launcher()
     with pytest.raises(UsageError, match=r"mlflow run \. -e prepare -P what=stylized -P suite=folders"):
-        job.plan(resolve({**shared, "algorithm": "stylized_erm"}))
+        job.plan(resolve({**shared(flags), "algorithm": "stylized_erm"}))
 
 
 def test_a_network_in_the_fingerprint(flags: dict[str, Any]) -> None:
     """Another style network is another experiment."""
-    shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
-    keys = [job.plan(resolve({**shared, "algorithm": "debiased"})).run_key]
-    suite = open_suite(resolve(shared))
+    keys = [job.plan(resolve({**shared(flags), "algorithm": "debiased"})).run_key]
+    suite = open_suite(resolve(shared(flags)))
     frozen.save(suite.network("style"), "style", StyleTransfer(width=4, size=24), {})
-    keys.append(job.plan(resolve({**shared, "algorithm": "debiased"})).run_key)
+    keys.append(job.plan(resolve({**shared(flags), "algorithm": "debiased"})).run_key)
     assert keys[0] != keys[1]
 
 
 def test_unreadable_images(flags: dict[str, Any], tmp_path: Path) -> None:
-    root = tmp_path / "images"
-    shutil.copytree(flags["data_dir"], root)
-    broken = next((root / "photo" / "cross").glob("*.png"))
-    broken.write_bytes(broken.read_bytes()[:40])
-    own = {**flags, "data_dir": str(root)}
-    suite = open_suite(resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
+    own, broken = own_images(flags, tmp_path / "images", lambda path: path.write_bytes(path.read_bytes()[:40]))
+    suite = open_suite(resolve(shared(own)))
     assert suite.store is not None
-    frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
     with pytest.raises(Failure, match=rf"{broken.name}.*corrupt=skip"):
         prepare({**own, "what": "deepaug_cae"})
     folder = prepare({**own, "what": "deepaug_cae", "corrupt": "skip"})
@@ -224,7 +234,7 @@ def test_style_images_of_ones_own(flags: dict[str, Any], tmp_path: Path) -> None
 def test_a_second_command_waits_for_nobody(flags: dict[str, Any]) -> None:
     from biasbed.tracking.folder import exclusive
 
-    suite = open_suite(resolve({name: flags[name] for name in ("suite", "data_dir", "train", "device")}))
+    suite = open_suite(resolve(shared(flags)))
     assert suite.store is not None
     with (
         exclusive(suite.store.folder(suite.material()), "prepared"),
@@ -243,14 +253,7 @@ def test_what_is_asked_for_is_said(home: Path) -> None:
 
 
 def test_pictures_of_different_sizes(flags: dict[str, Any], tmp_path: Path) -> None:
-    root = tmp_path / "images"
-    shutil.copytree(flags["data_dir"], root)
-    wide = next((root / "photo" / "cross").glob("*.png"))
-    Image.open(wide).resize((60, 30)).save(wide)
-    own = {**flags, "data_dir": str(root)}
-    suite = open_suite(resolve({name: own[name] for name in ("suite", "data_dir", "train", "device")}))
-    assert suite.store is not None
-    frozen.save(suite.store.network(suite.material(), "cae"), "cae", CAE(size=24, width=8), {})
+    own, wide = own_images(flags, tmp_path / "images", lambda path: Image.open(path).resize((60, 30)).save(path))
     folder = prepare({**own, "what": "deepaug_cae"})
     assert (folder / "examples.png").is_file()
     with Image.open(folder / "images" / "cross" / f"{wide.name}.png") as image:
@@ -298,18 +301,15 @@ def test_a_network_made_otherwise_is_not_taken_silently(flags: dict[str, Any], t
 
 
 def test_a_damaged_network_is_one_line(flags: dict[str, Any]) -> None:
-    shared = {name: flags[name] for name in ("suite", "data_dir", "train", "device")}
-    path = open_suite(resolve(shared)).network("style")
+    path = open_suite(resolve(shared(flags))).network("style")
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(Failure, match="is no usable network"):
-        job.plan(resolve({**shared, "algorithm": "debiased"}))
+        job.plan(resolve({**shared(flags), "algorithm": "debiased"}))
 
 
 def test_corrupt_images_are_skipped_by_networks_too(flags: dict[str, Any], tmp_path: Path) -> None:
-    root = tmp_path / "images"
-    shutil.copytree(flags["data_dir"], root)
-    next((root / "photo" / "cross").glob("*.png")).write_bytes(b"no image")
-    words = {**unpooled(flags), "data_dir": str(root), "what": "edsr_network", "steps": 8, "width": 4, "size": 24}
+    own, _ = own_images(flags, tmp_path / "images", lambda path: path.write_bytes(b"no image"))
+    words = {**unpooled(own), "what": "edsr_network", "steps": 8, "width": 4, "size": 24}
     with pytest.raises(Failure, match="can't read the image"):
         prepare(words)
     assert prepare({**words, "corrupt": "skip"}).is_file()
