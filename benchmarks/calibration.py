@@ -29,10 +29,12 @@ from biasbed.analysis.statistics import per_set as persets
 from biasbed.analysis.statistics.design import row_from_runs, single_column_blocks
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.pairs import hodges_lehmann, pairs
+from biasbed.analysis.statistics.rank_sets import ranks_over_sets
 
 ALPHA = 0.05
 CLUSTER = 3  # sets made from the same images: silhouette, edge and cue_conflict
 SHARED = 0.7  # correlation of an algorithm's interactions with them
+PARTS_OF_A_SET = 4  # columns that are domains of one data set
 LUCK = 0.5  # standard deviation between runs, in units of the interactions'
 
 
@@ -170,6 +172,42 @@ def coverage(
     }
 
 
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+def true_effects(name: str, num_algorithms: int) -> Array:
+    """Mean scores of algorithms, in units of the interactions: all equal, two halves, or all different."""
+    place = np.arange(num_algorithms)
+    effects: Array = {"equal": 0.0 * place, "halves": -3.0 * (2 * place >= num_algorithms), "all differ": -0.2 * place}[
+        name
+    ]
+    return effects
+
+
+def domains(generator: np.random.Generator, number: int, num_sets: int, num_algorithms: int) -> Array:
+    """Simulations x columns x algorithms; who is good on one domain of a data set is good on its others."""
+    common = generator.normal(size=(number, num_sets, 1, num_algorithms))
+    own = generator.normal(size=(number, num_sets, PARTS_OF_A_SET, num_algorithms))
+    tables: Array = math.sqrt(SHARED) * common + math.sqrt(1 - SHARED) * own
+    return tables.reshape(number, num_sets * PARTS_OF_A_SET, num_algorithms)
+
+
+def rank_coverage(tables: Array, effects: Array, alpha: float = ALPHA) -> tuple[Rate, float]:
+    """How often all rank sets contain the true ranks, and the mean share of the ranks that a set has.
+
+    tables: simulations x sets x algorithms, of equal algorithms; effects are added. Equal algorithms share their ranks.
+    """
+    number = len(effects)
+    least = 1 + (effects[None] > effects[:, None]).sum(axis=1)
+    most = number - (effects[None] < effects[:, None]).sum(axis=1)
+    is_right, widths = [], []
+    for table in tables:
+        found = np.array([*ranks_over_sets(pd.DataFrame(table + effects), alpha).values()])
+        is_right.append(bool((found[:, 0] <= least).all() and (found[:, 1] >= most).all()))
+        widths.append(float((found[:, 1] - found[:, 0] + 1).mean()) / number)
+    return rate(is_right), float(np.mean(widths))
+
+
 # --- tests on one set -------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +229,7 @@ def per_set(generator: np.random.Generator, number: int, num_algorithms: int, nu
     }
 
 
-def _print(title: str, columns: Mapping[str, Mapping[str, Rate]]) -> None:
+def _print(title: str, columns: Mapping[str, Mapping[str, Rate | str]]) -> None:
     print(f"\n{title}\n")
     print(f"| percent | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for name in next(iter(columns.values())):
@@ -230,12 +268,31 @@ def print_per_set(generator: np.random.Generator) -> None:
     _print("Tests over the runs of one set", columns)
 
 
+def print_ranks(generator: np.random.Generator) -> None:
+    for k in (3, 10, 40):
+        columns: dict[str, dict[str, str]] = {}
+        for n in (4, 10, 12):
+            for name in ("equal", "halves", "all differ"):
+                column = columns.setdefault(f"N={n}, {name}", {})
+                effects, apart = true_effects(name, k), domains(generator, 1000, n, k)
+                together = apart.reshape(1000, n, PARTS_OF_A_SET, k).mean(axis=2)
+                for design, tables in (
+                    ("one column a data set", independent(generator, 1000, n, k)),
+                    ("four domains each, as blocks", together),
+                    ("four domains each, as if data sets", apart[:, : 3 * PARTS_OF_A_SET]),
+                ):
+                    right, width = rank_coverage(tables, effects)
+                    column[design] = f"{right}; {width:.2f}"
+        _print(f"Coverage of 95 % rank sets; share of the ranks in a set: k={k}", columns)
+
+
 PARTS = {
     "false_positives": print_false_positives,
     "few_sets": print_few_sets,
     "bayesian": print_bayesian,
     "coverage": print_coverage,
     "per_set": print_per_set,
+    "ranks": print_ranks,
 }
 
 

@@ -48,6 +48,22 @@ def test_bayesian_decisions_with_a_rope_are_rarely_wrong(calibration: ModuleType
     assert rates["Bayesian, rope 0.5: one better"].value < 0.15
 
 
+@pytest.mark.parametrize("effects", ["equal", "halves", "all differ"])
+@pytest.mark.parametrize(("k", "n"), [(3, 4), (10, 10)])
+def test_rank_sets_cover_whichever_algorithms_are_equal(calibration: ModuleType, effects: str, k: int, n: int) -> None:
+    """95 % less four standard errors of 400 simulations."""
+    tables = calibration.independent(generator(), 400, n, k)
+    coverage, _ = calibration.rank_coverage(tables, calibration.true_effects(effects, k))
+    assert coverage.value > 0.95 - 4 * 0.011
+
+
+def test_rank_sets_of_domains_cover_only_if_data_sets_are_blocks(calibration: ModuleType) -> None:
+    tables, effects = calibration.domains(generator(), 300, 6, 5), calibration.true_effects("equal", 5)
+    blocks = tables.reshape(300, 6, calibration.PARTS_OF_A_SET, 5).mean(axis=2)
+    assert calibration.rank_coverage(blocks, effects)[0].value > 0.95 - 4 * 0.013
+    assert calibration.rank_coverage(tables[:, :12], effects)[0].value < 0.8
+
+
 @pytest.mark.slow
 def test_intervals_cover(calibration: ModuleType) -> None:
     rates = calibration.coverage(generator(), 150, 8, 8, replicates=400)

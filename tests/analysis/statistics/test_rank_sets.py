@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
+from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets, ranks_over_sets
 
 NAMES = ("a", "b", "c", "d", "e")
 
@@ -37,3 +39,12 @@ def test_every_rank_of_the_set_is_that_of_some_agreeing_order_and_no_other_is(se
 
 def test_a_rank_set_is_printed_as_a_range_or_a_number() -> None:
     assert [str(RankSet(1, 3)), str(RankSet(2, 2))] == ["1 to 3", "2"]
+
+
+def test_ranks_over_sets_come_from_the_pairs_that_the_joint_test_tells_apart() -> None:
+    """Of `poor` 8 of 8 sets are worse, by far; `good` and `fair` differ by chance."""
+    draw = np.random.default_rng(3)
+    scores = pd.DataFrame(draw.normal(60, 1, (8, 3)), columns=["good", "fair", "poor"])
+    scores["poor"] -= 20
+    assert ranks_over_sets(scores, 0.05) == {"good": RankSet(1, 2), "fair": RankSet(1, 2), "poor": RankSet(3, 3)}
+    assert set(ranks_over_sets(scores.head(4), 0.05).values()) == {RankSet(1, 3)}  # four sets can show nothing
