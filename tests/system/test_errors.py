@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import unicodedata
 from pathlib import Path
 
@@ -58,3 +59,10 @@ def test_hundreds_of_other_classes_are_listed_in_part(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="and 580 more") as caught:
         open_folder(tmp_path, "x", [f"class {k}" for k in range(600)])
     assert len(str(caught.value)) < LONGEST_LINE
+
+
+def test_a_list_keeps_its_lines() -> None:
+    error = Failure("these are missing:", "  erm\n on edge", "train them")
+    assert printed(error) == "these are missing:\n  erm\\n on edge\ntrain them"
+    assert str(error) == "these are missing:\n  erm\n on edge\ntrain them"
+    assert printed(pickle.loads(pickle.dumps(error))) == printed(error)  # as processes hand them to each other
