@@ -40,6 +40,7 @@ class Setting:
     folder: str = ""  # where a copy of the checkout is tested
     home: str = ""
     offline: bool = False
+    without: tuple[str, ...] = ()  # folders that the tested copy of the checkout lacks
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -62,6 +63,7 @@ SETTINGS: Mapping[str, Setting] = {
     "no_home": Setting("a container's made-up user", {"HOME": "/nonexistent/home"}),
     "space": Setting("a path with a space in it", folder="a folder/with spaces"),
     "offline": Setting("a compute node: no network but this machine itself", offline=True),
+    "core_alone": Setting("nobody has any plug-in", without=("src/biasbed/plugins", "tests/plugins")),
 }
 
 
@@ -78,6 +80,7 @@ def together(settings: Iterable[Setting]) -> Setting:
         folder="".join(part.folder for part in parts),
         home="".join(part.home for part in parts),
         offline=any(part.offline for part in parts),
+        without=tuple(folder for part in parts for folder in part.without),
     )
 
 
@@ -115,10 +118,12 @@ def run(setting: Setting, words: Iterable[str]) -> bool:
             environment["HOME"] = str(Path(scratch, setting.home))
             Path(environment["HOME"]).mkdir()
         root = ROOT
-        if setting.folder:
-            root = Path(scratch, setting.folder)
+        if setting.folder or setting.without:
+            root = Path(scratch, setting.folder or "checkout")
             left_out = shutil.ignore_patterns("__pycache__", ".venv", ".*_cache")
             shutil.copytree(ROOT, root, symlinks=True, ignore=left_out)
+            for folder in setting.without:
+                shutil.rmtree(root / folder)
         command = [sys.executable, "-m", "pytest", *words, "-q", "-p", "no:cacheprovider"]
         leave = leave_network if setting.offline else None
         return subprocess.run(command, cwd=root, env=environment, preexec_fn=leave).returncode == 0

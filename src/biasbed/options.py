@@ -5,7 +5,6 @@ Answers: Which settings do the other commands have?
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -21,16 +20,15 @@ class ImportOptions:
 
     source: str = setting(
         "biasbed",
-        "paper whose results are imported; a file that `export` wrote (.zip); results in the schema of Every Eval Ever "
-        "(.json, or a folder of such); a model card with a model-index (README.md, or its folder); or what DomainBed's "
-        "own code has left of a sweep: a folder of results.jsonl, or a CSV",
+        "paper whose results are imported; a file that `export` wrote (.zip); what DomainBed's own code has left of a "
+        "sweep: a folder of results.jsonl, or a CSV; or a file or folder that a plug-in reads (docs/sharing.md)",
     )
     study: str = setting("auto", "of a sweep's trials, or of reported results (auto: after the folder or file)")
 
     @property
     def is_path(self) -> bool:
         """True if the source can't be a paper's name."""
-        return "/" in self.source or self.source.endswith((".csv", ".jsonl", ".json", ".md"))
+        return "/" in self.source or "." in self.source
 
 
 @dataclass(frozen=True)
@@ -307,10 +305,6 @@ class SweepOptions(StudyOptions):
         return value
 
 
-FOR_OTHERS = ("every_eval_ever", "huggingface")  # formats of `export` that other tools read
-MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
 @dataclass(frozen=True)
 class ExportOptions:
     """Runs to export, the format, and the file or folder."""
@@ -318,42 +312,23 @@ class ExportOptions:
     file: str = setting("none", "the file to write, <name>.zip; of other formats the folder, which is made")
     run: Literal["none"] | tuple[str, ...] = setting("none", "ids of runs, separated by commas")
     study: str = setting("none", "a study, all runs of which are meant")
-    checkpoints: bool = setting(False, "zip: also checkpoints and models, which are most of a run's bytes")
-    format: Literal["zip", "every_eval_ever", "huggingface"] = setting(
-        "zip",
-        "zip: for `import` elsewhere; every_eval_ever: results in that project's schema; huggingface: one training as "
-        "a folder for a hub, with weights, model card and results",
-    )
-    model_id: str = setting("auto", "name on a hub, <organisation>/<model> (auto: local/<suite>-<row>)")
-    benchmarks: Literal["none"] | tuple[str, ...] = setting(
-        "none", "data sets of a hub that the run's sets are: <set>=<organisation>/<data set>:<task>, by commas"
-    )
-    samples: bool = setting(True, "every_eval_ever: also the decision on each image, by its id")
-    algorithm: str = setting("auto", "huggingface: the run's method, where it is one of your own: <file>.py:<Class>")
+    format: str = setting("zip", "zip: for `import` elsewhere; others: of plug-ins, for other tools (docs/sharing.md)")
 
     def __post_init__(self) -> None:
-        if self.format == "zip" and not self.file.endswith(".zip"):
-            raise UsageError(f"file={self.file}: give a name that ends in .zip")
-        if self.format != "zip" and (self.file == "none" or self.file.endswith(".zip")):
-            raise UsageError(f"file={self.file}: format={self.format} is a folder: give its name")
         if (self.run == "none") == (self.study == "none"):
             raise UsageError("say what to export: run=<id>,... or study=<name>, one of both")
-        if self.model_id != "auto" and not MODEL_ID.fullmatch(self.model_id):
-            raise UsageError(f"model_id={self.model_id}: should be <organisation>/<model>")
-        self._refuse_unused()
 
-    def _refuse_unused(self) -> None:
-        """Raise UsageError for a setting without effect on this format."""
-        formats = {
-            "checkpoints": ("zip",),
-            "model_id": FOR_OTHERS,
-            "benchmarks": FOR_OTHERS,
-            "samples": ("every_eval_ever",),
-            "algorithm": ("huggingface",),
-        }
-        for name, used_by in formats.items():
-            if self.format not in used_by and getattr(self, name) != specs(ExportOptions)[name].default:
-                raise UsageError(f"{name}: has no effect with format={self.format}; it is for {' and '.join(used_by)}")
+
+@dataclass(frozen=True)
+class ZipOptions(ExportOptions):
+    """Settings of the format zip."""
+
+    checkpoints: bool = setting(False, "zip: also checkpoints and models, which are most of a run's bytes")
+
+    def __post_init__(self) -> None:
+        if not self.file.endswith(".zip"):
+            raise UsageError(f"file={self.file}: give a name that ends in .zip")
+        super().__post_init__()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Registries of methods, suites, makers, launchers and rules: biasbed's by name, a user's own by file.
+"""Registries of methods, suites, makers, launchers and rules: biasbed's and plug-ins' by name, a user's own by file.
 
 An entry is text, so that listing names imports nothing. What is found may bring settings of its own, as a class
 `Settings` with those of the command that names it.
@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
-from biasbed import declarations
+from biasbed import declarations, plugin_loader
 from biasbed.errors import UsageError, shown
 from biasbed.record import slug
 from biasbed.settings import Spec, nearest, specs
@@ -25,7 +25,10 @@ OWN = "biasbed_user_"  # what modules from users' files are called, and their pa
 
 
 class Registry(Mapping[str, str]):
-    """Names of one kind of thing, and where each is: `module:Class`, or `module` where that is the thing."""
+    """Names of one kind of thing, and where each is: `module:Class`, or `module` where that is the thing.
+
+    Plug-ins that offer such things are looked up if a name is not among `entries`, or all are asked for.
+    """
 
     def __init__(self, setting: str, entries: Mapping[str, str], base: str = "", kind: str = "") -> None:
         """setting: the setting that names one. kind: what it is, where the setting is not called so.
@@ -36,13 +39,14 @@ class Registry(Mapping[str, str]):
         self.setting, self.entries, self.base, self.kind = setting, entries, base, kind or setting
 
     def __getitem__(self, name: str) -> str:
-        return self.entries[name]
+        return self.entries[name] if name in self.entries else plugin_loader.offers(self.setting)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
+        yield from self.entries
+        yield from (name for name in plugin_loader.offers(self.setting) if name not in self.entries)
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(list(iter(self)))
 
     def load(self, name: str) -> Any:
         """Return the class or module of this name. Raises UsageError with the nearest valid name if there is none.
@@ -62,10 +66,10 @@ class Registry(Mapping[str, str]):
     def declare(self, name: str) -> Any:
         """Return what `load` does, or before torch is imported a copy of it that only declares (`declarations`).
 
-        A user's own file is loaded.
+        A user's own file and a plug-in of another package are loaded.
         """
         self.refuse_unknown(name)
-        if name in self and declarations.is_needed():
+        if name in self and self[name].startswith("biasbed.") and declarations.is_needed():
             return declarations.declared(self[name])
         return self.load(name)
 

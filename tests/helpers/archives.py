@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from biasbed.options import ExportOptions
+from biasbed.options import ZipOptions
 from biasbed.tracking.transfer import export
 from helpers.toy_runs import Recorder
 
@@ -14,7 +14,7 @@ from helpers.toy_runs import Recorder
 def zipped(recorder: Recorder, *ids: str, **options: Any) -> Path:
     path = recorder.folder / f"{len(list(recorder.folder.glob('*.zip')))}.zip"
     options = options or {"run": ids}
-    return export(ExportOptions(file=str(path), **options))
+    return export(ZipOptions(file=str(path), **options))
 
 
 def rich_run(recorder: Recorder) -> str:

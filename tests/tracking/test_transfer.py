@@ -12,7 +12,7 @@ import pytest
 from biasbed import cli, record
 from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
-from biasbed.options import ExportOptions
+from biasbed.options import ZipOptions
 from biasbed.tracking import ownership, transfer
 from biasbed.tracking.archive import Archive
 from biasbed.tracking.transfer import export
@@ -165,4 +165,4 @@ def test_runs_that_go_on_are_not_exported_and_files_not_overwritten(recorder: Re
     assert not list(tmp_path.glob("*.zip*"))
     file = zipped(recorder, done)
     with pytest.raises(UsageError, match="is there already"):
-        export(ExportOptions(file=str(file), run=(done,)))
+        export(ZipOptions(file=str(file), run=(done,)))

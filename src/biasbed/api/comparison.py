@@ -6,7 +6,7 @@ Loads neither torch nor MLflow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape as html_escape
@@ -28,8 +28,8 @@ from biasbed.analysis.score_inputs import gather_scores
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
 from biasbed.api.arguments import public
-from biasbed.api.reported_scores import read_reported
 from biasbed.errors import UsageError
+from biasbed.plugin_loader import Offered
 from biasbed.settings import build, flat, nearest, specs
 from biasbed.system.files import scratch_folder
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PLOTS = ("critical_difference", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
 OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "report", "output_dir")  # settings that name its files
+# Readers of plug-ins: each returns the scores in files, or None if they are none of its kind.
+TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
 Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 
 
@@ -102,9 +104,10 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
                 raise UsageError(f"scores={path}: there is no such file or folder")
         if not paths:
             raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
-        reported = read_reported(paths, options.score)
-        if reported is not None:
-            user_scores = reported
+        readings = (read(paths, options.score) for read in TABLES.values())
+        offered = next((scores for scores in readings if scores is not None), None)
+        if offered is not None:
+            user_scores = offered
         elif len(paths) > 1 or item_files.has_items(paths[0]):
             user_scores = item_files.read_items(paths, names)
         else:

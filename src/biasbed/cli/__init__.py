@@ -24,6 +24,7 @@ from biasbed.cli import usage
 from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
+from biasbed.plugin_loader import Offered
 from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
 from biasbed.system import commands, places
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
@@ -118,8 +119,9 @@ def run_tests(options: TestOptions) -> None:
 
 SUITE = {"suite": "biasbed.suites:REGISTRY"}
 LAUNCHER = {"launcher": "biasbed.studies.launchers:REGISTRY"}
+FORMAT = {"format": "biasbed.tracking.export_formats:FORMATS"}
 MAKER = {"what": "biasbed.data.prepared:MAKERS"}
-COMMANDS: Mapping[str, EntryPoint] = {
+CORE: Mapping[str, EntryPoint] = {
     "main": EntryPoint(
         "the whole story on the embedded suite: train three methods, analyse, report",
         *("biasbed.studies.benchmark:main_study", "biasbed.options:MainOptions"),
@@ -167,11 +169,12 @@ COMMANDS: Mapping[str, EntryPoint] = {
     ),
     "export": EntryPoint(
         "tracked runs as one file, or in formats of other tools",
-        *("biasbed.sharing.command:export", "biasbed.options:ExportOptions"),
+        *("biasbed.tracking.export_formats:export", "biasbed.options:ExportOptions"),
+        chooses=FORMAT,
     ),
     "import": EntryPoint(
         "published or reported results, or a file of runs, as tracked runs",
-        *("biasbed.sharing.command:import_runs", "biasbed.options:ImportOptions"),
+        *("biasbed.published.sources:import_source", "biasbed.options:ImportOptions"),
     ),
     "reproduce": EntryPoint(
         "train or test a tracked run once more and compare",
@@ -188,6 +191,7 @@ COMMANDS: Mapping[str, EntryPoint] = {
     ),
     "test": EntryPoint("the test suite", *("biasbed.cli:run_tests", "biasbed.options:TestOptions")),
 }
+COMMANDS: Offered[EntryPoint] = Offered("command", CORE)
 
 
 WITH_HPARAMS = ("train", "benchmark", "sweep")  # commands that take a method's own settings, which depend on the method

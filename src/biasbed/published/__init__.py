@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 EXPERIMENT = "biasbed-published"
-# What `import source=` takes besides the name of a paper.
-PATHS = (
-    "a file that export wrote (.zip), results of Every Eval Ever (.json, or a folder of such), a model card with a "
-    "model-index (README.md, or its folder), a sweep's folder or CSV"
-)
 RUNS_AT_A_TIME = 100  # between two searches for runs that another command makes; a kill leaves as many unfinished
 
 
@@ -40,7 +35,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Paper:
     """Return a paper. Raises UsageError for an unknown name, Failure if its files are wrong."""
     if name not in names():
-        raise UsageError(f"unknown source '{name}'{nearest(name, names())}; or the path of {PATHS}")
+        raise UsageError(f"unknown source '{name}'{nearest(name, names())}; or give a path (docs/sharing.md)")
     return BIASBED if name == BIASBED.name else cells.read(name)
 
 

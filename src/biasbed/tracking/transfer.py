@@ -12,11 +12,12 @@ from typing import Any
 
 from biasbed import record
 from biasbed.errors import UsageError
-from biasbed.options import ExportOptions
+from biasbed.options import ExportOptions, ZipOptions
 from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
+from biasbed.tracking.export_formats import ExportFormat
 from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.ownership import IMPORT, MadeRun, NewRun, ended, make_runs, read_holder
 from biasbed.tracking.run_reader import find_runs
@@ -27,7 +28,16 @@ ENDED = ("FINISHED", "FAILED", "KILLED")
 PARAMS_AT_A_TIME, METRICS_AT_A_TIME = 100, 1000  # what MLflow takes in one request
 
 
-def export(options: ExportOptions) -> Path:
+class ZipFormat(ExportFormat):
+    """Archive of whole runs, for `import` elsewhere."""
+
+    Settings = ZipOptions
+
+    def write(self) -> Path:
+        return export(self.options)
+
+
+def export(options: ZipOptions) -> Path:
     """Write the archive and return its path. Raises UsageError without runs, Failure if the server fails."""
     uri = resolve_uri()
     path = Path(options.file).expanduser().absolute()

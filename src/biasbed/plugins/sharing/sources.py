@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from biasbed import published
 from biasbed.errors import UsageError, listed
-from biasbed.sharing import every_eval_ever, model_index
-from biasbed.sharing.reported import ReportedModel
+from biasbed.plugins.sharing import every_eval_ever, model_index
+from biasbed.plugins.sharing.reported import ReportedModel, make_report
+from biasbed.published.sources import ResultSource
+from biasbed.tracking.server import resolve_uri
 
 ReportReader = Callable[[], list[ReportedModel]]
 
@@ -44,6 +47,19 @@ def refuse_unknown(path: Path, option: str) -> None:
         raise UsageError(f"{option}={path}: is no file of Every Eval Ever, which has {marks}")
 
 
-def places() -> str:
-    """Return what a folder is searched for, in words."""
-    return f"{model_index.CARD} with a model-index, files of Every Eval Ever as {listed(every_eval_ever.PLACES)}"
+def import_reported(path: Path, study: str) -> bool:
+    """Import reported results as tracked runs; False if the path holds none. Raises UsageError for a damaged file."""
+    read = find_reader(path, "source")
+    if read is None:
+        if path.is_file():
+            refuse_unknown(path, "source")
+        return False
+    named_by = path.parent if path.name == model_index.CARD else path  # a card's name says nothing
+    published.import_paper(make_report(read(), named_by, study), resolve_uri())
+    return True
+
+
+REPORTED = ResultSource(
+    f"{model_index.CARD} with a model-index, files of Every Eval Ever as {listed(every_eval_ever.PLACES)}",
+    import_reported,
+)

@@ -26,9 +26,9 @@ from biasbed.config import Config, config_class
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
 from biasbed.networks.network import as_input
+from biasbed.plugins.sharing import model_folder
+from biasbed.plugins.sharing.model_folder import OWN, TIMM, write_model
 from biasbed.settings import build, flatten
-from biasbed.sharing import model_folder
-from biasbed.sharing.model_folder import OWN, TIMM, write_model
 from biasbed.tasks import MULTI_CLASS
 
 CLASSES = ("cat", "dog", "owl")

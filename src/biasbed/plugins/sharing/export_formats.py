@@ -1,57 +1,91 @@
-"""Commands `export` and `import`: the format that is written, and the kind of source that is read.
-
-Answers: What does `import source=` take for what?
-"""
+"""Formats of `export`: `every_eval_ever` writes results, `huggingface` a model's folder for a hub. Uploads nothing."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from biasbed import published, record
+from biasbed import record
 from biasbed.errors import UsageError, listed
-from biasbed.sharing import benchmarks
+from biasbed.options import ExportOptions
+from biasbed.plugins.sharing import benchmarks
+from biasbed.settings import setting
 from biasbed.system import commands
 from biasbed.system.files import scratch_folder, write_whole
+from biasbed.tracking.export_formats import ExportFormat
 from biasbed.tracking.server import download_checkpoint, resolve_uri
 
 if TYPE_CHECKING:
-    from biasbed.options import ExportOptions, ImportOptions
-    from biasbed.sharing.model_folder import ModelFolder
-    from biasbed.sharing.run_results import RunResults
-    from biasbed.sharing.sources import ReportReader
+    from biasbed.plugins.sharing.model_folder import ModelFolder
+    from biasbed.plugins.sharing.run_results import RunResults
 
 TRAININGS = ("train", "trial", "reproduction")  # kinds of runs with weights
 MOST_NAMED = 5  # runs in a message
 AUTO_ORGANISATION = "local"  # of models that have no name on a hub
-TABLES = ("", ".csv", ".tsv", ".txt", ".yaml", ".yml")  # endings that the reader of sweeps has its own words for
+MODEL_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-# --- export -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class FolderOptions(ExportOptions):
+    """Settings of formats that are folders."""
+
+    model_id: str = setting("auto", "name on a hub, <organisation>/<model> (auto: local/<suite>-<row>)")
+    benchmarks: Literal["none"] | tuple[str, ...] = setting(
+        "none", "data sets of a hub that the run's sets are: <set>=<organisation>/<data set>:<task>, by commas"
+    )
+
+    def __post_init__(self) -> None:
+        if self.file == "none" or self.file.endswith(".zip"):
+            raise UsageError(f"file={self.file}: format={self.format} is a folder: give its name")
+        if self.model_id != "auto" and not MODEL_ID.fullmatch(self.model_id):
+            raise UsageError(f"model_id={self.model_id}: should be <organisation>/<model>")
+        super().__post_init__()
 
 
-def export(options: ExportOptions) -> Path:
-    """Write runs in the chosen format; return the file or folder. Raises UsageError if a run can't be written so."""
-    if options.format == "zip":
-        from biasbed.tracking import transfer
+@dataclass(frozen=True)
+class ResultsOptions(FolderOptions):
+    """Settings of the format every_eval_ever."""
 
-        return transfer.export(options)
-    if options.format == "huggingface":
-        return _export_model(options)
-    return _export_results(options)
+    samples: bool = setting(True, "every_eval_ever: also the decision on each image, by its id")
 
 
-def _export_results(options: ExportOptions) -> Path:
+@dataclass(frozen=True)
+class ModelOptions(FolderOptions):
+    """Settings of the format huggingface."""
+
+    algorithm: str = setting("auto", "huggingface: the run's method, where it is one of your own: <file>.py:<Class>")
+
+
+class EveryEvalEver(ExportFormat):
+    """Results of every finished run in the schema of Every Eval Ever."""
+
+    Settings = ResultsOptions
+
+    def write(self) -> Path:
+        return _export_results(self.options)
+
+
+class HubFolder(ExportFormat):
+    """One training as a folder for a hub: weights, configuration, card, results and provenance."""
+
+    Settings = ModelOptions
+
+    def write(self) -> Path:
+        return _export_model(self.options)
+
+
+def _export_results(options: ResultsOptions) -> Path:
     """Write the results of every finished run with results, for Every Eval Ever."""
-    from biasbed.sharing import every_eval_ever
+    from biasbed.plugins.sharing import every_eval_ever
 
     folder = _absolute(options.file)
     _refuse_existing(folder)
@@ -76,7 +110,7 @@ def _export_results(options: ExportOptions) -> Path:
 
 def _read_results(options: ExportOptions) -> list[RunResults]:
     """Read the runs with results. Of a study, others are left out and named."""
-    from biasbed.sharing.run_results import read_run
+    from biasbed.plugins.sharing.run_results import read_run
     from biasbed.tracking.transfer import select_runs
 
     uri = resolve_uri()
@@ -94,10 +128,10 @@ def _read_results(options: ExportOptions) -> list[RunResults]:
     return results
 
 
-def _export_model(options: ExportOptions) -> Path:
+def _export_model(options: ModelOptions) -> Path:
     """Write one training as a folder for a hub: weights, configuration, card, results and provenance."""
-    from biasbed.sharing import model_card, model_folder
-    from biasbed.sharing.run_results import read_run
+    from biasbed.plugins.sharing import model_card, model_folder
+    from biasbed.plugins.sharing.run_results import read_run
     from biasbed.tracking.transfer import select_runs
 
     folder = _absolute(options.file)
@@ -139,7 +173,7 @@ def _choose_training(runs: Sequence[Any]) -> Any:
 
 def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> None:
     """Write what the card has no place for: provenance, settings, protocol, every value with its interval."""
-    from biasbed.sharing.model_card import SIDE_FILE
+    from biasbed.plugins.sharing.model_card import SIDE_FILE
 
     values = []
     for result in results.results:
@@ -162,7 +196,7 @@ def _write_side_file(folder: Path, results: RunResults, model: ModelFolder) -> N
     write_whole(folder / SIDE_FILE, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _model_id(options: ExportOptions, results: RunResults) -> str:
+def _model_id(options: FolderOptions, results: RunResults) -> str:
     if options.model_id != "auto":
         return options.model_id
     parts = [results.suite, results.row, results.provenance.get("cell", "")]
@@ -193,57 +227,3 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         os.replace(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-# --- import -----------------------------------------------------------------------------------------------------------
-
-
-def import_runs(options: ImportOptions) -> None:
-    """Import what the source is by its name or its content.
-
-    A paper's name, a file that `export` wrote, results in the schema of Every Eval Ever, a model card with a
-    model-index, or a sweep of DomainBed's own code.
-    """
-    from biasbed.sharing import sources
-
-    source, path = options.source, Path(options.source).expanduser()
-    if source.endswith(".zip"):
-        from biasbed.tracking.transfer import import_archive
-
-        import_archive(source)
-        return
-    if source in published.names() or not (options.is_path or path.exists()):
-        published.import_runs(source, resolve_uri())
-        return
-    read = sources.find_reader(path, "source")
-    if read is not None:
-        _import_reported(read, path, options.study)
-        return
-    from biasbed.published.sweep_runs import import_sweep
-
-    _refuse_unknown(path)
-    import_sweep(source, options.study)
-
-
-def _refuse_unknown(path: Path) -> None:
-    """Raise UsageError for a file or folder that is no sweep either."""
-    from biasbed.published.sweeps import RESULTS
-    from biasbed.sharing import sources
-
-    if path.is_dir() and next(path.rglob(RESULTS), None) is None:
-        raise UsageError(
-            f"source={path}: no results are in the folder; looked for {sources.places()}, and {RESULTS} of a sweep"
-        )
-    if path.is_file():
-        sources.refuse_unknown(path, "source")
-        if path.suffix.lower() not in TABLES:
-            raise UsageError(f"source={path}: is none of the files that are read: {published.PATHS}")
-
-
-def _import_reported(read: ReportReader, path: Path, study: str) -> None:
-    from biasbed.sharing.model_index import CARD
-    from biasbed.sharing.reported import make_report
-
-    named_by = path.parent if path.name == CARD else path  # a card's name says nothing
-    report = make_report(read(), named_by, study)
-    published.import_paper(report, resolve_uri())

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from biasbed import record
 from biasbed.errors import UnreadableFile, UsageError
-from biasbed.sharing.reported import (
+from biasbed.plugins.sharing.reported import (
     ReportedModel,
     ReportedScore,
     ReportedValue,

@@ -26,9 +26,8 @@ from biasbed import __version__, limits, measures, record
 from biasbed.errors import UnreadableFile, UsageError, shown
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
-from biasbed.record import MetricName
-from biasbed.sharing.benchmarks import Benchmark
-from biasbed.sharing.reported import (
+from biasbed.plugins.sharing.benchmarks import Benchmark
+from biasbed.plugins.sharing.reported import (
     LARGEST_PERCENT,
     ORIGIN,
     ReportedModel,
@@ -40,7 +39,8 @@ from biasbed.sharing.reported import (
     measure_name,
     set_identifier,
 )
-from biasbed.sharing.run_results import Result, RunResults
+from biasbed.plugins.sharing.run_results import Result, RunResults
+from biasbed.record import MetricName
 from biasbed.system import formats, strict
 from biasbed.system.files import atomic_file, write_whole
 from biasbed.system.strict import open_text

@@ -13,9 +13,9 @@ from pathlib import Path
 from biasbed import measures
 from biasbed.analysis.runs.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.errors import UsageError, listed
+from biasbed.plugins.sharing import sources
+from biasbed.plugins.sharing.reported import ReportedModel, ReportedValue, in_order, make_report
 from biasbed.settings import nearest
-from biasbed.sharing import sources
-from biasbed.sharing.reported import ReportedModel, ReportedValue, in_order, make_report
 
 OPTION = "scores"  # setting that names the files, in messages
 

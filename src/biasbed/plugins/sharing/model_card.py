@@ -18,10 +18,10 @@ import yaml
 from biasbed import __version__, measures
 from biasbed.config import ScoreSettings
 from biasbed.errors import listed, shown
-from biasbed.sharing.benchmarks import Benchmark
-from biasbed.sharing.model_folder import TIMM, ModelFolder
-from biasbed.sharing.model_index import CARD, FENCE
-from biasbed.sharing.run_results import Result, RunResults, headline_results, interval_text
+from biasbed.plugins.sharing.benchmarks import Benchmark
+from biasbed.plugins.sharing.model_folder import TIMM, ModelFolder
+from biasbed.plugins.sharing.model_index import CARD, FENCE
+from biasbed.plugins.sharing.run_results import Result, RunResults, headline_results, interval_text
 from biasbed.system.files import write_whole
 from biasbed.system.strict import parse_json
 

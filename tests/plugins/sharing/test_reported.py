@@ -22,10 +22,10 @@ from biasbed import cli, measures, record
 from biasbed.analysis import load
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions
-from biasbed.sharing import benchmarks, every_eval_ever, model_card, model_index, run_results
-from biasbed.sharing.model_folder import TIMM, ModelFolder
-from biasbed.sharing.reported import ReportedModel, make_report
-from biasbed.sharing.run_results import Result, RunResults, SeedSpread
+from biasbed.plugins.sharing import benchmarks, every_eval_ever, model_card, model_index, run_results
+from biasbed.plugins.sharing.model_folder import TIMM, ModelFolder
+from biasbed.plugins.sharing.reported import ReportedModel, make_report
+from biasbed.plugins.sharing.run_results import Result, RunResults, SeedSpread
 from helpers.runs import all_runs
 from helpers.toy_runs import THREE, Recorder, fill, make_protocol
 
@@ -530,9 +530,12 @@ def test_two_files_of_one_evaluation_are_refused(tmp_path: Path) -> None:
     [
         (["--format", "every_eval_ever"], "is a folder"),
         (["--format", "huggingface", "--file", "x.zip"], "is a folder"),
-        (["--format", "tar", "--file", "x"], "format=tar"),
-        (["--file", "x.zip", "--model_id", "a/b"], "model_id: has no effect with format=zip"),
-        (["--format", "huggingface", "--file", "x", "--samples", "no"], "samples: has no effect"),
+        (["--format", "tar", "--file", "x"], "unknown format 'tar'"),
+        (["--file", "x.zip", "--model_id", "a/b"], "'model_id'; it is one of format=every_eval_ever|huggingface"),
+        (
+            ["--format", "huggingface", "--file", "x", "--samples", "no"],
+            "it is one of format=every_eval_ever",
+        ),
         (["--format", "huggingface", "--file", "x", "--model_id", "a"], "<organisation>/<model>"),
         (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "edge"], "benchmarks=edge: should be"),
         (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "eg=a/b"], "did you mean 'edge'"),
