@@ -291,11 +291,7 @@ def _tested_elsewhere(tested: Sequence[Run], finished: Sequence[Run]) -> list[st
         return []
     names = ", ".join(distinct(elsewhere, "algorithm"))
     suites = ", ".join(distinct(elsewhere, "suite"))
-    studies = ",".join(sorted({*distinct(elsewhere, "study"), *distinct(tested, "study")}))
-    return [
-        f"other tests of {names} are in tables of their own (suites: {suites}); all tests of a model on one page: "
-        f"{typed('site', {'studies': studies}, is_for_others=True)}"
-    ]
+    return [f"other tests of {names} are in tables of their own (suites: {suites})"]
 
 
 def _matching(runs: list[Run], name: str, value: str, every: Sequence[Run]) -> list[Run]:

@@ -173,10 +173,6 @@ def list_scopes(store: RunStore, runs: Sequence[Run], scopes: Mapping[Scope, int
             arguments["protocol"] = scope.protocol
         lines.append(f"  {count} {scope.kind} run(s) of {num_algorithms} algorithm(s), {_describe(store, of_scope)}")
         lines.append(f"    {typed('analyze', arguments)}")
-    studies = sorted({run.study for run in runs if not run.is_trial})
-    if studies:
-        lines.append("or show all of them as pages, one for each method with all that is known of it:")
-        lines.append(f"    {typed('site', {'studies': ','.join(studies)})}")
     return lines
 
 

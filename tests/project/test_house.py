@@ -60,7 +60,6 @@ ROWS = (
 )
 FLOORS = (
     ("",),
-    ("site",),
     ("command",),
     ("report",),
     ("sections",),

@@ -163,10 +163,6 @@ CORE: Mapping[str, EntryPoint] = {
         positional=("scores",),
         is_light=True,
     ),
-    "site": EntryPoint(
-        "results of one or many studies as static pages",
-        *("biasbed.analysis.site.command:site", "biasbed.analysis.options:SiteOptions"),
-    ),
     "export": EntryPoint(
         "tracked runs as one file, or in formats of other tools",
         *("biasbed.tracking.export_formats:export", "biasbed.options:ExportOptions"),

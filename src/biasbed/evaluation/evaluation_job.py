@@ -63,9 +63,6 @@ class EvaluationJob(TrackedJob):
                     "goes on, if it was cut off": notes.own_command(),
                     "tested once more, with a verdict": notes.command("reproduce", run=notes.RUN_ID),
                     "beside others": notes.command("analyze", suite=self.suite_name, study=self.config.study),
-                    "with all tests of the model, also on other suites, on one page": notes.command(
-                        "site", studies=self.config.study
-                    ),
                 }
             ),
         )

@@ -14,7 +14,7 @@ from biasbed.analysis.report import phrases
 from helpers.commands import ROOT
 
 REPORT = ROOT / "analysis" / "report"
-SPEAKING = (REPORT, ROOT / "analysis" / "sections", ROOT / "analysis" / "site")
+SPEAKING = (REPORT, ROOT / "analysis" / "sections", ROOT / "src" / "biasbed" / "plugins")
 GROUPS = ("test_names.", "procedures.", "changes.", "laid_out_intervals.", "terms.", "cell_terms.", "files.")
 
 

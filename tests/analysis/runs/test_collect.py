@@ -9,12 +9,9 @@ from dataclasses import replace
 import pytest
 
 from biasbed import record
-from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.site.command import site
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import build
 from helpers.toy_runs import PROTOCOL, SETS, Recorder, make_protocol
 
 pytestmark = pytest.mark.usefixtures("without_evidence")
@@ -391,8 +388,8 @@ def test_a_protocol_s_hash_is_of_its_file() -> None:
 # --- one model, tested in several places ------------------------------------------------------------------------------
 
 
-def test_tests_of_a_model_elsewhere_are_named_with_the_command_that_shows_all(recorder: Recorder) -> None:
-    """A table holds what was tested alike; the site has a page for each method. Another model's weights are not its."""
+def test_tests_of_a_model_elsewhere_are_named(recorder: Recorder) -> None:
+    """A table holds what was tested alike. Another model's weights are not its."""
     model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
     recorder.train("resnet", 0, GOOD, monitor=(0.5,), **model)
     recorder.train("erm", 0, WORSE)
@@ -402,7 +399,6 @@ def test_tests_of_a_model_elsewhere_are_named_with_the_command_that_shows_all(re
     recorder.train("erm", 0, GOOD[:2], protocol=elsewhere, study="mine")
     (note,) = (note for note in computed(recorder, suite="toy").notes if "other tests of" in note)
     assert note.startswith("other tests of resnet are in tables of their own (suites: other)")
-    assert note.endswith("site --studies adhoc,mine")
     (note,) = (note for note in computed(recorder, suite="other").notes if "other tests of" in note)
     assert "(suites: toy)" in note
     third = make_protocol(SETS[:2], suite="third")
@@ -419,16 +415,11 @@ def test_what_was_only_tested_names_no_training_data(recorder: Recorder) -> None
     assert lines[1].endswith(f"run(s) of 1 algorithm(s), tested on {SETS[0]}")
 
 
-def test_where_several_things_could_be_analysed_the_site_shows_all(recorder: Recorder) -> None:
+def test_several_things_that_could_be_analysed_are_named(recorder: Recorder) -> None:
     model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
     for names, suite in ((SETS[:2], "toy"), (SETS[2:4], "other")):
         recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=make_protocol(names, suite=suite), **model)
     lines = stopped(recorder, UsageError).splitlines()
     assert lines[0] == "several things could be analysed; name one:"
-    assert lines[-1].endswith("site --studies adhoc")
+    assert lines[-1].endswith("analyze --suite toy --study adhoc")
     assert UsageError.exit_code == 2
-    folder = site(build(SiteOptions, {"tracking_uri": recorder.uri, "output_dir": str(recorder.folder / "site")}))
-    page = (folder / "method-resnet.html").read_text()
-    for suite, names in (("toy", SETS[:2]), ("other", SETS[2:4])):
-        for name in names:
-            assert f"set-{suite}-{name}.html" in page

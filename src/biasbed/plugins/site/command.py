@@ -13,17 +13,18 @@ from threadpoolctl import threadpool_limits
 from biasbed import published
 from biasbed.analysis import display_names
 from biasbed.analysis.command import MANIFEST, check_folder, publish
-from biasbed.analysis.options import AnalyzeOptions, SiteOptions
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report.wording import count
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_runs
 from biasbed.analysis.runs.predictions import TrackedDecisions
 from biasbed.analysis.runs.run import TESTED, Run, distinct, group_runs
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.site import pages
-from biasbed.analysis.site.ranking import Ranking
-from biasbed.analysis.site.tables import DecisionCounts
 from biasbed.errors import Failure, UsageError, first_line
+from biasbed.plugins.site import pages
+from biasbed.plugins.site.options import SiteOptions
+from biasbed.plugins.site.ranking import Ranking
+from biasbed.plugins.site.tables import DecisionCounts
 from biasbed.settings import nearest
 from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder

@@ -22,9 +22,9 @@ from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.verdicts import Claim, claims, firm, main
 from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.site import tables
-from biasbed.analysis.site.tables import DecisionCounts
 from biasbed.analysis.statistics.friedman import STRICT
+from biasbed.plugins.site import tables
+from biasbed.plugins.site.tables import DecisionCounts
 
 PUBLISHED = "published_"  # begins the study of a paper's results
 CITATION = re.compile(r"(?P<authors>[^:]+): (?P<title>.+?)\. (?P<venue>.+)")

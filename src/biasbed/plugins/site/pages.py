@@ -28,10 +28,10 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
-from biasbed.analysis.site import tables
-from biasbed.analysis.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
-from biasbed.analysis.site.tables import SiteLinks
 from biasbed.analysis.statistics.rank_sets import RankSet
+from biasbed.plugins.site import tables
+from biasbed.plugins.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
+from biasbed.plugins.site.tables import SiteLinks
 from biasbed.system import commands
 
 TEMPLATES = Path(__file__).parent / "templates"

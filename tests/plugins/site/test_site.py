@@ -17,14 +17,14 @@ import pytest
 
 from biasbed import published, record
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.options import SiteOptions
 from biasbed.analysis.report import references
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.site import command, pages, ranking, tables
-from biasbed.analysis.site.command import site
-from biasbed.analysis.site.ranking import Ranking
-from biasbed.analysis.site.tables import ranks_on_set, ranks_over_sets
 from biasbed.errors import Failure, UsageError
+from biasbed.plugins.site import command, pages, ranking, tables
+from biasbed.plugins.site.command import site
+from biasbed.plugins.site.options import SiteOptions
+from biasbed.plugins.site.ranking import Ranking
+from biasbed.plugins.site.tables import ranks_on_set, ranks_over_sets
 from biasbed.settings import build
 from helpers.sizes import draw_few
 from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
@@ -426,6 +426,17 @@ def test_each_study_and_each_protocol_has_a_table_of_its_own(
         rows = [text for text, _, _ in column(page.tables[0], "algorithm")]
         assert sorted(rows) == ["ERM baseline", "InfoDrop", "pAdaIN"]
     assert "no decisions are stored" in (made / "method-erm.html").read_text()
+
+
+@pytest.mark.usefixtures("without_evidence")
+def test_all_tests_of_a_model_are_on_one_page(recorder: Recorder) -> None:
+    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
+    for names, suite in ((SETS[:2], "toy"), (SETS[2:4], "other")):
+        recorder.train("resnet", 0, (0.9, 0.6), monitor=(0.5,), protocol=make_protocol(names, suite=suite), **model)
+    page = (site(options(recorder)) / "method-resnet.html").read_text()
+    for suite, names in (("toy", SETS[:2]), ("other", SETS[2:4])):
+        for name in names:
+            assert f"set-{suite}-{name}.html" in page
 
 
 def test_bad_input_is_refused_in_one_line(recorder: Recorder) -> None:
