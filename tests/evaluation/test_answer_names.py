@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.data.names import Coded, Names
+from biasbed.data.names import Coded
 from biasbed.errors import UsageError
 from biasbed.evaluation.answer_names import check_answers
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.recorded import read
-from helpers.children import Command
 from helpers.decision_files import Trial, write_csv
 
 
@@ -88,19 +87,3 @@ def test_categories_and_conditions_that_differ_in_spelling_are_told(
         "warning: the categories 'Cat' and 'cat' differ in spelling: is it one category?",
         "warning: the conditions 'Fog' and 'fog' differ in spelling: is it one condition?",
     ]
-
-
-def test_predictions_of_ours_are_looked_at_too(tmp_path: Path, biasbed: Command, tracking: str) -> None:
-    one = Decisions(
-        "net",
-        "decisions",
-        Names(["a.png", "b.png"]),
-        Coded.from_names(["cat", "dog"]),
-        Coded.from_names(["Cat", "dog"]),
-        ("cat", "dog"),
-    )
-    path = tmp_path / "net.parquet"
-    write_predictions(path, one, 1)
-    done = biasbed("evaluate", "--model", str(path), "--tracking", "offline", check=False)
-    assert done.returncode == 2
-    assert "net: 1 of 2 answers are no category: 'Cat' (1; did you mean 'cat'?)" in done.stderr

@@ -1,21 +1,27 @@
-"""Command `evaluate`: tests a model that is trained already, or scores recorded decisions."""
+"""Command `evaluate`: tests a model that is trained already, or gives files to the plug-in that evaluates them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from biasbed import suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
+from biasbed.plugin_loader import Offered
 from biasbed.settings import as_flags, build, specs
 from biasbed.system import files, places
 from biasbed.system.processes import in_torchrun
 
 OWN = tuple(specs(EvaluateOptions))
 FILES = ("model", "weights", "label_map")  # settings that may name a file
+
+
+Metrics = dict[str, float]
+# Functions of plug-ins that evaluate files which are no models, by the files' ending.
+FILES_OF_PLUGINS: Offered[Callable[[EvaluateOptions, Mapping[str, Any], Sequence[Path]], Metrics]] = Offered("model")
 
 
 class EvaluateFlags(NamedTuple):
@@ -42,19 +48,23 @@ def read(flags: Mapping[str, Any]) -> EvaluateFlags:
     return EvaluateFlags(options, shared)
 
 
+def split_files(model: str) -> list[Path]:
+    """Return the files that `a.csv,b.csv` names, if a plug-in evaluates all of such endings; empty for a model."""
+    paths = [Path(part.strip()).expanduser() for part in model.split(",") if part.strip()]
+    return paths if all(path.suffix.lower() in FILES_OF_PLUGINS for path in paths) else []
+
+
 def evaluate(flags: Mapping[str, Any]) -> dict[str, float] | int:
     """Test what `model=` names and track the result; return its metrics, or of several processes the exit code."""
     options, shared = read(flags)
     if options.model == "none":
         raise UsageError(
             "say what to test: model=<checkpoint, run id, torchvision:<name>, timm:<name>, transformers:<hub id or "
-            "folder> or decisions.csv>"
+            "folder>, or what docs/evaluation.md has besides>"
         )
-    decision_files = recorded.files(options.model)
-    if decision_files:
-        from biasbed.evaluation.evaluate_recorded import evaluate_recorded
-
-        return evaluate_recorded(options, shared, decision_files)
+    files_of_plugin = split_files(options.model)
+    if files_of_plugin:
+        return FILES_OF_PLUGINS[files_of_plugin[0].suffix.lower()](options, shared, files_of_plugin)
     if not in_torchrun():
         print(f"testing {places.public_value(options.model)}: loading PyTorch", flush=True)
     from biasbed.compute.device import choose_device, run_torchrun

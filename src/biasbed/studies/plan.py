@@ -325,10 +325,10 @@ def plan_test(settings: Overrides, launcher: Launcher, models: dict[str, TestedM
 
     models: keyed by row; the row's model is added if it is missing. Raises UsageError if the run could not start.
     """
-    from biasbed.evaluation import command, evaluate_model, recorded
+    from biasbed.evaluation import command, evaluate_model
 
     options, flags = command.read(settings)
-    if recorded.files(options.model):
+    if command.split_files(options.model):
         raise UsageError(f"model={options.model}: a row is a model, and this is a file of decisions")
     row = settings["row"]
     if row not in models:
