@@ -156,7 +156,7 @@ def _scores(path: Path) -> object:
 def _run_folder(path: Path) -> object:
     """Read a run's folder as `sync` does before it sends. Raises UsageError if nothing is there."""
     folder = RunFolder(path.parent)
-    if not folder.read_state() and not folder.read_journal() and not folder.study and not folder.read_starts():
+    if not folder.read_state() and not folder.read_journal() and not folder.study:
         raise UsageError("nothing can be read")
     return folder.is_done
 

@@ -63,7 +63,7 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
     assert outside == {
         "tracking/tracker.py",
         "tracking/mlflow_private.py",
-        "tracking/ownership.py",
+        "tracking/claims.py",
         "tracking/run_reader.py",
         "tracking/server.py",
         "evaluation/models.py",

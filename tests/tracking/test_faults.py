@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -26,7 +27,6 @@ from biasbed.system import files
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.ownership import START, new_tag
 from biasbed.tracking.tracker import Tracker
 from biasbed.training import engine, train
 from helpers.children import Command, one_line
@@ -166,15 +166,14 @@ def test_a_run_whose_creation_was_not_answered_is_removed(tracking: str, tmp_pat
 
 
 def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, tmp_path: Path) -> None:
-    """Only what this very folder has begun: an empty run may be of a copy of it that trains elsewhere."""
+    """An import of the folder's run has its tags, too."""
     from mlflow import MlflowClient
 
     client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
     run_folder.make_folder(folder.path)
     tracker = start(folder)
-    of_folder = {record.FOLDER_ID: folder.identify()}
-    same = tracker.owner.tags
-    others = (of_folder, {**of_folder, START: new_tag("another")}, {**same, record.ORIGIN_RUN: "x"})
+    same = {record.FOLDER_ID: folder.identify()}
+    others = ({record.FOLDER_ID: "0123456789abcdef"}, {**same, record.ORIGIN_RUN: "x"})
     twin, *kept = (client.create_run("0", tags=tags).info.run_id for tags in (same, *others))
     again = start(folder)
     assert again.run_id == tracker.run_id
@@ -214,8 +213,8 @@ def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monke
         tracker = start(folder, offline=True)
         tracker.uri, tracker.offline = uri, False
         monkeypatch.setattr(tracker, "_send_everything", lambda state: None)
-        monkeypatch.setattr(tracker.owner, "runs", lambda state: [])
-        monkeypatch.setattr(tracker.owner, "claim", lambda run_id: None)
+        monkeypatch.setattr(tracker, "_own_runs", lambda state: [])
+        monkeypatch.setattr(type(tracker), "_client", MagicMock())
         monkeypatch.setattr(tracker, "_created", lambda state: "a" * 32)
         monkeypatch.setattr(tracker, "_revived", lambda known: known)
         tracker._open(folder.read_state())

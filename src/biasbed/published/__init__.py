@@ -76,7 +76,7 @@ def import_paper(paper: Paper, tracking_uri: str = "auto") -> int:
 
 def _clear_unfinished(server: str, source: Paper) -> set[str]:
     """Delete unfinished runs of an interrupted import and return the run keys of the others."""
-    from biasbed.tracking.ownership import ended
+    from biasbed.tracking.claims import ended
 
     runs = ended(server, kind="published", study=source.study)
     return {run.data.tags.get(record.RUN_KEY, "") for run in runs}
@@ -84,7 +84,7 @@ def _clear_unfinished(server: str, source: Paper) -> set[str]:
 
 def _log(server: str, experiment: str, source: Paper, runs: Sequence[PublishedRun]) -> int:
     """Make runs and return their number, without those that another command has made, or is making."""
-    from biasbed.tracking.ownership import NewRun, make_runs
+    from biasbed.tracking.claims import NewRun, make_runs
 
     fill = functools.partial(_fill, server, source.protocol, source.protocol.to_json())
     new_runs = [NewRun(run.name, source.tags(run), functools.partial(fill, run)) for run in runs]

@@ -63,7 +63,7 @@ def _held(temporary: Path) -> Iterator[None]:
                 descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
                 held.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(temporary, descriptor):
+                if is_at(temporary, descriptor):
                     break
         yield
 
@@ -107,7 +107,7 @@ def locked(path: Path) -> Iterator[None]:
     began, is_told = time.monotonic(), False
     while True:
         with open_in_place(path) as lock:
-            if has_lock(lock) and _is_at(path, lock.fileno()):  # only the file of that name counts
+            if has_lock(lock) and is_at(path, lock.fileno()):  # only the file of that name counts
                 if os.fstat(lock.fileno()).st_nlink == 1:  # else it is somebody else's file, too
                     lock.truncate(0)
                     lock.write(f"process {os.getpid()} on {os.uname().nodename}")
@@ -147,7 +147,7 @@ def is_locked(lock: TextIO) -> bool:
     return False
 
 
-def _is_at(path: Path, descriptor: int) -> bool:
+def is_at(path: Path, descriptor: int) -> bool:
     """Return True if an open file is still the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())

@@ -12,13 +12,14 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -26,8 +27,7 @@ from typing_extensions import TypedDict
 from biasbed import record
 from biasbed.errors import Failure, UnreadableFile, UsageError
 from biasbed.system import places, strict_yaml
-from biasbed.system.files import append_line, has_lock, is_locked, open_in_place, refuse_links, write_whole
-from biasbed.system.signature import is_alive, signature
+from biasbed.system.files import append_line, has_lock, is_at, is_locked, open_in_place, refuse_links, write_whole
 from biasbed.system.strict import parse_json, read_json, read_text
 from biasbed.tracking.server import resolve_uri
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from biasbed.config import Config
 
 DONE, LOCK, JOURNAL, STATE, ID = "done", "lock", "metrics.jsonl", "run.json", "id"
-COMMAND = "command"  # exists while a command works here, and after a command that was killed
+COMMAND = "command"  # locked while a command works here; it stays, without a lock, after a command that was killed
 CLAIM = "claim"  # locked by the command that is about to train here, or whose training runs here
 
 
@@ -54,9 +54,8 @@ class RunState(TypedDict, total=False):
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
     about: str  # description of the run in Markdown, without its outcome
     noted: list[str]  # earlier notes by biasbed; any other note is a user's
-    superseded: list[str]
+    place: str  # `RunFolder.place` when it was written
     experiment: str
-    starts: list[str]
     run_id: str
     tracking_uri: str
     attempts: int
@@ -78,14 +77,6 @@ class _JournalRecord(TypedDict):
 
 
 _RECORD = TypeAdapter(_JournalRecord)
-START_LINE = re.compile("[0-9a-f]{32} [0-9a-f]{16}")
-
-
-class StartRecord(NamedTuple):
-    """Start of a training in a folder."""
-
-    token: str  # secret of the folder; the run on the server has its hash
-    inode: str  # identity of the folder in which it started; a copy has another one
 
 
 @dataclass(frozen=True)
@@ -108,36 +99,42 @@ class RunFolder:
     @contextlib.contextmanager
     def commanded(self) -> Iterator[None]:
         """Note that this process works here. It stays if a signal ends the block, or the process before its end."""
-        write_whole(self.path / COMMAND, signature())
+        note = self._lock_note()
         try:
             yield
         except Exception:
-            self.end_command()
+            self._remove_at_exit(note)
             raise
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk: the note says as much once this process is gone
-                write_whole(self.path / COMMAND, "ended by a signal")
+            note.close()
             raise
-        self.end_command()
+        self._remove_at_exit(note)
 
     def end_command(self) -> None:
-        """Have the note, also a killed command's, removed at the end of this process: only then has it said all.
-
-        A `multiprocessing` finalizer, because children of `multiprocessing` do not call what `atexit` registers.
-        """
+        """Have a killed command's note removed at the end of this process: only then has it said all."""
         if (self.path / COMMAND).exists():
-            write_whole(self.path / COMMAND, signature())
-            Finalize(None, self._remove_note, exitpriority=0)
+            self._remove_at_exit(self._lock_note())
 
-    def _remove_note(self) -> None:
-        if _read_text(self.path / COMMAND) == signature():
-            (self.path / COMMAND).unlink(missing_ok=True)
+    def _lock_note(self) -> TextIO:
+        """Replace the note by one that this process locks: an earlier command, about to end, may hold the other."""
+        path = self.path / f"{COMMAND}.{os.getpid()}.tmp"
+        note = open_in_place(path)
+        has_lock(note)
+        path.replace(self.path / COMMAND)
+        return note
+
+    def _remove_at_exit(self, note: TextIO) -> None:
+        """Use a `multiprocessing` finalizer: children of `multiprocessing` do not call what `atexit` registers."""
+        Finalize(None, _remove_note, args=(self.path / COMMAND, note), exitpriority=0)
 
     @property
     def was_cut_off(self) -> bool:
         """True if the last command here was killed, even if only before it could report that everything is done."""
-        path = self.path / COMMAND
-        return path.exists() and not is_alive(_read_text(path))
+        try:
+            with (self.path / COMMAND).open() as note:
+                return not is_locked(note)
+        except FileNotFoundError:
+            return False
 
     # --- journal -----------------------------------------------------------------------------------------------------
 
@@ -184,11 +181,17 @@ class RunFolder:
         write_whole(self.path / STATE, json.dumps(state, indent=1))
 
     def identify(self) -> str:
-        """Return the folder's id, drawn once and stored apart from its state, so that its run is found without that."""
-        folder_id = self._id_lines()[0]
+        """Return the folder's id, which its run has as a tag. Draws one for a new folder, and for a copy.
+
+        The id is stored apart from the state, too, so that the run is found without that.
+        """
+        state = self.read_state()
+        folder_id, place = [*_read_text(self.path / ID).split("\n"), ""][:2]
         if not re.fullmatch("[0-9a-f]{16}", folder_id):
-            folder_id = self.read_state().get("tags", {}).get(record.FOLDER_ID) or uuid.uuid4().hex[:16]
-            self._write_id(folder_id, self.read_starts())
+            folder_id, place = state.get("tags", {}).get(record.FOLDER_ID, ""), state.get("place", "")
+        if not folder_id or place != self.place:
+            folder_id = uuid.uuid4().hex[:16]
+        write_whole(self.path / ID, f"{folder_id}\n{self.place}\n")
         return folder_id
 
     @property
@@ -197,34 +200,27 @@ class RunFolder:
         folder_id = self.read_state().get("tags", {}).get(record.FOLDER_ID)
         return {} if folder_id is None else {record.FOLDER_ID: folder_id}
 
-    def read_starts(self) -> list[StartRecord]:
-        """Return the starts of trainings in this folder, and in the one that it is a copy of, from both files."""
-        lines = dict.fromkeys([*self.read_state().get("starts", ()), *self._id_lines()[1:]])
-        return [StartRecord(*line.split()) for line in lines if START_LINE.fullmatch(line)]
-
-    def add_start(self, token: str) -> list[str]:
-        """Note a start and return all of them, for `starts` of the folder's state."""
-        start = StartRecord(token, self.inode)
-        starts = [earlier for earlier in self.read_starts() if earlier != start] + [start]
-        self._write_id(self.identify(), starts)
-        return [" ".join(start) for start in starts]
-
-    def become_another(self, folder_id: str) -> None:
-        """Give the folder another id. It keeps the starts: copies with equal results still draw equal tokens."""
-        self._write_id(folder_id, self.read_starts())
+    def own_state(self) -> dict[str, Any]:
+        """Return the state with the folder's id; that of a copy has no run yet."""
+        state, folder_id = self.read_state(), self.identify()
+        tags = state.get("tags", {})
+        is_copy = tags.get(record.FOLDER_ID, folder_id) != folder_id
+        run_id = state.pop("run_id", None) if is_copy else None
+        if run_id is not None:
+            print(f"warning: {self.path} is a copy: it gets a run of its own, {run_id} stays as it is", file=sys.stderr)
+        return {**state, "place": self.place, "tags": {**tags, record.FOLDER_ID: folder_id}}
 
     @property
-    def inode(self) -> str:
-        """Identity of the folder on its disk: it stays when the folder is moved there, and a copy has another one."""
+    def place(self) -> str:
+        """Place of the folder on its disk: it stays when the folder is moved there, and a copy has another one."""
         open_in_place(self.path / LOCK).close()
         return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
 
-    def _id_lines(self) -> list[str]:
-        return _read_text(self.path / ID).split("\n")
-
-    def _write_id(self, folder_id: str, starts: Sequence[StartRecord]) -> None:
-        lines = [folder_id, *(" ".join(start) for start in starts)]
-        write_whole(self.path / ID, "".join(f"{line}\n" for line in lines))
+    @property
+    def results(self) -> str:
+        """Digest of the journal, which copies of a finished folder share; empty without records."""
+        journal = self.read_journal()
+        return record.digest(journal) if journal else ""
 
     # --- one trainer at a time ---------------------------------------------------------------------------------------
 
@@ -274,6 +270,12 @@ R = TypeVar("R", bound=Mapping[str, Any])
 def evaluations(records: Sequence[R]) -> list[R]:
     """Return a journal's records of evaluations, without those of earlier stages or from after the end."""
     return [journal_record for journal_record in records if not {"stage", "late"} & journal_record.keys()]
+
+
+def _remove_note(path: Path, note: TextIO) -> None:
+    if is_at(path, note.fileno()):
+        path.unlink(missing_ok=True)
+    note.close()
 
 
 def _read_text(path: Path) -> str:

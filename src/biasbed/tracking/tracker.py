@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from biasbed import record
 from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
@@ -25,12 +25,14 @@ from biasbed.settings import word
 from biasbed.system import places
 from biasbed.system.files import refuse_links
 from biasbed.system.processes import ignore_first_signal, postponed, signal_of
+from biasbed.system.signature import new_claim
 from biasbed.system.strict import read_text
-from biasbed.tracking import notes
+from biasbed.tracking import claims, notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
-from biasbed.tracking.ownership import OWNING, Ownership, SentElsewhere
 from biasbed.tracking.pages import address
+from biasbed.tracking.mlflow_private import StoredRun
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import (
     deleted,
     experiment_for,
@@ -51,7 +53,15 @@ PARENT_RUN = "BIASBED_PARENT_RUN"  # variable with which a study passes the id o
 PATIENCE = 90.0  # seconds for which the end of a training waits for an unreachable server
 RETRY_AFTER = 15.0  # seconds between attempts to reach it before the end
 
+RESULTS = "biasbed.results"  # tag: digest of the journal
+# Tags that no folder's state decides, as it may be a stranger's.
+OWNING = (claims.START, claims.IMPORT, record.ORIGIN_RUN, record.FOLDER_ID, RESULTS)
+
 Record = dict[str, Any]  # {"step": int, "timestamp": ms, "metrics": {name: value}}
+
+
+class SentElsewhere(Failure):
+    """A run with the same results is on the server, or is being sent by another command."""
 
 
 def is_at(state: Record, uri: str) -> bool:
@@ -71,7 +81,6 @@ class Tracker:
         self.uri = "" if offline else resolve_uri()
         self.run_id = ""
         refuse_links(folder.path)  # somebody else may have made the folder
-        self.owner = Ownership(folder, self.uri)
         self.is_finished = False  # True once nothing is left to do, and nothing can end the run early
 
     # --- the run's beginning -----------------------------------------------------------------------------------------
@@ -91,51 +100,77 @@ class Tracker:
         placeholder for the run's id; the outcome is put before it. Raises Failure if the server can't be reached, as
         nothing has been computed yet.
         """
-        state = self.folder.read_state()
+        state = self.folder.own_state()
         attempts = int(state.get("attempts", 0)) + 1
-        note = state.get("tags", {}).get(NOTE)
-        run_tags = {record.ATTEMPTS: str(attempts), record.FOLDER_ID: self.folder.identify(), notes.NAME: name}
-        tags = {**tags, **run_tags}
+        note = state["tags"].get(NOTE)
+        run_tags = {record.ATTEMPTS: str(attempts), notes.NAME: name}
+        tags = {**tags, **run_tags, record.FOLDER_ID: state["tags"][record.FOLDER_ID]}
         if note is not None:
             tags[NOTE] = note
         texts = {f"{record.CONFIG_PARAMETER}{key}": places.public_value(word(value)) for key, value in params.items()}
         state |= {"experiment": experiment, "tags": tags, "params": texts, "attempts": attempts, "sent": False}
         state["inputs"] = list(map(list, inputs))
         state["about"] = about
-        self.owner.draw(state)
         self.folder.write_state(_noted(state))
         if not self.offline:
             self.reopen()
 
     def reopen(self) -> None:
-        """Open the run of a folder from the folder's state."""
+        """Open the run of a folder from the folder's state. Raises SentElsewhere if another run has its results."""
         with guarded(self.uri):
-            self._open(self.folder.read_state())
+            state = self.folder.own_state()
+            if self.folder.is_done:
+                self._refuse_sent(state)
+            self._open(state)
+
+    def _refuse_sent(self, state: Record) -> None:
+        """Note that the results were sent, and raise SentElsewhere, if another folder's run has exactly these."""
+        for run in self._runs_with_results():
+            if run.info.status == "FINISHED" and run.data.tags.get(record.FOLDER_ID) != state["tags"][record.FOLDER_ID]:
+                self._delete_own(state)
+                self._leave_to(run)
 
     def _open(self, state: Record) -> None:
-        """Open the run and send everything. A superseded run stays in the state until it is deleted."""
-        if not self.owner.is_drawn:
-            self.owner.draw(state)
-        previous = self.owner.previous(state)
-        if previous is not None:
-            self.owner.claim(previous.info.run_id)  # also if it is superseded, so that we may delete it
+        """Open the run and send everything; then delete the folder's other runs.
+
+        There are others if a run had rows that the journal lacks, or if the server made several because its answer was
+        lost and the client asked again.
+        """
+        previous = self._find_own(state)
         self.run_id = self._given_run or self._revived(previous) or self._created(state)
         self._given_run = None
-        self.owner.claim(self.run_id)
-        if previous is None:
-            self.owner.yield_to_copy(state, self.run_id)
-        superseded = state.setdefault("superseded", [])
-        if previous is not None and previous.info.run_id != self.run_id:
-            superseded.append(previous.info.run_id)
-        # Others of this folder: the server made several when its answer was lost and the client asked again, or the
-        # folder has lost the state that named a superseded one.
-        superseded += [run_id for run_id in self.owner.started_here(state) if run_id != self.run_id]
+        for name, value in _owning(state).items():
+            self._client.set_tag(self.run_id, name, value)
         state |= {"run_id": self.run_id, "tracking_uri": places.public_uri(self.uri)}
         self.folder.write_state(state)
         self._send_everything(state)
-        for run_id in superseded:
-            self.owner.delete(run_id)
-        self.folder.write_state({**state, "superseded": []})
+        self._delete_own(state, except_for=self.run_id)
+
+    def _delete_own(self, state: Record, except_for: str = "") -> None:
+        for run in self._own_runs(state):
+            if run.info.run_id != except_for:
+                with contextlib.suppress(Exception):  # it may be deleted already
+                    self._client.delete_run(run.info.run_id)
+
+    def _own_runs(self, state: Record) -> list[StoredRun]:
+        """Return the runs of this very folder: a copy has another id."""
+        runs = find_runs(self.uri, folder=state["tags"][record.FOLDER_ID])
+        return [run for run in runs if record.ORIGIN_RUN not in run.data.tags]
+
+    def _find_own(self, state: Record) -> Run | None:
+        """Return the run to continue, or to replace by a new one; of several the noted one, then one with metrics."""
+        runs = self._own_runs(state)
+        runs.sort(key=lambda run: (run.info.run_id != state.get("run_id"), not run.data.metrics))
+        return self._client.get_run(runs[0].info.run_id) if runs else None
+
+    def _has_unknown(self, run: Run) -> bool:
+        """Return True if the server has rows that the journal lacks: sent again, they would be duplicates.
+
+        Metrics without `/` in their name were logged by users themselves and are ignored.
+        """
+        journaled = {(boundary["step"], boundary["timestamp"]) for boundary in self.folder.read_journal()}
+        rows = (row for row in run.data.to_proto().metrics if "/" in row.key)
+        return any((row.step, row.timestamp) not in journaled for row in rows)
 
     def _send_everything(self, state: Record) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -154,7 +189,7 @@ class Tracker:
         """Reopen the interrupted run and return its id; None if it was deleted, or has rows that the journal lacks."""
         from mlflow.exceptions import MlflowException
 
-        if run is None or self.owner.has_unknown(run):
+        if run is None or self._has_unknown(run):
             return None
         try:
             self._client.update_run(run.info.run_id, status="RUNNING")
@@ -166,7 +201,7 @@ class Tracker:
 
     def _created(self, state: Record) -> str:
         self.folder.write_state(state)  # before the request, so that the run is recognised if we are killed now
-        tags = _describing(state) | self.owner.tags
+        tags = _describing(state) | _owning(state)
         tags.pop(NOTE, None)  # it contains the run's id
         tags |= {"mlflow.user": user(), "mlflow.source.type": "LOCAL"}
         parent = os.environ.get(PARENT_RUN)
@@ -200,12 +235,8 @@ class Tracker:
         """Reset the journal to the history in the checkpoint; called before `start`.
 
         Records beyond it were sent before a later checkpoint was damaged. They will be sent again with another time, so
-        the run that has them is superseded by a new one.
+        a run that has them is replaced by a new one.
         """
-        state = self.folder.read_state()
-        if len(self.folder.read_journal()) > len(history) and state.get("run_id"):
-            state.setdefault("superseded", []).append(state.pop("run_id"))
-            self.folder.write_state(state)
         self.folder.write_journal(history)
 
     def log(self, boundary: Record) -> None:
@@ -230,7 +261,7 @@ class Tracker:
     def finish(self, log_model: Callable[[str], None] | None = None) -> None:
         """Send results and the model, and end the run. Waits for an unreachable server, then raises Failure.
 
-        Raises SentElsewhere if a copy of the folder has sent the same results meanwhile.
+        Raises SentElsewhere if a copy of the folder has sent the same results, or is sending them.
         """
         self.folder.mark_done()
         deadline = time.monotonic() + PATIENCE
@@ -282,13 +313,44 @@ class Tracker:
     def _send_results(self) -> None:
         if self._behind:
             self._catch_up()
+        for name, value in {RESULTS: self.folder.results, claims.START: new_claim()}.items():
+            self._client.set_tag(self.run_id, name, value)
+        self._yield_to_copy()
         figures = sorted(path.name for path in self.folder.path.glob("*.png"))
         self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES, *figures)
         best = self.folder.path / record.BEST_CHECKPOINT
         refuse_links(best)
         if best.exists():
             self._client.log_artifact(self.run_id, str(best), record.CHECKPOINT_FOLDER)
-        self.owner.yield_to_copy(self.folder.read_state(), self.run_id)
+        self._yield_to_copy()  # again: one of two commands may look before it can see the other's run, but not twice
+
+    def _runs_with_results(self) -> list[StoredRun]:
+        """Return the runs that have, or are getting, exactly the folder's results."""
+        results = self.folder.results
+        runs = find_runs(self.uri, results=results) if results else []
+        return [run for run in runs if run.info.status in ("RUNNING", "FINISHED")]
+
+    def _yield_to_copy(self) -> None:
+        """Delete the run and raise SentElsewhere if a copy of the folder has a run of the same results that stays."""
+        runs = self._runs_with_results()
+        our_run = next((run for run in runs if run.info.run_id == self.run_id), None)
+        rival = None if our_run is None else claims.find_rival(our_run, runs)
+        if rival is not None:
+            self._client.delete_run(self.run_id)
+            self._leave_to(rival)
+
+    def _leave_to(self, run: StoredRun) -> NoReturn:
+        """Leave the results to the run of a copy, and raise SentElsewhere."""
+        self.run_id = ""
+        path, claim = self.folder.path, claims.read_claim(run) or "another command"
+        if run.info.status == "RUNNING":
+            raise SentElsewhere(
+                f"{path} is left alone: its results are being sent as run {run.info.run_id}, by {claim}; the same "
+                "command sends what is missing then"
+            )
+        state = {**self.folder.own_state(), "run_id": run.info.run_id, "tracking_uri": places.public_uri(self.uri)}
+        self.folder.write_state({**state, "sent": True})
+        raise SentElsewhere(f"{path} is left alone: its results were sent as run {run.info.run_id}, by {claim}")
 
     def add_model(self, log_model: Callable[[str], None]) -> bool:
         """Log the model that a finished run owes, keeping its end time; return True if the run has the model now."""
@@ -296,7 +358,7 @@ class Tracker:
         self.run_id = state["run_id"]
         with guarded(self.uri):
             run = self._client.get_run(self.run_id)
-            if run.data.tags.get(record.FOLDER_ID) != self.folder.identify() or self.owner.taken_by(run) is not None:
+            if run.data.tags.get(record.FOLDER_ID) != self.folder.identify():
                 raise Failure(f"{self.folder.path}: run {self.run_id} belongs to another folder; no model was logged")
             ended = run.info.end_time
             is_logged = self._log_model(log_model)
@@ -376,11 +438,6 @@ class Tracker:
             return False
         try:
             with guarded(self.uri):
-                run = self._client.get_run(self.run_id)
-                if self.owner.is_lost(run):  # a copy of the folder has continued it: go on in a new run
-                    state = self.folder.read_state()
-                    self.owner.part(state, run)
-                    self._open(state)
                 send()
         except SentElsewhere:
             raise
@@ -425,11 +482,13 @@ class Tracker:
 
 
 def _describing(state: Record) -> dict[str, str]:
-    """Return the tags of a folder's state that describe its run.
-
-    Whose the run is comes from `Ownership` alone: the folder may be a stranger's.
-    """
+    """Return the tags of a folder's state that describe its run, without those that say whose it is."""
     return {name: text for name, text in state["tags"].items() if name not in OWNING}
+
+
+def _owning(state: Record) -> dict[str, str]:
+    """Return the tags that say whose a run is."""
+    return {record.FOLDER_ID: state["tags"][record.FOLDER_ID], claims.START: new_claim()}
 
 
 def _noted(state: Record, outcome: str = "") -> Record:

@@ -17,9 +17,9 @@ from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
+from biasbed.tracking.claims import IMPORT, MadeRun, NewRun, ended, make_runs, read_claim
 from biasbed.tracking.export_formats import ExportFormat
 from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.ownership import IMPORT, MadeRun, NewRun, ended, make_runs, read_holder
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
@@ -158,8 +158,8 @@ def import_archive(source: str, listed: bool = True) -> int:
         summary += f"; {kept} {'was' if kept == 1 else 'were'} there already"
     print(summary)
     if left:
-        holder = read_holder(left[0].data.tags.get(IMPORT)) or "another command"
-        print(f"{len(left)} left to {holder}, which imports them at this moment")
+        maker = read_claim(left[0]) or "another command"
+        print(f"{len(left)} left to {maker}, which imports them at this moment")
     if listed:
         for run in made:
             print(f"  {run.name}: run {present[run.run_id]}")

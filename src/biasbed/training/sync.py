@@ -9,9 +9,8 @@ from collections.abc import Callable
 from biasbed import record
 from biasbed.errors import Failure, first_line
 from biasbed.tracking.folder import STATE, RunFolder
-from biasbed.tracking.ownership import SentElsewhere
 from biasbed.tracking.server import resolve_uri
-from biasbed.tracking.tracker import Tracker, is_at
+from biasbed.tracking.tracker import SentElsewhere, Tracker, is_at
 
 
 def send_finished(folder: RunFolder, named: str, register: str) -> bool:
