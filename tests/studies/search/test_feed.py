@@ -22,7 +22,7 @@ from biasbed.studies.search import samplers, trials
 from biasbed.studies.search.feed import TrialFeed
 from biasbed.studies.search.results import SearchState, make_ledger_lines
 from biasbed.system.processes import Interrupted
-from biasbed.system.signature import is_gone, signature
+from biasbed.system.signature import is_gone, new_claim, signature
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE
 from biasbed.tracking.tracker import Tracker
@@ -61,7 +61,7 @@ def test_two_commands_train_each_place_once(bed: Bed) -> None:
     launchers = [FakeTrials(), FakeTrials()]
     both: dict[str, Any] = {"trials": 6, "algorithms": ("erm", "infodrop"), "workers": 2}
     commands = [bed.begin(launcher, **both) for launcher in launchers]
-    feed_of(commands[1]).name = OTHER
+    feed_of(commands[1]).name = feed_of(commands[1]).heartbeats.command = OTHER
     threads = [threading.Thread(target=command.run) for command in commands]
     for thread in threads:
         thread.start()
@@ -119,9 +119,9 @@ def test_the_trial_of_a_dead_command_is_tried_again_but_not_for_ever(bed: Bed) -
     assert not is_gone("")
     for _ in range(3):  # retries=2
         trial = study.ask()
-        trial.set_user_attr(trials.COMMAND, name)
+        trial.set_user_attr(trials.COMMAND, new_claim(name))
         trial.set_user_attr(trials.POSITION, 0)
-        trials.release_dead(study, limit=2)
+        trials.release_abandoned(study, signature(), (), seconds=60.0, limit=2)
     assert [t.state.name for t in study.trials] == ["FAIL"] * 3
     assert trials.select_outcomes(study.trials)[0].user_attrs[trials.DEATHS] == 2
     assert trials.retry_failed(study, 2) == 1
@@ -138,9 +138,9 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
     feed = feed_of(command)
     study = feed.studies[0][1]
     silent, unknown = study.ask(), study.ask()
-    silent.set_user_attr(trials.COMMAND, OTHER)
-    feed.heartbeats.storage.record_heartbeat(silent._trial_id)
-    assert trials.release_dead(study, 2) == []
+    silent.set_user_attr(trials.COMMAND, new_claim(OTHER))
+    trials.release_abandoned(study, feed.name, (), seconds=60.0, limit=2)
+    assert {trial.state.name for trial in study.trials} == {"RUNNING"}
     done = found(finish(command))
     assert trials.count_states(done.outcomes)["complete"] == 6
     again = {t.user_attrs[trials.AGAIN] for t in done.all_trials if trials.AGAIN in t.user_attrs}
@@ -151,17 +151,15 @@ def test_the_trial_of_a_silent_command_is_taken_over(bed: Bed) -> None:
 @pytest.mark.slow
 def test_a_training_shows_signs_of_life_however_long_it_takes(bed: Bed) -> None:
     """Whatever else the command is busy with; and nobody takes its trial."""
-    from optuna.storages import fail_stale_trials
-
     feed = feed_of(bed.begin(FakeTrials(), heartbeat=1))
     item, study = feed.next(), feed.studies[0][1]
     assert item is not None
     time.sleep(3.5)
-    fail_stale_trials(study)
+    trials.release_abandoned(study, OTHER, (), seconds=2.0, limit=2)
     assert study.trials[0].state.name == "RUNNING"
     feed.heartbeats.end()
     time.sleep(3.5)
-    fail_stale_trials(study)
+    trials.release_abandoned(study, OTHER, (), seconds=2.0, limit=2)
     assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
 
 
@@ -209,7 +207,7 @@ def test_a_trained_trial_that_another_has_taken_over_counts_once(bed: Bed, elsew
             feed.items[0].report()  # its evaluations came before it was taken over
             trials.give_up(study, study.trials[1], 2)
             heir = study.ask()
-            heir.set_user_attr(trials.COMMAND, OTHER)
+            heir.set_user_attr(trials.COMMAND, new_claim(OTHER))
             heir.set_user_attr(trials.FOLDER, "/elsewhere" if elsewhere else str(feed.items[0].run.base))
             study.tell(heir, 0.5)
         return is_time
@@ -228,12 +226,12 @@ def test_a_command_that_ends_before_it_says_who_it_is_costs_no_trial(bed: Bed) -
     study.ask()
     study.ask()
     for _ in range(4):  # retries=2
-        trials.release_unsigned(study, 0.0, limit=2)
+        trials.release_abandoned(study, signature(), (), seconds=0.0, limit=2)
         assert trials.count_states(trials.select_outcomes(study.trials))["waiting"] == 2
         assert {trials.get_position(study.trials[study.ask().number], study.trials) for _ in range(2)} == {0, 1}
 
 
-STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value", "record_heartbeat")
+STORED = ("set_trial_state_values", "set_trial_user_attr", "set_trial_intermediate_value")
 
 
 @pytest.mark.parametrize("call", [STORED[0], *(pytest.param(call, marks=pytest.mark.slow) for call in STORED[1:])])

@@ -44,7 +44,7 @@ def test_a_storage_s_password_is_never_shown(tmp_path: Path, monkeypatch: pytest
         pytest.raises(Failure, match=r"postgresql://127.*/trials can't be") as caught,
         storages.storage_failures(url),
     ):
-        storages.open_storage(url, 1, 1)
+        storages.open_storage(url)
     assert "cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
     monkeypatch.delenv(storages.VARIABLE)
@@ -55,7 +55,7 @@ def test_looking_for_a_storage_makes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "trials.db"
     assert not storages.has_tables(f"sqlite:///{file}")
     assert not file.exists()
-    storages.open_storage(f"sqlite:///{file}", 60, 2)
+    storages.open_storage(f"sqlite:///{file}")
     assert storages.has_tables(f"sqlite:///{file}")
     with pytest.raises(Failure, match=r"postgresql://127.0.0.1:1/d can't be used"):
         storages.has_tables("postgresql+psycopg://u:p@127.0.0.1:1/d")
@@ -78,19 +78,19 @@ def test_a_database_of_another_program_is_left_as_it_is(made: bool, tracking: st
 
 def test_tables_of_another_version_of_optuna_are_one_line(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/trials.db"
-    storages.open_storage(url, 60, 2).engine.dispose()
+    storages.open_storage(url).engine.dispose()
     with contextlib.closing(sqlite3.connect(tmp_path / "trials.db")) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'v9.9.9'")
         connection.commit()
     assert storages.has_tables(url)
     with pytest.raises(Failure, match=r"the storage sqlite:.* can't be used: .*optuna"), storages.storage_failures(url):
-        storages.open_storage(url, 60, 2)
+        storages.open_storage(url)
 
 
 def test_a_sweep_is_refused_for_searches_of_its_own_only(bed: Bed) -> None:
     bed.home.mkdir()
     launcher = FakeTrials()
-    storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}", 60, 2)
+    storage = storages.open_storage(f"sqlite:///{bed.home / 'sweep.db'}")
     plan = bed.plan(launcher, study="a")
     for others in ({"study": "a/b", "repeats": 2}, {"study": "ab", "algorithms": ("infodrop",)}, {"study": "a"}):
         for search in bed.plan(launcher, **others).searches:

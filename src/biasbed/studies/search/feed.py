@@ -8,7 +8,6 @@ Answers: When does a sweep stop a trial early?
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,7 +113,8 @@ class TrialFeed:
         from biasbed.studies.search.samplers import make_pruner, make_sampler
 
         self.plan, self.url, self.options, self.launcher, self.display = plan, storage.url, options, launcher, display
-        self.name, self.heartbeats = signature(), storages.Heartbeats(storage, options.heartbeat)
+        self.name = signature()
+        self.heartbeats = storages.Heartbeats(storage, self.name, options.heartbeat)
         self.items: list[TrialItem] = []  # trials that this command has
         self.studies: list[SearchStudy] = []
         self.next_look = self.next_dead_look = self.next_ask = 0.0  # times
@@ -129,7 +129,7 @@ class TrialFeed:
                 study.sampler = make_sampler(search, position)
                 study.pruner = make_pruner(search.pruner, search.run.total, search.run.cadence)
                 self.studies.append(SearchStudy(search, study))
-                trials.release_dead(study, options.retries)
+                self._release(study)
                 trials.retry_failed(study, options.retries)
         self.news = TrialNews(self.states())
         self.heartbeats.start()
@@ -198,8 +198,6 @@ class TrialFeed:
         """Ask Optuna for a trial to train; None if it is told at once how it ends."""
         trial = study.ask()
         self.heartbeats.add(trial._trial_id)
-        trial.set_user_attr(trials.COMMAND, self.name)
-        trial.set_user_attr(trials.HOST, socket.gethostname())
         all_trials = study.get_trials(deepcopy=False)
         position = trials.get_position(all_trials[trial.number], all_trials)
         if trials.AGAIN not in trial.user_attrs and position >= stage_schedule.count_open(search, all_trials):
@@ -284,7 +282,7 @@ class TrialFeed:
         with storages.storage_failures(self.url):
             self._look_at_items()
             for _, study in self.studies:
-                trials.release_own(study, self.name, self.options.retries)
+                self._release(study)
 
     def _look_at_items(self) -> None:
         """Report the evaluations and the ends of this command's trials."""
@@ -346,21 +344,17 @@ class TrialFeed:
             raise UpdateFinishedTrialError
 
     def _look_for_dead(self) -> None:
-        """Release trials whose command is gone, and own ones that were lost when the storage went away."""
-        from optuna.storages import fail_stale_trials
-
+        """Queue the trials again whose command is gone, and own ones that were lost when the storage went away."""
         if time.monotonic() < self.next_dead_look:
             return
-        self.next_dead_look, limit = time.monotonic() + STALE, self.options.retries
+        self.next_dead_look = time.monotonic() + STALE
         self.heartbeats.record()  # first: the storage may just be back, and our own heartbeats be old
         for search, study in self.studies:
-            if not trials.list_running(study):
-                continue
-            fail_stale_trials(study)
-            trials.release_dead(study, limit)
-            trials.release_unsigned(study, 2.0 * self.options.heartbeat, limit)
-            numbers = [item.trial.number for item in self.items if item.search is search]
-            trials.release_own(study, self.name, limit, keep=numbers)
+            self._release(study, [item.trial.number for item in self.items if item.search is search])
+
+    def _release(self, study: Study, keep: Sequence[int] = ()) -> None:
+        silence = 2.0 * self.options.heartbeat
+        trials.release_abandoned(study, self.name, keep, silence, self.options.retries)
 
 
 # --- runs of trials on the server and in their folders ----------------------------------------------------------------

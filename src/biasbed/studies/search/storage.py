@@ -16,6 +16,7 @@ from biasbed.errors import Failure, UsageError, first_line
 from biasbed.studies.search import trials
 from biasbed.studies.search.search import Search
 from biasbed.system import files, places
+from biasbed.system.signature import new_claim
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking.server import database, sqlite_uri
 
@@ -95,11 +96,8 @@ def storage_failures(url: str) -> Iterator[None]:
         raise Away(f"the storage {public_url(url)} can't be used: {places.public_text(reason)[:300]}") from None
 
 
-def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
-    """Connect, and make the tables if there are none, one process at a time.
-
-    heartbeat: seconds between heartbeats. limit: most retries of a trial whose command died.
-    """
+def open_storage(url: str) -> RDBStorage:
+    """Connect, and make the tables if there are none, one process at a time."""
     import optuna
     from alembic.util import CommandError
     from optuna.storages import RDBStorage
@@ -107,19 +105,13 @@ def open_storage(url: str, heartbeat: int, limit: int) -> RDBStorage:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    warnings.filterwarnings("ignore", message="Heartbeat of storage")  # `Heartbeats` need no `optimize`
     file = _sqlite_file(url)
     options: dict[str, Any] = {"connect_args": {"timeout": 60}} if file else {"pool_pre_ping": True}
-
-    def retry(study: Study, trial: optuna.trial.FrozenTrial) -> None:
-        trials.retry(study, trial, trial.user_attrs.get(trials.DEATHS, 0) + 1, limit)
 
     with _one_at_a_time(file):
         for wait in (0.5, 2.0, None):
             try:
-                storage = RDBStorage(
-                    url, engine_kwargs=options, heartbeat_interval=heartbeat, heartbeat_stale_trial_callback=retry
-                )
+                storage = RDBStorage(url, engine_kwargs=options)
                 if file is not None:
                     _begin_as_writer(storage)
                 return storage
@@ -201,25 +193,25 @@ def _one_at_a_time(file: Path | None) -> Iterator[None]:
 
 
 class Heartbeats(threading.Thread):
-    """Thread that records heartbeats of this process's trials, for machines that cannot look at the process.
+    """Thread that renews a command's claims on its trials, for machines that cannot look at the process."""
 
-    Optuna does so inside of `Study.optimize` only.
-    """
-
-    def __init__(self, storage: RDBStorage, seconds: float) -> None:
-        """seconds: between two heartbeats."""
+    def __init__(self, storage: RDBStorage, command: str, seconds: float) -> None:
+        """command: its signature. seconds: between two heartbeats."""
         super().__init__(daemon=True)
-        self.storage, self.seconds = storage, seconds
+        self.storage, self.command, self.seconds = storage, command, seconds
         self.trials: set[int] = set()  # by Optuna's ids
         self.is_over = threading.Event()
 
     def add(self, trial: int) -> None:
-        self.storage.record_heartbeat(trial)
+        self.storage.set_trial_user_attr(trial, trials.COMMAND, new_claim(self.command))
         self.trials.add(trial)
 
     def record(self) -> None:
+        from optuna.exceptions import UpdateFinishedTrialError
+
         for trial in tuple(self.trials):
-            self.storage.record_heartbeat(trial)
+            with contextlib.suppress(UpdateFinishedTrialError):  # another command has given it up
+                self.storage.set_trial_user_attr(trial, trials.COMMAND, new_claim(self.command))
 
     def run(self) -> None:
         while not self.is_over.wait(self.seconds):

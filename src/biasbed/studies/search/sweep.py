@@ -68,7 +68,7 @@ def _dry_run(plan: Sweep, url: str, options: SweepOptions) -> list[str]:
     states: list[SearchState] = []
     if storages.has_tables(url):
         with storages.storage_failures(url):
-            storage = storages.open_storage(url, options.heartbeat, options.retries)
+            storage = storages.open_storage(url)
             storages.refuse_others(storage, plan.searches)
             for search in plan.searches:
                 study = storages.find_study(storage, search)
@@ -116,7 +116,7 @@ class SweepRun:
         """Open the storage. Raises UsageError if it has a different search with one of our names."""
         storages.has_tables(self.url)  # refuses the database of another program
         with storages.storage_failures(self.url):
-            storage = storages.open_storage(self.url, self.options.heartbeat, self.options.retries)
+            storage = storages.open_storage(self.url)
             storages.refuse_others(storage, self.plan.searches)
             for search in self.plan.searches:
                 storages.find_study(storage, search)  # refuses a different search

@@ -14,7 +14,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from biasbed.system.signature import is_gone
+from biasbed.system.signature import parse_claim
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -26,8 +26,7 @@ AGAIN = "again"  # number of the trial whose position it takes
 DEATHS = "deaths"  # of commands that had it
 DEFAULT = "default"  # has the method's default parameters
 SURPLUS = "surplus"  # two commands took the last position: this trial came second, and never trains
-COMMAND = "command"  # signature of the process that has it
-HOST = "host"
+COMMAND = "command"  # claim of the command that has it, renewed with each heartbeat
 FOLDER, RUN_ID, ERROR = "folder", "run_id", "error"
 FIXED = "given"  # settings that its stage does not search
 EQUAL = "equal"  # number of an earlier trial with the same parameters, whose training it shares
@@ -113,39 +112,35 @@ def retry(study: Study, trial: FrozenTrial, deaths: int, limit: int) -> bool:
     return True
 
 
-def give_up(study: Study, trial: FrozenTrial, limit: int, died: bool = True) -> bool:
+def release_abandoned(study: Study, command: str, keep: Sequence[int], seconds: float, limit: int) -> None:
+    """Give up the running trials that no command trains any more, and queue them again.
+
+    Those are the trials of a dead command, whose claim is over or older than `seconds`; those of `command`, except
+    `keep`; and those that a command took this long ago and ended before it could claim them. Only the first count as
+    deaths: in the others no training has begun, or it was asked to end.
+    """
+    latest = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
+    for trial in list_running(study):
+        claim = parse_claim(trial.user_attrs.get(COMMAND, ""))
+        if claim is None:
+            is_over, has_died = trial.datetime_start is not None and trial.datetime_start < latest, False
+        elif claim.signature == command:
+            is_over, has_died = trial.number not in keep, False
+        else:
+            is_over = has_died = claim.is_over(seconds)
+        if is_over:
+            give_up(study, trial, limit, has_died)
+
+
+def give_up(study: Study, trial: FrozenTrial, limit: int, has_died: bool = True) -> bool:
     """Fail a running trial and queue a retry; returns False if another command was faster, or it died too often."""
     from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
     with contextlib.suppress(ValueError, UpdateFinishedTrialError):
         study.tell(trial.number, state=TrialState.FAIL)
-        return retry(study, trial, trial.user_attrs.get(DEATHS, 0) + died, limit)
+        return retry(study, trial, trial.user_attrs.get(DEATHS, 0) + has_died, limit)
     return False
-
-
-def release_dead(study: Study, limit: int) -> list[int]:
-    """Give up the running trials whose command ran on this machine and is gone; returns the numbers of those queued."""
-    dead = [trial for trial in list_running(study) if is_gone(trial.user_attrs.get(COMMAND, ""))]
-    return [trial.number for trial in dead if give_up(study, trial, limit)]
-
-
-def release_own(study: Study, command: str, limit: int, keep: Sequence[int] = ()) -> None:
-    """Give up this command's trials, except `keep`. It was asked to end: that counts as no death."""
-    for trial in list_running(study):
-        if trial.user_attrs.get(COMMAND) == command and trial.number not in keep:
-            give_up(study, trial, limit, died=False)
-
-
-def release_unsigned(study: Study, seconds: float, limit: int) -> None:
-    """Give up trials that a command took this long ago but ended before it could sign.
-
-    The command may have been asked to end, and no training had begun: that counts as no death.
-    """
-    latest = datetime.datetime.now() - datetime.timedelta(seconds=seconds)
-    for trial in list_running(study):
-        if COMMAND not in trial.user_attrs and trial.datetime_start is not None and trial.datetime_start < latest:
-            give_up(study, trial, limit, died=False)
 
 
 def retry_failed(study: Study, limit: int) -> int:
