@@ -62,7 +62,6 @@ def test_mlflow_is_where_runs_are_written_read_and_served() -> None:
     outside = {user for user in users if not user.startswith("analysis/")}
     assert outside == {
         "tracking/tracker.py",
-        "tracking/mlflow_private.py",
         "tracking/claims.py",
         "tracking/run_reader.py",
         "tracking/server.py",

@@ -1,18 +1,30 @@
-"""Reading runs: by SQL in a local database, and through MLflow's client whenever that returns something else."""
+"""Reading runs: by SQL in a local database, and through MLflow's client if a private interface has changed.
+
+A test of a table or of the request that fails names what has changed in a new version of MLflow.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 import math
-import sqlite3
+from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from biasbed import record
-from biasbed.tracking import mlflow_private, run_reader
-from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.run_reader import ClientReader, DatabaseReader, find_runs, open_reader
+from biasbed.tracking import run_reader
+from biasbed.tracking.run_reader import (
+    ClientReader,
+    DatabaseReader,
+    RunInfo,
+    StoredRun,
+    Unusable,
+    find_runs,
+    open_reader,
+)
+from biasbed.tracking.server import database
 
 
 @pytest.fixture
@@ -31,6 +43,12 @@ def client(tracking: str) -> MlflowClient:
         elif number != 2:
             client.set_terminated(made.info.run_id)
     return client
+
+
+def described(run: Any) -> tuple[Any, ...]:
+    """All that biasbed reads of a run; metrics as text, where NaN equals NaN."""
+    info = [getattr(run.info, name) for name in RunInfo.__dataclass_fields__]
+    return info, run.data.tags, run.data.params, repr(sorted(run.data.metrics.items()))
 
 
 @pytest.mark.parametrize(
@@ -52,36 +70,13 @@ def test_runs_found_by_sql_are_those_that_mlflow_finds_in_its_order(
     theirs = ClientReader(tracking).find_runs({f"biasbed.{name}": value for name, value in tags.items()})
     assert len(ours) == len(theirs) == count
     assert all(isinstance(run, StoredRun) for run in ours)
-    assert all(run_reader.is_same_run(run, other) for run, other in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "UPDATE tags SET value = 's9' WHERE key = 'biasbed.study'",
-        "UPDATE params SET value = 'other'",
-        "UPDATE latest_metrics SET value = 0.123",
-        "UPDATE runs SET name = 'other'",
-    ],
-)
-def test_where_mlflow_says_otherwise_of_a_run_it_searches_itself(
-    client: MlflowClient, tracking: str, harm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = {run.info.run_id: client.get_run(run.info.run_id) for run in find_runs(tracking, kind="train")}
-    monkeypatch.setattr(client, "get_run", known.__getitem__)  # what it said before the harm
-    monkeypatch.setattr(run_reader, "writer", lambda uri: client)
-    with contextlib.closing(sqlite3.connect(tracking.removeprefix("sqlite:///"))) as connection:
-        connection.execute(harm)
-        connection.commit()
-    found = find_runs(tracking, kind="train")
-    assert len(found) == 4
-    assert not any(isinstance(run, StoredRun) for run in found)
+    assert [described(run) for run in ours] == [described(run) for run in theirs]
 
 
 def test_a_database_of_another_schema_is_searched_by_mlflow(
     client: MlflowClient, tracking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlflow_private, "RUNS", mlflow_private.RUNS.replace("start_time", "began"))
+    monkeypatch.setattr(run_reader, "RUNS", run_reader.RUNS.replace("start_time", "began"))
     found = find_runs(tracking, kind="train")
     assert len(found) == 4
     assert not any(isinstance(run, StoredRun) for run in found)
@@ -98,3 +93,79 @@ def test_the_backend_follows_from_the_address(tracking: str) -> None:
     assert isinstance(open_reader(tracking), DatabaseReader)
     assert isinstance(open_reader("http://127.0.0.1:9"), ClientReader)
     assert isinstance(open_reader("postgresql://team/db"), ClientReader)
+
+
+# --- private interfaces -----------------------------------------------------------------------------------------------
+
+
+VALUES = (0.5, math.nan, math.inf, -math.inf, 0.25)
+
+
+@pytest.fixture
+def run_id(tracking: str) -> str:
+    """Run with a tag, a parameter and a metric of five steps, one of them written twice."""
+    client = MlflowClient(tracking)
+    run = client.create_run(client.create_experiment("private"), start_time=5, tags={"biasbed.kind": "train"})
+    client.log_param(run.info.run_id, "config/seed", "0")
+    for step, value in enumerate(VALUES):
+        client.log_metric(run.info.run_id, "val/loss/val", value, timestamp=10, step=step)
+    client.log_metric(run.info.run_id, "val/loss/val", 0.75, timestamp=9, step=4)
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)
+
+
+@pytest.fixture
+def file(tracking: str) -> Path:
+    path = database(tracking)
+    assert path is not None
+    return path
+
+
+def test_tables_of_runs_tags_params_and_latest_metrics(run_id: str, tracking: str, file: Path) -> None:
+    client = MlflowClient(tracking)
+    expected = client.get_run(run_id)
+    runs = run_reader.read_runs(file, [expected.info.experiment_id], {"biasbed.kind": "train"})
+    assert [run.info.run_id for run in runs] == [run_id]
+    assert described(runs[0]) == described(expected)
+    client.delete_run(run_id)
+    assert run_reader.read_runs(file, [expected.info.experiment_id], {}) == []
+
+
+def test_table_of_metrics(run_id: str, tracking: str, file: Path) -> None:
+    history = MlflowClient(tracking).get_metric_history(run_id, "val/loss/val")
+    expected = sorted((m.key, m.step, m.timestamp, m.value) for m in history)
+    (rows,) = run_reader.read_rows(file, [run_id])
+    assert len(rows) == len(VALUES) + 1
+    assert repr(rows) == repr(expected)  # as text, where NaN equals NaN
+
+
+def test_the_route_of_the_bulk_request() -> None:
+    import mlflow.server
+
+    routes = inspect.getsource(mlflow.server)
+    assert f'"{run_reader.BULK_HISTORY}"' in routes
+
+
+def test_parameters_and_limits_of_the_bulk_request() -> None:
+    from mlflow.server import handlers
+
+    source = inspect.getsource(handlers.get_metric_history_bulk_handler)
+    assert all(f'"{name}"' in source for name in ("run_id", "metric_key", "max_results", "metrics"))
+    assert f"MAX_RUN_IDS_PER_REQUEST = {run_reader.MAX_RUNS}\n" in source
+    assert f"MAX_HISTORY_RESULTS = {run_reader.MAX_ROWS}\n" in source
+
+
+def test_function_that_sends_requests() -> None:
+    from mlflow.utils.credentials import get_default_host_creds
+    from mlflow.utils.rest_utils import http_request
+
+    assert [*inspect.signature(http_request).parameters][:3] == ["host_creds", "endpoint", "method"]
+    assert get_default_host_creds("http://127.0.0.1:9").host == "http://127.0.0.1:9"
+
+
+def test_another_database_is_unusable(tmp_path: Path) -> None:
+    (tmp_path / "other.db").write_text("no database " * 20)
+    with pytest.raises(Unusable):
+        run_reader.read_runs(tmp_path / "other.db", ["1"], {})
+    with pytest.raises(Unusable):
+        list(run_reader.read_rows(tmp_path / "missing.db", ["1"]))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import Failure
 from biasbed.system.signature import ProcessClaim, new_claim, parse_claim, signature
-from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import guarded, writer
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from biasbed import measures, record
 from biasbed.errors import Failure
 from biasbed.system.strict import parse_json
 from biasbed.tracking import comparison, notes
-from biasbed.tracking.mlflow_private import StoredRun
 from biasbed.tracking.pages import Pages
-from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import artifact_text, guarded, writer
 
 if TYPE_CHECKING:

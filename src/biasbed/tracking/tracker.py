@@ -31,8 +31,7 @@ from biasbed.tracking import claims, notes
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.notes import NOTE, RUN_ID
 from biasbed.tracking.pages import address
-from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import (
     deleted,
     experiment_for,

@@ -19,8 +19,7 @@ from biasbed.tracking import notes
 from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
 from biasbed.tracking.claims import IMPORT, MadeRun, NewRun, ended, make_runs, read_claim
 from biasbed.tracking.export_formats import ExportFormat
-from biasbed.tracking.mlflow_private import StoredRun
-from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.run_reader import StoredRun, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)

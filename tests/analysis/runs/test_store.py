@@ -21,8 +21,8 @@ from biasbed import record
 from biasbed.analysis.runs.store import RunStore, is_read
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
-from biasbed.tracking import mlflow_private, run_reader
-from biasbed.tracking.run_reader import ClientReader, DatabaseReader, MetricHistory, tidy_history
+from biasbed.tracking import run_reader
+from biasbed.tracking.run_reader import ClientReader, DatabaseReader, MetricHistory, Unusable, tidy_history
 from biasbed.tracking.server import resolve_uri
 from helpers.commands import ROOT
 from helpers.toy_runs import Recorder
@@ -70,7 +70,7 @@ def test_only_our_val_and_test_metrics_are_read(key: str, read: bool) -> None:
 @pytest.fixture
 def through_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads as from a server: through MLflow's client, and cached."""
-    monkeypatch.setattr(DatabaseReader, "read_rows", lambda *arguments: None)
+    monkeypatch.setattr(run_reader, "HISTORY", "SELECT nothing")
 
 
 @pytest.mark.usefixtures("through_client")
@@ -132,7 +132,7 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
     runs = awkward_runs(recorder)
     by_sql = RunStore(recorder.uri).histories(runs)
     assert not (places.home(recorder.uri) / "cache").exists()
-    monkeypatch.setattr(DatabaseReader, "read_rows", lambda *arguments: None)
+    monkeypatch.setattr(run_reader, "HISTORY", "SELECT nothing")
     by_client = RunStore(recorder.uri).histories(runs)
     assert by_sql.keys() == by_client.keys() == {run.info.run_id for run in runs}
     assert repr(by_sql) == repr(by_client)  # as text, where NaN equals NaN
@@ -146,7 +146,6 @@ def test_sql_and_the_client_give_the_same(recorder: Recorder, monkeypatch: pytes
     "harm",
     [
         "DELETE FROM metrics WHERE step = 3",  # the last values are not those that MLflow gave
-        "UPDATE metrics SET value = value / 2 WHERE step = 0",  # only the whole history shows it
         "ALTER TABLE metrics RENAME COLUMN is_nan TO not_a_number",
         "DROP TABLE metrics",
     ],
@@ -157,14 +156,15 @@ def test_a_database_that_is_other_than_expected_is_left_to_the_client(recorder: 
     store = RunStore(recorder.uri)
     runs = store.runs("train")
     whole, copy = recorder.folder / "mlflow.db", recorder.folder / "harmed.db"
-    assert DatabaseReader(whole, ClientReader(store.uri)).read_rows(runs, is_read)
+    assert DatabaseReader(whole, ClientReader(store.uri))._read_rows(runs, is_read)
     shutil.copy(whole, copy)
     with contextlib.closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(harm)
         connection.commit()
     reader = DatabaseReader(copy, ClientReader(store.uri))
-    assert reader.read_rows(runs, is_read) is None
+    with pytest.raises(Unusable):
+        reader._read_rows(runs, is_read)
     assert reader.read_histories(runs, is_read) == store.histories(runs)
 
 
@@ -183,12 +183,12 @@ def test_reading_never_writes(recorder: Recorder) -> None:
 class Pages:
     """A server's answers to the request of MLflow's pages, from a local store; longer ones are cut at `limit`."""
 
-    def __init__(self, recorder: Recorder, limit: int = mlflow_private.MAX_ROWS) -> None:
+    def __init__(self, recorder: Recorder, limit: int = run_reader.MAX_ROWS) -> None:
         self.client, self.limit, self.requests, self.status = recorder.client, limit, 0, 200
 
     def request(self, credentials: Any, path: str, method: str, params: dict[str, Any]) -> Any:
-        assert (path, method) == (mlflow_private.BULK_HISTORY, "GET")
-        assert len(params["run_id"]) <= mlflow_private.MAX_RUNS
+        assert (path, method) == (run_reader.BULK_HISTORY, "GET")
+        assert len(params["run_id"]) <= run_reader.MAX_RUNS
         self.requests += 1
         rows = [
             {**dict(metric), "run_id": run_id}
@@ -215,9 +215,8 @@ def test_a_server_gives_in_bulk_what_a_database_gives(recorder: Recorder, pages:
     runs = awkward_runs(recorder)
     found = ask_server(recorder, runs)
     assert pages.requests == 9  # one for each metric, for all runs together
-    expected = DatabaseReader(recorder.folder / "mlflow.db", ClientReader(recorder.uri)).read_rows(runs, is_read)
+    expected = DatabaseReader(recorder.folder / "mlflow.db", ClientReader(recorder.uri))._read_rows(runs, is_read)
     assert found is not None
-    assert expected is not None
     assert {k: repr(v) for k, v in found.items()} == {k: repr(tidy_history(v)) for k, v in expected.items()}
 
 
@@ -229,10 +228,10 @@ def test_answers_that_were_cut_are_asked_for_in_halves(
     runs = RunStore(recorder.uri).runs("train")
     whole = ask_server(recorder, runs)
     pages.limit = 5  # a run has four values of each metric
-    monkeypatch.setattr(mlflow_private, "MAX_ROWS", 5)
+    monkeypatch.setattr(run_reader, "MAX_ROWS", 5)
     assert ask_server(recorder, runs) == whole
     pages.limit = 4
-    monkeypatch.setattr(mlflow_private, "MAX_ROWS", 4)
+    monkeypatch.setattr(run_reader, "MAX_ROWS", 4)
     assert ask_server(recorder, runs) is None
 
 
@@ -242,7 +241,7 @@ def test_a_server_that_does_not_know_the_request_is_left_to_the_client(recorder:
     assert ask_server(recorder, runs)
     pages.limit = 3  # the last value is missing, and nothing says so
     assert ask_server(recorder, runs) is None
-    pages.limit, pages.status = mlflow_private.MAX_ROWS, 404
+    pages.limit, pages.status = run_reader.MAX_ROWS, 404
     assert ask_server(recorder, runs) is None
 
 
