@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from biasbed.config import Aggregation, Auto, Config
 from biasbed.errors import UsageError
-from biasbed.settings import nearest, setting, specs
+from biasbed.settings import refuse_unknown, setting, specs
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,7 @@ class ReproduceOptions:
 
     def __post_init__(self) -> None:
         for word in () if self.allow == "none" else self.allow:
-            if word not in ALLOWANCES:
-                raise UsageError(f"allow={word}{nearest(word, ALLOWANCES)}")
+            refuse_unknown(word, ALLOWANCES, f"allow={word}")
 
     def allows(self, difference: str) -> bool:
         """Return True if this difference is accepted."""

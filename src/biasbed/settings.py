@@ -14,7 +14,7 @@ import functools
 import operator
 import os
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar
@@ -252,6 +252,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
         return hint
     valid = _in_group(name, names) or names
     return f"; valid: {listed(valid, FIRST_LISTED if len(valid) > MOST_LISTED else MOST_LISTED)}"
+
+
+def refuse_unknown(name: str, names: Collection[str], problem: str) -> None:
+    """Raise UsageError if a name is none of `names`. problem: the message, which the nearest name ends."""
+    if name not in names:
+        raise UsageError(f"{problem}{nearest(name, names)}")
 
 
 def hint_near(name: str, names: Iterable[str]) -> str:

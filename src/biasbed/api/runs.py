@@ -13,7 +13,7 @@ from biasbed import record
 from biasbed.api.arguments import public
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import flat, nearest, specs
+from biasbed.settings import flat, nearest, refuse_unknown, specs
 from biasbed.tracking.server import active_run, artifact_bytes, resolve_uri
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
         tracked += store.runs(kind)
     studies = sorted({run.data.tags.get(record.STUDY, record.ADHOC) for run in tracked})
     if study is not None:
-        if study not in studies:
-            raise UsageError(f"study={study}: there are no runs of this study{nearest(study, studies)}")
+        refuse_unknown(study, studies, f"study={study}: there are no runs of this study")
         tracked = [run for run in tracked if run.data.tags.get(record.STUDY, record.ADHOC) == study]
     histories = store.histories(tracked)
     rows = []

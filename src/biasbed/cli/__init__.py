@@ -25,7 +25,7 @@ from biasbed.config import Config
 from biasbed.errors import REFUSALS, Failure, UsageError, in_a_line, os_reason, printed
 from biasbed.options import EVALUATE_SHARED, PREPARE_SHARED, STUDY_SHARED, TestOptions
 from biasbed.plugin_loader import Offered
-from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, specs
+from biasbed.settings import CUT, Spec, build, find_near_name, is_text, nearest, refuse_unknown, specs
 from biasbed.system import commands, places
 from biasbed.system.extra import EXTRA, lacks_extra, refuse_without_extra
 from biasbed.system.garbage import without_collection
@@ -316,8 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError("no command was given")
         if typed[0] in ("-h", "--help", "--version"):
             return _show(*typed)
-        if typed[0] not in COMMANDS:
-            raise UsageError(f"unknown command '{typed[0]}'{nearest(typed[0], COMMANDS)}")
+        refuse_unknown(typed[0], COMMANDS, f"unknown command '{typed[0]}'")
         with interruptible(), _launched(typed[0]) as name:
             flags = parse(typed[0], typed[1:])
             commands.refuse_logged_secrets(flags)

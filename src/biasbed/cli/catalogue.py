@@ -13,7 +13,7 @@ from typing import Any
 from biasbed.errors import UsageError
 from biasbed.options import ListOptions
 from biasbed.registry import Registry
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 
 Lines = Iterator[tuple[str, str]]  # name, what it is
 
@@ -134,8 +134,7 @@ def print_schema(name: str) -> None:
     from biasbed.system.formats import schema
 
     kinds = file_formats()
-    if name not in kinds:
-        raise UsageError(f"schema={name}: there is no such format{nearest(name, kinds)}")
+    refuse_unknown(name, kinds, f"schema={name}: there is no such format")
     print(json.dumps(schema(kinds[name]), indent=1))
 
 

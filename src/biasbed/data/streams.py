@@ -21,7 +21,7 @@ from biasbed.data.sampling import Order, stratify
 from biasbed.data.source import Source
 from biasbed.data.transforms import Transform
 from biasbed.errors import Failure, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 
 BALANCED = ("y", "domain", "bias", "group")  # columns by which examples can be balanced
 
@@ -61,8 +61,7 @@ class Part:
 
 
 def _column(source: Source, name: str) -> np.ndarray:
-    if name not in BALANCED:
-        raise UsageError(f"examples can't be balanced by '{name}'{nearest(name, BALANCED)}")
+    refuse_unknown(name, BALANCED, f"examples can't be balanced by '{name}'")
     column: np.ndarray | None = getattr(source, name)
     if column is None:
         raise UsageError(f"'{source.name}' has no column '{name}' to balance examples by")

@@ -45,8 +45,7 @@ from scipy import ndimage
 from biasbed.data.source import MemorySource
 from biasbed.datasets import textures
 from biasbed.datasets.textures import FAMILIES, UNSEEN, Family, Floats, Integers
-from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 
 CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 PARTS: Mapping[str, int] = {"train": 110, "val": 28, "test": 36}  # bitmaps per class; the rarest class has 174
@@ -217,8 +216,7 @@ SPLITS = ("train", "val", *EVALUATION, "stylized_train", "texture_train")
 
 def digits(split: str, seed: int = 0, image_size: int = IMAGE_SIZE) -> MemorySource:
     """Make one split of the suite, ordered by class; `bias` is the class of an image's texture, if it has one."""
-    if split not in SPLITS:
-        raise UsageError(f"unknown split '{split}'{nearest(split, SPLITS)}")
+    refuse_unknown(split, SPLITS, f"unknown split '{split}'")
     if split == "texture_train":
         return _texture_split(split, seed, image_size)
     if split in _DRAWINGS:

@@ -21,7 +21,7 @@ from biasbed.data.source import Source
 from biasbed.datasets import biased, domains
 from biasbed.datasets.base import DataSet, OnDisk, letters
 from biasbed.errors import MissingData, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import nearest, refuse_unknown
 
 # Data sets of test images alone.
 TESTS = {
@@ -122,8 +122,7 @@ def open_parts(
     _refuse_wrong_types(name, transform, image_size, seed, severity)
     columns = (columns,) if isinstance(columns, str) else columns
     for column in columns:
-        if column not in COLUMNS:
-            raise UsageError(f"columns: there is no column '{column}'{nearest(column, COLUMNS)}")
+        refuse_unknown(column, COLUMNS, f"columns: there is no column '{column}'")
     identifier, sources = _open_sources(name, _Folder(name, data_dir), seed, severity, image_size)
     images = ImageStore(prepared.base("auto") / packed.STORE)
     parts = {part: Images(images.attach(source), transform, columns) for part, source in sources.items()}

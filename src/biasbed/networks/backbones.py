@@ -23,7 +23,7 @@ from biasbed.networks.attention import GATES
 from biasbed.networks.form import Backbone, Form
 from biasbed.networks.library_names import list_builders
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
-from biasbed.settings import nearest
+from biasbed.settings import nearest, refuse_unknown
 
 Library = Literal["own", "torchvision", "timm", "open_clip", "transformers"]
 SOURCES = ("torchvision:", "timm:", "open_clip:", "transformers:", *towers.SOURCES)  # before models with weights
@@ -177,8 +177,7 @@ def resolve(name: str) -> Architecture:
 
 
 def _with_gates(architecture: Architecture, gates: str, name: str) -> Architecture:
-    if gates not in GATES:
-        raise UsageError(f"backbone={name}: there are no gates '{gates}'{nearest(gates, GATES)}")
+    refuse_unknown(gates, GATES, f"backbone={name}: there are no gates '{gates}'")
     if not _is_resnet(architecture):
         raise UsageError(f"backbone={name}: gates go into ResNets of basic or bottleneck blocks, as resnet50+{gates}")
     return replace(architecture, gates=gates)

@@ -28,7 +28,7 @@ from biasbed.networks.form import Form, MeanStd
 from biasbed.networks.network import Network
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.weights import check_init, fit_file, load_weights, resolve_weights
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system import commands
 
 log = logging.getLogger(__name__)
@@ -72,11 +72,9 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
     if those of a local folder are damaged, Failure if they can't be downloaded.
     """
     names = published_weights(name)
-    if weights not in names:
-        raise UsageError(
-            f"weights={weights}: there is no such file, and '{name}' has no such published weights"
-            f"{nearest(weights, names)}"
-        )
+    refuse_unknown(
+        weights, names, f"weights={weights}: there is no such file, and '{name}' has no such published weights"
+    )
     architecture = resolve(name)
     _refuse_without_classifier(architecture, name, weights)
     if not architecture.has_own_config:

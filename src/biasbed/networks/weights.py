@@ -25,7 +25,7 @@ from biasbed.networks.backbones import (
     timm_tags,
 )
 from biasbed.networks.fitting import Fitted, fit, without_wrappers
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.system import files, places
 
 log = logging.getLogger(__name__)
@@ -45,8 +45,7 @@ def check_init(name: str, init: str) -> None:
     names = _named_weights(architecture)
     if not names:
         raise UsageError(f"init={init}: '{name}' has no named weights; use init=scratch or init=<file>")
-    if weights not in names:
-        raise UsageError(f"init={init}: '{name}' has no such weights{nearest(weights, names)}")
+    refuse_unknown(weights, names, f"init={init}: '{name}' has no such weights")
     if architecture.tag and weights not in (architecture.tag, "default"):
         raise UsageError(f"init={init} and backbone={name} name different weights")
 

@@ -16,7 +16,7 @@ from biasbed import algorithms, measures, record, registry, suites
 from biasbed.algorithms import presets
 from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.studies.cells import StudyCell, expand
 from biasbed.studies.launchers import Launcher
 from biasbed.studies.study_table import Overrides, StudyTable
@@ -366,8 +366,7 @@ def _select_test_settings(settings: Overrides, overrides: Overrides) -> dict[str
 
     names = command.settings(settings["suite"])
     for name in overrides:
-        if name not in names:
-            raise UsageError(f"{name} is no setting of a row that is only tested{nearest(name, names)}")
+        refuse_unknown(name, names, f"{name} is no setting of a row that is only tested")
     selected: dict[str, str] = {}
     for name, value in settings.items():
         is_fixed = name in command.OWN or name == "preset" or presets.is_within(name, presets.TESTING)

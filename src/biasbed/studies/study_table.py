@@ -37,7 +37,7 @@ from biasbed import algorithms, suites
 from biasbed.errors import UsageError, listed
 from biasbed.options import OWN
 from biasbed.record import slug
-from biasbed.settings import nearest, word
+from biasbed.settings import refuse_unknown, word
 from biasbed.system import formats
 from biasbed.system.formats import ByName, Format, parsed_by
 
@@ -187,8 +187,7 @@ def _find_table(name: str) -> Path:
     if name.endswith((".yaml", ".yml")):
         return Path(name).expanduser()
     tables = sorted(path.stem for path in TABLES.glob("*.yaml"))
-    if name not in tables:
-        raise UsageError(f"table={name}: there is no such table in sweeps/studies/{nearest(name, tables)}")
+    refuse_unknown(name, tables, f"table={name}: there is no such table in sweeps/studies/")
     return TABLES / f"{name}.yaml"
 
 

@@ -25,7 +25,7 @@ from biasbed.datasets import geirhos, imagenet
 from biasbed.datasets.base import DataSet
 from biasbed.datasets.classes import imagenet_classes
 from biasbed.errors import MissingData, UsageError
-from biasbed.settings import nearest, setting
+from biasbed.settings import refuse_unknown, setting
 from biasbed.suites.files import FileSettings, FileSuite
 from biasbed.suites.label_maps import IDENTITY, LabelMap, imagenet_subset, sixteen
 from biasbed.suites.sets import CUE_MEASURES, EvaluationSet
@@ -170,8 +170,7 @@ def _training_images(config: BiasBedSettings, root: Path) -> FolderSource | None
     name = {"auto": "imagenet"}.get(config.train, config.train)
     if name == "none":
         return None
-    if name not in TRAINING:
-        raise UsageError(f"train={name}: the suite 'biasbed' trains on imagenet or stylized{nearest(name, TRAINING)}")
+    refuse_unknown(name, TRAINING, f"train={name}: the suite 'biasbed' trains on imagenet or stylized")
     return replace(TRAINING[name].open(root), name=name)
 
 

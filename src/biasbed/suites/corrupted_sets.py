@@ -17,7 +17,7 @@ from biasbed.data.corruptions import BENCHMARK, SIDE
 from biasbed.data.corruptions.released import QUALITY, SHORT
 from biasbed.datasets.on_the_fly import PREPARED, generated
 from biasbed.errors import UsageError
-from biasbed.settings import nearest
+from biasbed.settings import refuse_unknown
 from biasbed.suites.corruption_errors import MEAN_ERROR, derivations
 from biasbed.suites.sets import EvaluationSet
 
@@ -91,8 +91,7 @@ def frost_folder(config: Config) -> Path:
 def _find_original(sets: Sequence[EvaluationSet], name: str) -> EvaluationSet:
     """Return the set of this name. Raises UsageError if there is none or it can't be corrupted."""
     by_name = {evaluation_set.name: evaluation_set for evaluation_set in sets}
-    if name not in by_name:
-        raise UsageError(f"corrupted.sets={name}: there is no evaluation set '{name}'{nearest(name, by_name)}")
+    refuse_unknown(name, by_name, f"corrupted.sets={name}: there is no evaluation set '{name}'")
     copy = f"{name}{SUFFIX}"
     problem = f"there is a set '{copy}' already" if copy in by_name else _problem(by_name[name])
     if problem:

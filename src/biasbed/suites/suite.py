@@ -16,7 +16,7 @@ from biasbed import measures, record
 from biasbed.algorithms.requests import NEEDS
 from biasbed.config import Config, ScoreSettings, layered
 from biasbed.errors import MissingData, UsageError
-from biasbed.settings import flatten, nearest, specs, word
+from biasbed.settings import flatten, nearest, refuse_unknown, specs, word
 from biasbed.suites import derived
 from biasbed.suites.registered import REGISTRY
 
@@ -404,8 +404,7 @@ class OpenSuite:
 def _parse_cadence(setting: str, names: Sequence[str]) -> tuple[str, int | Literal["end"]]:
     """Return a set's name and its cadence."""
     name, _, cadence = setting.partition(":")
-    if name not in names:
-        raise UsageError(f"test_every={setting}: there is no evaluation set '{name}'{nearest(name, names)}")
+    refuse_unknown(name, names, f"test_every={setting}: there is no evaluation set '{name}'")
     if cadence == "end":
         return name, "end"
     if not cadence.isdecimal() or int(cadence) < 1:

@@ -28,7 +28,7 @@ from pydantic import BeforeValidator, Field, RootModel, WithJsonSchema, model_va
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
-from biasbed.settings import Spec, check, flatten, nearest, specs, word
+from biasbed.settings import Spec, check, flatten, nearest, refuse_unknown, specs, word
 from biasbed.studies.study_table import Overrides
 from biasbed.system import formats
 from biasbed.system.formats import ByName, Format, Listed
@@ -368,8 +368,7 @@ def _parse_space(ranges: Mapping[str, RangeFile], base: Config, overrides: Overr
 
 
 def _check_name(name: str, settings: Mapping[str, Spec], fixed: Container[str], overrides: Overrides) -> None:
-    if name not in settings:
-        raise UsageError(f"unknown setting '{name}'{nearest(name, settings)}")
+    refuse_unknown(name, settings, f"unknown setting '{name}'")
     if name in fixed or not settings[name].identity:
         raise UsageError(f"{name} can't be searched over: give one value as a flag")
     if name in overrides:
