@@ -406,13 +406,9 @@ class Config:
     )
     workers: int | Auto = setting("auto", "loader processes per training process", identity=False)
     eval_batch_size: int = setting(256, "images per evaluation batch and process", ge=1, le=10**7, identity=False)
-    keep_features: bool = setting(
-        True, "keep the features of frozen networks below prepared_dir for the next training", identity=False
-    )
     checkpoint_every: int | None = setting(
         None, "steps between extra checkpoints within an epoch", ge=1, identity=False
     )
-    log_every: int = setting(50, "steps between checks of the loss and progress lines", ge=1, identity=False)
     log_model: bool = setting(True, "log the best weights as an MLflow model at the end", identity=False)
     register: str = setting("none", "register that model in MLflow under this name (none: don't)", identity=False)
     keep: Literal["all", "best_last", "best", "none"] = setting(

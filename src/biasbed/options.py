@@ -187,11 +187,19 @@ class StudyOptions:
             raise ValueError(f"workers={self.workers}: should be at least 1{more}")
 
 
-HELD_OUT_HELP = "domains held out, a cell for each by commas; a+b: both in one; each: every domain; pairs: every two"
+@dataclass(frozen=True)
+class CellOptions(StudyOptions):
+    """Settings that studies and sweeps share."""
+
+    test_domains: str = setting(
+        "auto", "domains held out, a cell for each by commas; a+b: both in one; each: every domain; pairs: every two"
+    )
+    loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
+    dry_run: bool = setting(False, "list what is done, unfinished and to do, and estimate what is left; start nothing")
 
 
 @dataclass(frozen=True)
-class BenchmarkOptions(StudyOptions):
+class BenchmarkOptions(CellOptions):
     """A study of rows, cells and seeds; its other flags are those of `train`, for every run."""
 
     table: str = setting("none", "the study's YAML: a name in sweeps/studies/ (biasbed_paper), or a file of yours")
@@ -199,10 +207,7 @@ class BenchmarkOptions(StudyOptions):
     suite: str = setting("auto", "protocol (auto: the table's, else demo)")
     algorithms: tuple[str, ...] | Auto = setting("auto", "methods, or rows of the table, by commas (auto: the table's)")
     seeds: str = setting("auto", "seeds of each row: 0..9 or 0,1,5 (auto: the table's, else 0..2)")
-    test_domains: str = setting("auto", HELD_OUT_HELP)
     study: str = setting("auto", "name that the runs are filed under (auto: the table's, else benchmark)")
-    loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
-    dry_run: bool = setting(False, "list what is done, unfinished and to do, and estimate what is left; start nothing")
 
 
 @dataclass(frozen=True)
@@ -255,12 +260,11 @@ SEARCHES: Mapping[str, SearchKind] = {
 
 
 @dataclass(frozen=True)
-class SweepOptions(StudyOptions):
+class SweepOptions(CellOptions):
     """A search per method and cell; its other flags are those of `train`, for every trial."""
 
     suite: str = setting(Config.suite, "protocol: demo, folders, domains, biasbed, or <file>.py:<Class> of your own")
     algorithms: tuple[str, ...] = setting(("erm",), "methods, separated by commas: each is searched by itself")
-    test_domains: str = setting("auto", HELD_OUT_HELP)
     trials: int | Auto = setting(
         "auto", "trainings per method, cell and repeat (auto: 20; two_stage: at most 10 per stage)"
     )
@@ -283,8 +287,6 @@ class SweepOptions(StudyOptions):
     study: str = setting("sweep", "name that the trials are filed under")
     seed: int = setting(0, "of the search and of the trainings; each repeat has the next one", ge=0, le=2**30)
     heartbeat: int = setting(60, "seconds between a command's signs of life; without two it counts as dead", ge=1)
-    loader_workers: int | Auto = setting("auto", "loader processes per training process (the `workers` of train)")
-    dry_run: bool = setting(False, "say what is done and what is left; start nothing")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,7 +33,7 @@ def server(tmp_path: Path, tracking: str) -> Iterator[Server]:
 def test_server_away_in_the_middle_of_a_training(
     server: Server, train_flags: list[str], tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["train", *train_flags, "--epochs", "40", "--log_every", "1000"]
+    words = ["train", *train_flags, "--epochs", "40"]
     environment = {"MLFLOW_TRACKING_URI": server.uri, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
     training = subprocess.Popen(
         [sys.executable, "-m", "biasbed", *words],

@@ -40,6 +40,7 @@ from biasbed.training.state import TrainingState, rename_phase, replaced_weights
 from biasbed.training.step_metrics import StepMetrics, warn_of_nan
 
 LONG = 60.0  # seconds of training that an evaluation must not put at risk: more are saved before it
+LOSS_CHECK = 50  # steps between checks that the loss is finite, for which the device is waited for
 
 
 class Learner(NamedTuple):
@@ -198,7 +199,7 @@ class Engine:
 
     def _after_update(self, stage: Stage, step: int, following: int, total: int) -> None:
         """Add the weights to the average, and reset the optimizers if the schedule begins anew."""
-        if (step + 1) % self.config.log_every == 0:
+        if (step + 1) % LOSS_CHECK == 0:
             self._check_finite()  # waits for the device, as no update does
         if self.is_last:
             self.average.add(step + 1)

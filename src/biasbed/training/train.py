@@ -29,7 +29,7 @@ from biasbed.data.loading import number_of_workers
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.networks import Network, compilation, frozen
-from biasbed.networks.features import FeatureStore, compute_features
+from biasbed.networks.features import FeatureStore
 from biasbed.settings import flatten
 from biasbed.suites import derived
 from biasbed.suites.suite import OpenSuite
@@ -290,10 +290,8 @@ def _algorithm(job: Job, group: Group, precision: Precision, data: TrainData) ->
 
 
 def _feature_store(job: Job, group: Group, precision: Precision) -> Callable[[Network, torch.Tensor], torch.Tensor]:
-    """Return the function that computes the features of networks that are not trained, kept in files if configured."""
+    """Return the function that computes the features of networks that are not trained, kept in files for the next."""
     config = job.config
-    if not config.keep_features:
-        return compute_features
     facts = {
         **networks.origin(config.backbone, "scratch"),  # of the library; each network's weights are hashed themselves
         "network": as_json(flatten(config.network)),
