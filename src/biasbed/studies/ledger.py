@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import time
@@ -76,7 +77,11 @@ def _append(folder: RunFolder, event: dict[str, Any]) -> None:
 
 def _last_write(folder: RunFolder) -> float:
     """Return when a training last wrote anything into the folder."""
-    return max((path.stat().st_mtime for path in folder.path.iterdir()), default=0.0)
+    times = [0.0]
+    for path in folder.path.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a new version on its way to its name
+            times.append(path.stat().st_mtime)
+    return max(times)
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------
