@@ -248,5 +248,7 @@ def test_a_study_without_a_server_is_sent_once(
     found = json.loads(state.read_text())
     state.write_text(json.dumps({name: value for name, value in found.items() if name not in ("run_id", "sent")}))
     assert cli.main(["sync", "--output_dir", str(tmp_path / "copy")]) == 0
-    assert "runs: 1," in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert printed.out == "nothing to send: the server has it all\n"
+    assert "is left alone: its results were sent as run" in printed.err
     assert len(all_runs(tracking, kind="train")) == 2

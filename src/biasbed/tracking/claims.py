@@ -18,7 +18,8 @@ from biasbed.tracking.server import guarded, writer
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-START, IMPORT = "biasbed.start", "biasbed.import"  # tags: the claim of a run folder's last start, and of an import
+START = "biasbed.start"  # tag: the claim of a run folder's last start
+IMPORT = "biasbed.import"  # tag: the claim of an import
 STALE = 3600.0  # seconds after which a claim from another machine is taken for one whose command was killed
 
 
