@@ -193,7 +193,7 @@ def domains(generator: np.random.Generator, number: int, num_sets: int, num_algo
 
 
 def rank_coverage(tables: Array, effects: Array, alpha: float = ALPHA) -> tuple[Rate, float]:
-    """How often all rank sets contain the true ranks, and the mean share of the ranks that a set has.
+    """Return how often all rank sets contain the true ranks, and the mean share of the ranks that a set has.
 
     tables: simulations x sets x algorithms, of equal algorithms; effects are added. Equal algorithms share their ranks.
     """
