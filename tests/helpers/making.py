@@ -37,6 +37,7 @@ BUSY: Mapping[str, Mapping[str, Any]] = {
     "helpers.variants:SagNetOnViT": {"dropout": 0.5},
     "helpers.variants:PAdaINOnViT": {"p": 1.0},
     "helpers.variants:InfoDropOnViT": {"layers": 1},
+    "helpers.variants:LNLOnViT": {"reversal": 0.01},  # at 0.1 the loss of the predictor grows without bound
     **{key: {"prompts": "clip7"} for key in ("zero_shot", "flyp")},
     "helpers.toys:Coupled": {"label": 4},  # of eight images the fifth is, so that one of two processes has none
 }

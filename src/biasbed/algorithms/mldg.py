@@ -94,6 +94,11 @@ class MLDG(DomainERM):
         return gradients["risk"], terms["risk"]
 
     def _ahead(self, weights: Theta, gradients: Sequence[Tensor]) -> Theta:
-        """Return the weights after one step of a fresh optimizer like the main one. The weights stay unchanged."""
+        """Return the weights after one step of a fresh optimizer like the main one. The weights stay unchanged.
+
+        Gradients that overflowed under fp16 count as zero: the update will be skipped, and its loss must be a number.
+        """
+        if self.setup.precision.name == "fp16":
+            gradients = [gradient.nan_to_num(0.0, 0.0, 0.0) for gradient in gradients]
         moved = predict_first_step(self.optimizer("main"), list(self.network.parameters()), gradients)
         return {name: weight.requires_grad_() for name, weight in zip(weights, moved, strict=True)}
