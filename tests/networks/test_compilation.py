@@ -16,10 +16,8 @@ from helpers.making import BUSY, batch_for, make
 STEPS = 4
 # Past the stretch in which a method trains without its own term.
 WARM: Mapping[str, Mapping[str, Any]] = {name: {"warmup": 0.0} for name in ("disent", "hex", "biasensemble")}
-# Breaks of a method's graph; its page in docs/methods says why.
-BREAKS: Mapping[str, int] = {"infodrop": 12, "fast_adversarial": 3}
-# Kinds of steps that take turns, each compiled once: the discriminator's and the network's.
-KINDS: Mapping[str, int] = {"dann": 2, "cdann": 2}
+# What alone may break a method's graph; its page in docs/methods says why.
+BREAKS: Mapping[str, str] = {"infodrop": "Generator", "fast_adversarial": "torch.autograd.grad"}
 QUICK = ("vrex", "mixup")
 
 
@@ -61,10 +59,11 @@ def check(name: str) -> None:
             algorithm.losses = torch.compile(algorithm.losses, backend=backend)  # type: ignore[method-assign]
         else:
             compilation.compile_networks(algorithm, backend)
-        graphs, kinds = graphs_of_steps(algorithm, backend), KINDS.get(name, 1)
-        assert min(graphs[:kinds]) > 0, (what, graphs)
-        assert sum(graphs[kinds:]) == 0, (what, graphs, counters["graph_break"])
-        assert sum(counters["graph_break"].values()) <= BREAKS.get(name, 0), (what, counters["graph_break"])
+        first, *later = graphs_of_steps(algorithm, backend)
+        assert first > 0, what
+        assert sum(later) == 0, (what, later, counters["graph_break"])
+        others = [reason for reason in counters["graph_break"] if name not in BREAKS or BREAKS[name] not in reason]
+        assert not others, what
 
 
 @pytest.mark.parametrize("name", QUICK)
