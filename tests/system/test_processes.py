@@ -234,13 +234,16 @@ def test_a_light_command_ends_by_a_signal_at_any_moment(command: str, tmp_path: 
 
 TRACKING = {
     "train": ["--seed", "1", "--resume", "never"],
-    "evaluate": ["--model", "<run>", "--device", "cpu", "--workers", "0", "--resume", "never"],
+    "evaluate": [
+        *("--model", "<run>", "--suite", "folders", "--data_dir", "<images>", "--sets", "paint,ink"),
+        *("--device", "cpu", "--workers", "0", "--resume", "never"),
+    ],
     "benchmark": ["--algorithms", "erm", "--seeds", "3", "--study", "study{}", "--workers", "1"],
     "sweep": ["--algorithms", "erm", "--trials", "1", "--study", "sweep{}", "--workers", "1"],
     "reproduce": ["--run", "<run>", "--output_dir", "again{}"],
     "analyze": ["--output_dir", "analysis{}"],
     "site": ["--output_dir", "site{}"],
-    "export": ["--file", "runs{}.zip"],
+    "export": ["--run", "<run>", "--file", "runs{}.zip"],
     "import": ["--source", "biasbed", "--tracking_uri", "sqlite:///<here>/import{}.db"],
     "sync": [],
 }
@@ -249,14 +252,17 @@ TRACKING = {
 @pytest.mark.slow
 @pytest.mark.parametrize("command", TRACKING)
 def test_a_tracking_command_ends_by_a_signal_at_any_moment(
-    command: str, train_flags: list[str], tracking: str, tmp_path: Path, biasbed: Command
+    command: str, train_flags: list[str], tracking: str, tmp_path: Path, image_root: Path, biasbed: Command
 ) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     biasbed("train", *train_flags)
     (run,) = all_runs(tracking, kind="train")
-    common = train_flags if command in ("train", "benchmark", "sweep") else []
-    here = {"<run>": run.info.run_id, "<here>": str(tmp_path)}
+    common = list(train_flags) if command in ("train", "benchmark", "sweep") else []
+    if command == "sweep":  # which searches over the rate
+        rate = common.index("--optim.lr")
+        del common[rate : rate + 2]
+    here = {"<run>": run.info.run_id, "<here>": str(tmp_path), "<images>": str(image_root)}
     words = [re.sub("<.*>", lambda name: here[name[0]], word) for word in TRACKING[command]]
     check_signals([command, *common, *words], tmp_path, random.Random(seed))
 
