@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, layers, small, small_towers, towers
+from biasbed.networks import attention, layers, small, small_towers, stages, towers
 from biasbed.networks.attention import GATES
 from biasbed.networks.form import Backbone, Form
-from biasbed.networks.library_names import list_builders
+from biasbed.networks.library_names import list_builders, list_mentioned
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
 from biasbed.settings import nearest, refuse_unknown
 
@@ -140,12 +140,19 @@ def split_model(model: str) -> tuple[str, str] | None:
     return f"{source}:{name}", weights
 
 
-def check_name(name: str, resnet: bool = False) -> None:
+def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
     """Raise UsageError with the nearest valid name if a backbone is unknown. Builds and loads nothing.
 
-    resnet: accept only ResNets that methods can insert modules into.
+    resnet: accept only ResNets that methods can insert modules into. maps: refuse what surely has no stages
+    (`networks.stages`); what is left is checked once it is built.
     """
     architecture = resolve(name)
+    if maps and not _may_have_stages(architecture):
+        raise UsageError(
+            f"backbone={name} is no ResNet of basic or bottleneck blocks, and no ViT, ConvNeXt or Swin of torchvision "
+            "or timm, and the method acts on the maps between their stages: take resnet18, timm:resnet50, ..., or "
+            "another method"
+        )
     if resnet and not _is_resnet(architecture):
         raise UsageError(
             f"backbone={name} is no ResNet of basic or bottleneck blocks, and the method is inserted into one: take "
@@ -401,6 +408,15 @@ def _is_resnet(architecture: Architecture) -> bool:
     # In both libraries the file `resnet.py` holds the plain ResNets, all of basic and bottleneck blocks; ResNeSt,
     # Res2Net and others have their own files and blocks.
     return list_builders(architecture.library).get(architecture.name) == "resnet"
+
+
+def _may_have_stages(architecture: Architecture) -> bool:
+    if architecture.library == "own":
+        return architecture.name in RESNETS
+    names = list_builders(architecture.library) if architecture.library in ("timm", "torchvision") else {}
+    if architecture.name not in names:  # of a hub, a folder or an optional library
+        return True
+    return not stages.CLASSES.isdisjoint(list_mentioned(architecture.library, architecture.name))
 
 
 def _resolve_timm(name: str) -> Architecture:

@@ -17,10 +17,21 @@ BUILDER = re.compile(r"^@register_model\b.*\n(?:@.*\n)*def (\w+)\(", re.MULTILIN
 @functools.cache
 def list_builders(library: str) -> Mapping[str, str]:
     """Return the file, as `resnet`, of each of a library's classifiers, by their sorted names. Imports nothing."""
+    names: dict[str, str] = {}
+    for path in _models_folder(library).glob("*.py"):
+        names |= dict.fromkeys(BUILDER.findall(path.read_text(encoding="utf-8")), path.stem)
+    return dict(sorted(names.items()))
+
+
+@functools.cache
+def list_mentioned(library: str, name: str) -> frozenset[str]:
+    """Return all words in the file of a classifier; its class and those that it extends are among them."""
+    path = _models_folder(library) / f"{list_builders(library)[name]}.py"
+    return frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+
+
+def _models_folder(library: str) -> Path:
     spec = importlib.util.find_spec(library)
     assert spec is not None
     assert spec.origin is not None
-    names: dict[str, str] = {}
-    for path in (Path(spec.origin).parent / "models").glob("*.py"):
-        names |= dict.fromkeys(BUILDER.findall(path.read_text(encoding="utf-8")), path.stem)
-    return dict(sorted(names.items()))
+    return Path(spec.origin).parent / "models"

@@ -154,6 +154,8 @@ FAMILIES: Mapping[str, Mapping[str, NetworkFamily]] = {
         "SwinTransformer": NetworkFamily("swin", ("features.0",), "features", _SWIN_END, "torchvision"),
     },
 }
+# Names of classes whose networks can have stages. Others may have one of them in their file, but none lacks them.
+CLASSES = frozenset({"ResNet", *itertools.chain(*FAMILIES.values())})
 
 
 def family_of(backbone: nn.Module) -> NetworkFamily | None:

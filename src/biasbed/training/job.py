@@ -177,7 +177,7 @@ def _find_overlaps(config: Config, algorithm: type[Algorithm]) -> list[str]:
 
 def refuse_backbone(config: Config, algorithm: type[Algorithm]) -> None:
     """Raise UsageError if the method can't be trained on this backbone, with the reason."""
-    networks.check_name(config.backbone, resnet=algorithm.surgery)
+    networks.check_name(config.backbone, resnet=algorithm.surgery, maps=algorithm.maps)
     overrides = algorithm.check_backbone.__func__ is not Algorithm.check_backbone.__func__  # type: ignore[attr-defined]
     if not (overrides or algorithm.needs_head or algorithm.maps):
         return  # no backbone is made where nothing is asked of it

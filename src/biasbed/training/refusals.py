@@ -8,7 +8,6 @@ from typing import Any
 from biasbed import algorithms, declarations, suites
 from biasbed.algorithms.requests import NEEDS
 from biasbed.compute.device import refuse_missing_gpu
-from biasbed.config import Config
 from biasbed.errors import NotApplicable, UsageError
 from biasbed.training.resolve import resolve_declared
 
@@ -29,7 +28,7 @@ def refuse_early(flags: Mapping[str, Any], is_here: bool = True) -> None:
         refuse_missing_gpu(config.device)
     if config.data_dir is not None:
         _ = suite(config, suites.identifier(config.suite)).data_root  # raises MissingData without the folder
-    _refuse_backbone(config, algorithm)
+    declarations.check_backbone(config.backbone, resnet=algorithm.surgery, maps=algorithm.maps)
     lacking = algorithm.needs(getattr(config, "hparams", None)) - suite.may_provide
     if lacking:
         names = " and ".join(NEEDS[name] for name in sorted(lacking))
@@ -49,13 +48,3 @@ def refuse_row_early(row: str, settings: Mapping[str, str], is_here: bool) -> No
         refuse_early(first, is_here)
     except UsageError as error:
         raise type(error)(f"{row}: {error}") from None
-
-
-def _refuse_backbone(config: Config, algorithm: Any) -> None:
-    """Raise UsageError for an unknown network of biasbed, torchvision or timm, or one without blocks to insert into."""
-    library, _, name = config.backbone.rpartition(":")
-    if library not in ("", "torchvision", "timm"):
-        return
-    plain = name.partition(".")[0] if library == "timm" else name
-    backbones = declarations.declared("biasbed.networks.backbones")
-    backbones.check_name(f"{library}:{plain}" if library else plain, resnet=algorithm.surgery)
