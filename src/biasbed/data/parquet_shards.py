@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 BATCH = 32  # images in memory at a time
+BATCH_BYTES = 2**27  # of a batch at most, if images may be repeated: a dictionary stores them once
+EXPANSION = 100  # bytes of images for each byte of a file at most
+ALLOWANCE = 2**30  # bytes of images that any file may have
 BUFFER = 2**20  # bytes that are read at a time: without a buffer pyarrow loads a row group's column at once
 CLASS_LABEL = "ClassLabel"
 
@@ -62,13 +65,14 @@ def opened(path: Path) -> Iterator[ParquetFile]:
 def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> ShardImages:
     """Index a shard: the size and place of its images, and their labels. Reads all of it once, by batches.
 
-    classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged or a row
-    does not fit.
+    classes: names of the labels that are numbers, in place of the file's. Raises ValueError if it is damaged, a row
+    does not fit, or its images are far larger than the file.
     """
     with opened(path) as file:
         if file.metadata.num_rows > ROWS:
             raise ValueError(f"it has {file.metadata.num_rows:,} rows; at most {ROWS:,} are read")
         chosen = _choose_columns(file, columns)
+        most, size = EXPANSION * path.stat().st_size + ALLOWANCE, 0
         paths: list[str] = []
         suffixes: list[str] = []
         named: dict[str, list[str | None]] = {role: [] for role in chosen.names if role != IMAGE}
@@ -76,8 +80,14 @@ def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> 
         for group in range(file.num_row_groups):
             start, first = 0, len(paths)
             for batch in file.iter_batches(
-                BATCH, row_groups=[group], columns=list(chosen.names.values()), use_threads=False
+                _batch_size(file, group, chosen.content),
+                row_groups=[group],
+                columns=list(chosen.names.values()),
+                use_threads=False,
             ):
+                size += batch.nbytes
+                if size > most:
+                    raise ValueError(f"its images need more than {most / 2**30:.1f} GiB, far more than the file")
                 contents, names = _images(batch.column(chosen.names[IMAGE]), chosen.has_path, first + start)
                 paths += names
                 suffixes += [suffix_of(content[:16]) for content in contents]
@@ -94,9 +104,18 @@ def read_shard(path: Path, columns: StatedColumns, classes: tuple[str, ...]) -> 
 
 def read_contents(file: ParquetFile, group: int, content: str) -> Iterator[Any]:
     """Yield arrays of the images' bytes of a row group, in order. content: column of the bytes."""
-    for batch in file.iter_batches(BATCH, row_groups=[group], columns=[content], use_threads=False):
+    size = _batch_size(file, group, content)
+    for batch in file.iter_batches(size, row_groups=[group], columns=[content], use_threads=False):
         column = batch.column(0)
         yield column.field(0) if column.type.num_fields else column
+
+
+def _batch_size(file: ParquetFile, group: int, content: str) -> int:
+    """Return how many rows of a row group may be in memory. Each image may be all of the column if it is repeated."""
+    row_group = file.metadata.row_group(group)
+    chunks = [row_group.column(number) for number in range(row_group.num_columns)]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == content)
+    return max(1, min(BATCH, BATCH_BYTES // max(1, size)))
 
 
 def content_column(file: ParquetFile, columns: StatedColumns) -> str:

@@ -1,0 +1,47 @@
+"""`biasbed.data.parquet_shards`: shards that expand to far more than their file."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from biasbed.data import parquet_shards
+from biasbed.data.shard_columns import StatedColumns
+
+CLASSES = ("cat", "dog")
+
+
+def write_repeated(path: Path, image: bytes, rows: int) -> None:
+    """Write a shard of equal images, which a dictionary stores once."""
+    indices = pa.array([0] * rows, type=pa.int32())
+    images = pa.DictionaryArray.from_arrays(indices, pa.array([image], type=pa.binary()))
+    table = pa.table({"image": images, "label": pa.array([row % 2 for row in range(rows)])})
+    parquet.write_table(table, path, compression="zstd", store_schema=False, write_statistics=False)
+
+
+def test_a_shard_that_expands_is_refused_with_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    write_repeated(path, bytes(2**26), 64)
+    assert path.stat().st_size < 10_000
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"its images need more than 1.0 GiB"):
+        parquet_shards.read_shard(path, StatedColumns(), CLASSES)
+    assert tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before < 2**30
+    tracemalloc.stop()
+
+
+def test_equal_images_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.parquet"
+    image = b"\x89PNG\r\n\x1a\n" + bytes(100)
+    write_repeated(path, image, 100)
+    shard = parquet_shards.read_shard(path, StatedColumns(), CLASSES)
+    assert shard.length.tolist() == [len(image)] * 100
+    with parquet_shards.opened(path) as file:
+        content = parquet_shards.content_column(file, StatedColumns())
+        read = [value.as_py() for batch in parquet_shards.read_contents(file, 0, content) for value in batch]
+    assert read == [image] * 100
