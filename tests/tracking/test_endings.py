@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from biasbed import record
 from biasbed.errors import Failure
 from biasbed.evaluation import models
+from biasbed.system.processes import end_by
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import server
 from biasbed.tracking.folder import RunFolder
@@ -137,3 +139,20 @@ def test_a_sync_that_fails_ends_the_run_that_it_opened(
         (run,) = all_runs(tracking)
         assert run.info.status == "FAILED"
         assert "Invalid" in run.data.tags[record.ERROR]
+
+
+def test_a_sync_that_a_signal_ends_ends_the_run_that_it_opened(
+    tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    tracker.folder.mark_done()
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracker, "_send_results", lambda self: end_by(signal.SIGTERM))
+        with pytest.raises(KeyboardInterrupt):
+            send_unless_sent(tracker.folder)
+    (run,) = all_runs(tracking)
+    assert (run.info.status, run.data.tags[record.ENDED_BY]) == ("KILLED", "SIGTERM")
+    assert send_unless_sent(tracker.folder)
+    (run,) = all_runs(tracking)
+    assert (run.info.status, record.ENDED_BY in run.data.tags) == ("FINISHED", False)

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 
 from biasbed import record
-from biasbed.errors import Failure, first_line
+from biasbed.errors import Failure
 from biasbed.tracking.folder import STATE, RunFolder
 from biasbed.tracking.server import resolve_uri
-from biasbed.tracking.tracker import SentElsewhere, Tracker, is_at
+from biasbed.tracking.tracker import SentElsewhere, Tracker, ends_run, is_at
 
 
 def send_finished(folder: RunFolder, named: str, register: str) -> bool:
@@ -58,15 +58,13 @@ def send_unless_sent(folder: RunFolder, run_id: str | None = None, named: str = 
         lost = recovery.reopen_if_lost(folder)
         if lost is not None:
             raise Failure(f"{lost} is lost or damaged: the command that made it mends that")
-        try:
-            tracker.reopen()
-            tracker.finish(log_model if params.get("log_model") == "true" else None)
-        except SentElsewhere as failure:
-            print(failure, file=sys.stderr)
-            return False
-        except Exception as error:  # the run that was opened is ended, until another sync continues it
-            tracker.abort("FAILED", {record.ERROR: first_line(error)}, first_line(error))
-            raise
+        with ends_run(tracker):
+            try:
+                tracker.reopen()
+                tracker.finish(log_model if params.get("log_model") == "true" else None)
+            except SentElsewhere as failure:
+                print(failure, file=sys.stderr)
+                return False
     print(f"{folder.path.name} -> run {tracker.run_id}")
     return True
 
