@@ -32,6 +32,7 @@ from biasbed.tracking import notes, study_row
 from biasbed.tracking.comparison import ALIKE, STUDY, Comparison, offer
 from biasbed.tracking.launched_run import check_run_id
 from biasbed.tracking.pages import address
+from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import experiment_id, guarded, resolve_uri
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def log(store: RunStore, options: AnalyzeOptions, analysis: Analysis, answer: st
     with guarded(store.uri):
         run_id = attached or _new_run(store, options, analysis)
         if not attached:  # the status of a run whose command is killed before all is there
-            store.client.set_terminated(run_id, "KILLED")
+            _end_left_over(store, analysis)
         try:
             pictures = notes.pictures(run_id, [f"figures/{name}" for name in study_row.SHOWN], folder)
             text = (folder / SUMMARY).read_text(encoding="utf-8").rstrip("\n")
@@ -221,7 +222,18 @@ def _new_run(store: RunStore, options: AnalyzeOptions, analysis: Analysis) -> st
         identifier = experiment_id(store.client, store.uri, options.experiment)
     else:
         identifier = os.environ.get("MLFLOW_EXPERIMENT_ID") or analysis.collection.runs[0].experiment
-    return str(store.client.create_run(identifier, run_name=f"analysis-{scope.suite}-{scope.study}").info.run_id)
+    name = f"analysis-{scope.suite}-{scope.study}"  # MLflow runs start as RUNNING: by its tags it is ours if we die now
+    return str(store.client.create_run(identifier, tags=_tags(analysis), run_name=name).info.run_id)
+
+
+def _end_left_over(store: RunStore, analysis: Analysis) -> None:
+    """End the new runs of this study's analyses that were killed before they had a status.
+
+    One that another command has opened just now gets its own status at its end.
+    """
+    for run in find_runs(store.uri, kind="analysis", study=analysis.collection.scope.study):
+        if run.info.status == "RUNNING" and run.data.tags.get("mlflow.source.type") != "PROJECT":
+            store.client.set_terminated(run.info.run_id, "KILLED")
 
 
 def _tags(analysis: Analysis) -> dict[str, str]:

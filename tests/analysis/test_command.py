@@ -539,6 +539,25 @@ def test_an_analysis_whose_process_is_killed_is_no_running_run(
     assert [run.info.status for run in all_runs(recorder.uri, kind="analysis")] == ["FINISHED"]
 
 
+@quicker
+def test_the_next_analysis_ends_a_run_that_was_killed_as_it_was_opened(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(recorder, THREE, seeds=1)
+    create = type(recorder.client).create_run
+
+    def create_and_die(client: Any, *arguments: Any, **named: Any) -> None:
+        create(client, *arguments, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(recorder.client), "create_run", create_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.analyze()
+    monkeypatch.setattr(type(recorder.client), "create_run", create)
+    recorder.analyze()
+    assert sorted(run.info.status for run in all_runs(recorder.uri, kind="analysis")) == ["FINISHED", "KILLED"]
+
+
 @quick
 def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
