@@ -205,11 +205,10 @@ def make_printed_table(frame: pd.DataFrame, analysis: Analysis, links: Links) ->
         rows = frame[frame["algorithm"] == algorithm].to_dict("records")
         for column in (rule_comparison.ORACLE, rule, "difference") if rows else ():
             name = links.algorithm_cell(algorithm) if column == rule_comparison.ORACLE else TableCell("")
-            cells: dict[str, TableCell] = {"name": name, "column": text_cell(column)}
+            cells: dict[str, TableCell] = {"name": name, "column": text_cell(column.replace("_", " "))}
             records.append(cells | {row["dataset"]: number_cell(row[column]) for row in rows})
-    caption = (
-        f"ORACLE: each set's own best epoch, beside {latex.escape(rule)}, and the difference, in {analysis.units}."
-    )
+    shown = latex.escape(rule.replace("_", " "))
+    caption = f"ORACLE: each set's own best epoch, beside the rule {shown}, and the difference, in {analysis.units}."
     note = f"Each set's own best epoch is chosen on the test images. Means over runs. {latex.provenance(analysis)}."
     printed = PrintedText("selection-gap", caption, note)
     return make_table("", columns, records, oracle=True, printed=printed)
