@@ -21,6 +21,7 @@ PRIOR_STRENGTH = 0.5  # weight of the prior's one pseudo-set, on which both algo
 SAMPLES = 50_000
 SEED = 0
 AT_ONCE = 100_000  # weights of a region, draws times pairs, to fit the processor's cache
+PRODUCTS = 2**26  # products of weights in memory at a time
 
 FEWEST_SETS = 6
 COLUMNS = ("a", "b", "num_sets", "rope", "p_a", "p_rope", "p_b", "monte_carlo_error", "verdict")
@@ -62,7 +63,8 @@ def signed_rank_of_each(differences: Array, rope: float) -> list[Posterior]:
     is_above, is_below = _heaviside(means - rope), _heaviside(-means - rope)
     weights = _weights(d.shape[1], SAMPLES)
     wins = np.zeros((3, len(d)))
-    for part in np.array_split(weights, 1 + len(weights) * len(d) // AT_ONCE):
+    num_parts = 1 + max(len(weights) * len(d) // AT_ONCE, len(weights) * len(first) // PRODUCTS)
+    for part in np.array_split(weights, num_parts):
         products = part[:, first] * part[:, second] * np.where(first == second, 1.0, 2.0)
         wins += _count_largest(products @ is_above, products @ is_below, rope)
     return [Posterior(*shares) for shares in (wins / len(weights)).T.tolist()]

@@ -40,6 +40,7 @@ EFFECT_COLUMNS = (
     *bootstrap.IMPROVEMENT_COLUMNS[2:],
     *("detectable", "detectable_alone"),  # `planner.detectable_pairs` with Holm's first step, and without correction
 )
+MOST_SETS = 300  # memory and time grow with the square: 300 take 2 GB
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def computing(
     runs, rules: each twice, for all sets and for the strict setting.
     """
     skipped = ""
+    if max(len(comparison.sets) for comparison in comparisons) > MOST_SETS:
+        skipped = f"there are more than {MOST_SETS} {design.noun}s, and these tests look at every two of them"
     if not _has_one_unit(design):
         units = sorted(set(design.units.values()))
         noun = f"{design.noun}s"

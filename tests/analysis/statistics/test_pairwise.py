@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from biasbed import record
+from biasbed import compare, record
 from biasbed.analysis.report import data_files
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
@@ -285,3 +286,13 @@ def test_bad_options_are_refused_in_one_line(recorder: Recorder, values: dict[st
     with pytest.raises(UsageError, match=message) as refused:
         result(recorder, **values)
     assert "\n" not in str(refused.value)
+
+
+def test_many_sets_have_ranks_and_no_tests_of_every_two_sets() -> None:
+    draw = np.random.default_rng(0)
+    table = pd.DataFrame(draw.random((4, pairwise.MOST_SETS + 1)) * 100).rename(columns=lambda number: f"set{number}")
+    table.insert(0, "method", ["a", "b", "c", "d"])
+    analysis = compare(table).analysis
+    assert "more than 300 sets" in analysis.pairwise.skipped
+    assert sum(analysis.comparisons[0].mean_ranks.values()) == pytest.approx(1 + 2 + 3 + 4)
+    assert analysis.pairwise.effects.empty
