@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from biasbed import record
 
-NOTE = "to see that it works, no number for a paper"
+NOTE = "a smoke test, do not publish these numbers"
 
 
 def note(limit: int | None, quick: bool = False) -> str:

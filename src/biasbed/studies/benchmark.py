@@ -209,7 +209,7 @@ def forecast(plan: StudyPlan, statuses: Sequence[StudyRunStatus], uri: str | Non
         left = estimate(timed, plan.workers)
         basis = "by runs like these on this server"
     if left.seconds is None:
-        return "; how long that takes is said after the first epoch"
+        return "; an estimate follows after the first epoch"
     return f"; about {clock(left.seconds)} {basis}" if left.seconds else ""
 
 

@@ -238,7 +238,7 @@ class Runner:
         log = ledger.log_file(folder)
         item.state = "running"
         if ongoing is not None:
-            self.report.say(f"{item.run.name} goes on; its lines are in {log}")
+            self.report.say(f"{item.run.name} goes on; log: {log}")
             return Active(ongoing, folder, claim, slot, 0)
         log_start = log.stat().st_size if log.exists() else 0
         ledger.note_start(folder, item.run.processes)
@@ -258,7 +258,7 @@ class Runner:
         except Failure as failure:
             return Active(Refused(failure), folder, claim, slot, log_start)
         verb = "started" if not item.status.reached else f"continued from {item.run.unit} {item.status.reached}"
-        self.report.say(f"{item.run.name} {verb}; its lines are in {log}")
+        self.report.say(f"{item.run.name} {verb}; log: {log}")
         return active
 
     def _is_free(self, item: Item, folder: RunFolder) -> bool:
@@ -322,9 +322,9 @@ def _format_done(item: Item, seconds: float) -> str:
     run, status = item.run, item.status
     parts = [f"{run.name} done in {seconds:.0f} s"]
     if status.best is not None:
-        parts.append(f", best {run.monitor} {measures.shown(status.best, run.monitor_unit)}")
+        parts.append(f"; best {run.unit}: {run.monitor} {measures.shown(status.best, run.monitor_unit)}")
     if status.tests:
-        parts.append(f"; there {status.tests}")
+        parts.append(f", {status.tests}")
     if item.failure:
         parts.append("; not sent")
     return "".join(parts)

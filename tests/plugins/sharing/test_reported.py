@@ -122,7 +122,7 @@ def test_a_measure_without_a_direction_is_marked(tmp_path: Path) -> None:
 
 def test_a_run_on_a_part_of_the_images_says_so_first(tmp_path: Path) -> None:
     run = run_of({("accuracy", "edge", ""): 0.5})
-    note = "on at most 60 images of each set: to see that it works, no number for a paper"
+    note = "on at most 60 images of each set: a smoke test, do not publish these numbers"
     for limit in (None, 60):
         limited = replace(run, protocol=replace(run.protocol, limit=limit))
         folder = tmp_path / str(limit)

@@ -102,7 +102,7 @@ class SweepRun:
             feed = TrialFeed(plan, storage, options, self.launcher, self.display)
             self._write_description()
             table = make_table(plan.study, feed.states(), plan.workers)
-            unknown = "; how long that takes is said after the first trial" if table.seconds is None else ""
+            unknown = "; an estimate follows after the first trial" if table.seconds is None else ""
             self.display.say(table.head + unknown)
             tracked.write_lacking(plan.folder, plan.lacking)
             runner = Runner([], plan.workers, self.launcher, options.retries, feed, study.environment, feed=feed)
