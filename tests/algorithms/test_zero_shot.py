@@ -203,7 +203,7 @@ def test_the_classifier_is_that_of_the_tuned_text_tower(trained: Callable[..., P
 def test_killed_and_resumed_equals_uninterrupted(
     given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = killed_and_resumed(words(*given), ("stage", 1, "SIGKILL"), tmp_path)
+    folder = killed_and_resumed(words(*given), ("saved", 1, "SIGKILL"), tmp_path)
     assert_equal(weights(folder), weights(trained(*given)))
     assert history(folder) == history(trained(*given))
 

@@ -148,7 +148,7 @@ def test_order_is_that_of_the_options_and_changes_no_number(recorder: Recorder) 
     assert [row[0] for row in rows_of(text)][-3:] == ["pAdaIN", "ERM", "InfoDrop"]
     sets = re.findall(r"\\rotatebox\{60\}\{([^}]+)\}", text)
     left = (name for name in SETS if name not in ("sketch", "edge"))
-    assert sets == ["Sketch", "Edge", *(latex.escape(plain.analysis.label(name)) for name in left)]
+    assert sets == ["shape bias", "Sketch", "Edge", *(latex.escape(plain.analysis.label(name)) for name in left)]
     runs = [row[0] for row in rows_of((ordered.output_dir / "tables/runs.tex").read_text())]
     assert runs[-6:] == ["pAdaIN", "pAdaIN", "ERM", "ERM", "InfoDrop", "InfoDrop"]
     ranked = recorder.analyze(order="rank").analysis
