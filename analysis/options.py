@@ -127,8 +127,9 @@ class CompareOptions:
 
     scores: tuple[str, ...] = setting(
         (),
-        "a table of scores (CSV), an export of wandb or MLflow, a folder of lm-evaluation-harness samples, two or more "
-        "files of decisions on single images, files or folders of Every Eval Ever, or model cards with a model-index",
+        "a table of scores (CSV, Markdown, LaTeX, HTML, JSON), an export of wandb or MLflow, a folder of "
+        "lm-evaluation-harness samples, two or more files of decisions on single images, files or folders of Every "
+        "Eval Ever, or model cards with a model-index",
     )
     method: str = setting("auto", "column with the methods (auto: by its name, else by what is in it)")
     dataset: str = setting("auto", "column with the data sets (auto: the same)")
@@ -137,6 +138,25 @@ class CompareOptions:
     rows: Literal["auto", "methods", "datasets"] = setting(
         "auto", "what the lines of a table are that has a column per data set, or per method"
     )
+    table: int = setting(0, "which of several tables in a file, from 1 on (0: the one with scores)", ge=0, le=10_000)
+    head: int = setting(0, "how many lines the head of the table has (0: found out)", ge=0, le=20)
+    blocks: Literal["auto", "none"] | tuple[str, ...] = setting(
+        "auto",
+        "parts of one data set, which count once: pacs=Art,Cartoon,Photo,Sketch (auto: by names and heads; none: each "
+        "column counts)",
+    )
+    leave_out: Literal["none"] | tuple[str, ...] = setting("none", "columns and lines of the table that are not read")
+    keep: Literal["none"] | tuple[str, ...] = setting("none", "columns and lines to read that would be left out")
+    decimal: Literal["auto", "point", "comma"] = setting("auto", "decimal sign of the numbers")
+    brackets: Literal["auto", "spread", "other"] = setting(
+        "auto", "what numbers in brackets behind scores are: deviations, or something that is left out"
+    )
+    value_in_cell: int = setting(0, "which of several values in a cell counts (0: such cells are refused)", ge=0, le=9)
+    seeds: int = setting(0, "number of runs behind printed deviations (0: as the table says)", ge=0, le=10_000)
+    spread: Literal["auto", "standard_deviation", "standard_error"] = setting(
+        "auto", "what printed deviations are (auto: standard errors if their head says so, else standard deviations)"
+    )
+    dry_run: bool = setting(False, "only show what is understood of the table; with output_dir also understood.csv")
     methods: Literal["all"] | tuple[str, ...] = setting("all", "methods to compare")
     sets: Literal["all"] | tuple[str, ...] = setting("all", "data sets that count")
     higher_is_better: Literal["auto"] | bool = setting("auto", "direction of all scores (auto: by their names)")
@@ -172,9 +192,26 @@ class CompareOptions:
     def __post_init__(self) -> None:
         if self.higher_is_better != "auto" and self.lower not in ("auto", "none", "all"):
             raise ValueError(f"higher_is_better={self.higher_is_better}: leave it out, as lower= names data sets")
-        for option in ("methods", "sets", "lower", "order"):
+        for option in ("methods", "sets", "lower", "order", "blocks", "leave_out", "keep"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one")
+        if self.seeds == 1:
+            raise ValueError("seeds=1: one run has no deviation: give the number of runs behind the printed means")
+        if not isinstance(self.blocks, str) and "=" not in self.blocks[0]:
+            raise ValueError(f"blocks={self.blocks[0]}: name the data set too, as pacs=Art,Cartoon,Photo,Sketch")
+
+    @property
+    def blocks_by_name(self) -> dict[str, tuple[str, ...]] | None:
+        """Parts of each block that the user names; empty for none, None if they are found out."""
+        if isinstance(self.blocks, str):
+            return {} if self.blocks == "none" else None
+        members: dict[str, tuple[str, ...]] = {}
+        block = ""
+        for text in self.blocks:
+            name, sign, part = text.partition("=")
+            block = name.strip() if sign else block
+            members[block] = (*members.get(block, ()), (part if sign else text).strip())
+        return members
 
     @property
     def analysis(self) -> AnalyzeOptions:

@@ -13,10 +13,10 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.runs.comparable import columns_of
 from biasbed.analysis.runs.predictions import Cues
 from biasbed.analysis.runs.run import TABLE, Collection, Run, TrainedOn
-from biasbed.analysis.runs.user_scores import UserScores
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import AsScored
 from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.analysis.tables.user_scores import UserScores
 from biasbed.errors import Failure, UsageError, listed
 from biasbed.evaluation.decisions import Decisions
 from biasbed.settings import nearest
@@ -152,6 +152,7 @@ def _set_record(scores: UserScores, name: str, scale: Scale, higher_is_better: b
         measures=(),  # none besides the headline
         higher_is_better=higher_is_better,
         unit=scale.unit,
+        block=scores.blocks.get(name, ""),
     )
 
 

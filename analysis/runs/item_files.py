@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from biasbed.analysis.runs.predictions import parse_answers
-from biasbed.analysis.runs.score_files import DATASETS, DELIMITERS, METHODS, SEEDS, ColumnNames
-from biasbed.analysis.runs.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.analysis.statistics.over_images import ImageAnswers
+from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.analysis.tables.vocabulary import DATASETS, METHODS, SEEDS
 from biasbed.errors import Failure, UsageError, listed, shown
 from biasbed.settings import nearest
 from biasbed.system.csv_tables import BoundedLines, read_lines
@@ -33,8 +33,11 @@ ITEMS = ("image", "imagename", "item", "id", "docid", "questionid", "example", "
 RIGHT = ("correct", "right", "iscorrect", "hit", "acc")
 LABELS = ("label", "target", "truth", "groundtruth", "gold", "category", "class", "answer")
 DECISIONS = ("decision", "prediction", "pred", "predicted", "response", "objectresponse", "output")
+SETS = tuple(name for name in DATASETS if name not in (*ITEMS, *LABELS, *DECISIONS))
 OBSERVERS = ("subj", "observer", *METHODS)
 TRUE, FALSE = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
+DELIMITERS = (";", "\t", ",", "|")
+LONGEST_HEAD = 100_000  # characters of a first line that are looked at
 MOST_BYTES = 2**30  # of a file of predictions
 DEFAULT_SET = "items"  # data set of decisions that name none
 
@@ -58,12 +61,15 @@ class ItemScores:
         of_cell[item] = value
 
 
-def read_items(paths: Sequence[Path], names: ColumnNames) -> UserScores:
-    """Read the decisions of files or folders. Raises UsageError for anything else."""
+def read_items(paths: Sequence[Path], measure: str = "auto") -> UserScores:
+    """Read the decisions of files or folders. Raises UsageError for anything else.
+
+    measure: of samples; auto: the first that they list.
+    """
     items = ItemScores()
     files = list_samples(paths)
     for path in files:
-        _read_samples(path, names.score, items)
+        _read_samples(path, measure, items)
     for path in paths:
         if path.suffix.lower() == PARQUET:
             _read_predictions(path, items)
@@ -90,10 +96,17 @@ def list_samples(paths: Iterable[Path]) -> list[Path]:
 
 
 def has_items(path: Path) -> bool:
-    """Return True if a file has a line per item and not a line per score."""
-    if path.is_dir() or path.suffix.lower() in (PARQUET, ".jsonl"):
+    """Return True if a file has a line per item and not a line per score, or is a folder of such files."""
+    suffix = path.suffix.lower()
+    if path.is_dir() or suffix == PARQUET:
         return True
-    heads = next(iter(read_lines(path, DELIMITERS)), (0, []))[1]
+    try:
+        if suffix == ".jsonl":
+            with open_text(path, errors="surrogateescape", newline="") as file:
+                return bool(_TASK.fullmatch(path.name)) or '"doc_id"' in file.readline(LONGEST_HEAD)
+        heads = next(iter(read_lines(path, DELIMITERS)), (0, []))[1]
+    except (OSError, UsageError):
+        return False  # the reader of tables says what is wrong with it
     return find_columns(heads) is not None
 
 
@@ -187,7 +200,7 @@ def find_columns(heads: Sequence[str]) -> ItemColumns | None:
     if item is None or (right is None and (label is None or decision is None)):
         return None
     further = [position for position in (first(("condition",)), first(("session",))) if position is not None]
-    return ItemColumns((item, *further), right, label, decision, first(OBSERVERS), first(DATASETS), first(SEEDS))
+    return ItemColumns((item, *further), right, label, decision, first(OBSERVERS), first(SETS), first(SEEDS))
 
 
 def _read_table(path: Path, items: ItemScores) -> None:

@@ -8,19 +8,30 @@ from pandas.testing import assert_frame_equal
 
 from biasbed.analysis import frames
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.options import AnalyzeOptions
+from biasbed.analysis.options import AnalyzeOptions, CompareOptions
 from biasbed.analysis.report import summary, wording
 from biasbed.analysis.result import Analysis, compute_from
-from biasbed.analysis.runs.score_files import ColumnNames, read_scores
 from biasbed.analysis.score_inputs import gather_scores
 from biasbed.analysis.statistics.pairwise import limits_fields
+from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
 from helpers.toy_runs import Recorder
 
 
+def scores_of(table: pd.DataFrame) -> UserScores:
+    """Return the scores of a table with columns method, dataset, perhaps seed, and one more."""
+    (measure,) = set(table.columns) - {"method", "dataset", "seed"}
+    lines = []
+    for row in table.to_dict("records"):
+        seed = str(row.get("seed", ""))
+        lines.append(ScoreRow(row["method"], row["dataset"], seed, row[measure], "the table"))
+    return make_scores(lines, "the table", (), measure)
+
+
 def analyse(table: pd.DataFrame, lower: tuple[str, ...] | None = None, unit: str = "auto") -> Analysis:
     settings = AnalyzeOptions(bootstrap=200)
-    scores = read_scores(table, ColumnNames())
+    scores = scores_of(table)
     return compute_from(gather_scores(scores, settings, lower, unit), settings)  # type: ignore[arg-type]
 
 
@@ -35,7 +46,7 @@ def test_numbers_are_those_of_analyze(full: tuple[Outcome, Recorder]) -> None:
     table = pd.DataFrame({"method": runs["algorithm"], "dataset": runs["dataset"], "seed": runs["seed"]})
     table["score"] = runs["score"] / 100
     options = AnalyzeOptions()
-    computed = compute_from(gather_scores(read_scores(table, ColumnNames()), options), options)
+    computed = compute_from(gather_scores(read_scores(table, CompareOptions()), options), options)
     ours, theirs = frames(computed), frames(tracked)
     for name in SAME:
         left, right = ours[name], theirs[name]

@@ -73,6 +73,7 @@ FLOORS = (
     ("inputs", "scores", "display_names"),
     ("selection",),
     ("runs",),
+    ("tables",),
     ("columns",),
     ("statistics",),
     ("options",),

@@ -13,20 +13,15 @@ from html import escape as html_escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-from threadpoolctl import threadpool_limits
-
-from biasbed import analysis as frames_of_analysis
 from biasbed import measures
 from biasbed.analysis.options import CompareOptions
-from biasbed.analysis.report import findings, report_tables, summary
-from biasbed.analysis.result import Analysis, compute_from
-from biasbed.analysis.runs import item_files, score_files
-from biasbed.analysis.runs.score_files import ColumnNames
-from biasbed.analysis.runs.user_scores import UserScores, select_scores
-from biasbed.analysis.score_inputs import gather_scores
-from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
-from biasbed.analysis.statistics.friedman import ALL_SETS, Friedman, PairTest, RankTests
+from biasbed.analysis.tables.convert import to_scores
+from biasbed.analysis.tables.formats import grid_of_frame, is_frame, read_grids
+from biasbed.analysis.tables.grid import Grid
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.understand import understand
+from biasbed.analysis.tables.understood import Understood
+from biasbed.analysis.tables.user_scores import UserScores, select_scores
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError
 from biasbed.plugin_loader import Offered
@@ -34,16 +29,21 @@ from biasbed.settings import build, flat, nearest, specs
 from biasbed.system.files import scratch_folder
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
+    from biasbed.analysis.result import Analysis
+    from biasbed.analysis.statistics.friedman import Friedman, PairTest, RankTests
     from biasbed.analysis.statistics.pairwise import Limits
+
+    Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 
 PLOTS = ("critical_difference", "p_values", "ranks", "effects", "scores")
 LATEX = ("scores", "ranks", "nemenyi", "pairs")
-OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "report", "output_dir")  # settings that name its files
 # Readers of plug-ins: each returns the scores in files, or None if they are none of its kind.
 TABLES: Offered[Callable[[Sequence[Path], str], UserScores | None]] = Offered("table")
-Scores = pd.DataFrame | str | Path | Sequence[str | Path]
+# Settings of the command alone: its files, and what it shows of a table.
+OF_THE_COMMAND = ("scores", "plot", "figure", "latex", "report", "output_dir", "dry_run")
 
 
 @public({name: spec for name, spec in specs(CompareOptions).items() if name not in OF_THE_COMMAND}, is_open=False)
@@ -51,10 +51,9 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
     """Compare methods by their scores on data sets.
 
     Args:
-        scores: A DataFrame or a CSV file with a line per score, in columns for method, data set, score and perhaps
-            seed, or with a column per data set or per method. Or a folder of lm-evaluation-harness samples, several
-            files of decisions on single items, an export of wandb or MLflow, files or folders of Every Eval Ever, or
-            model cards.
+        scores: A DataFrame or a file with a table of scores, as published: CSV, Markdown, LaTeX, HTML, JSON, text, an
+            export of wandb or MLflow (docs/tables.md). Or a folder of lm-evaluation-harness samples, several files of
+            decisions on single items, files or folders of Every Eval Ever, or model cards.
         options: Fields of `CompareOptions`, the settings of the command `compare`: `method`, `dataset`, `seed` and
             `score` name columns, `lower` the data sets on which lower is better, `control` a method to compare all
             others with.
@@ -83,37 +82,89 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
 
 
 def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
+    from threadpoolctl import threadpool_limits
+
+    from biasbed.analysis.result import compute_from
+    from biasbed.analysis.score_inputs import gather_scores
+
     user_scores = read_scores(scores, options)
     with threadpool_limits(limits=1, user_api="blas"):  # as in `analyze`: the last digits go by the number of threads
         inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
-        return ScoreComparison(compute_from(inputs, options.analysis))
+        return ScoreComparison(compute_from(inputs, options.analysis), user_scores)
 
 
 def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
     """Read scores of any form. Raises UsageError if they can't be read."""
-    names = ColumnNames(options.method, options.dataset, options.seed, options.score, options.rows)
-    if isinstance(scores, pd.DataFrame):
-        user_scores = score_files.read_scores(scores, names)
+    if is_frame(scores):
+        user_scores = _select_table([grid_of_frame(scores)], options)
     else:
-        sources = [scores] if isinstance(scores, str | Path) else scores
-        if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
-            raise UsageError("scores: give a DataFrame, or a file or folder, or a list of such")
-        paths = [Path(source).expanduser() for source in sources]
-        for path in paths:
-            if not path.exists():
-                raise UsageError(f"scores={path}: there is no such file or folder")
-        if not paths:
-            raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
+        from biasbed.analysis.runs import item_files
+
+        paths = _paths(scores)
         readings = (read(paths, options.score) for read in TABLES.values())
-        offered = next((scores for scores in readings if scores is not None), None)
+        offered = next((reading for reading in readings if reading is not None), None)
         if offered is not None:
             user_scores = offered
         elif len(paths) > 1 or item_files.has_items(paths[0]):
-            user_scores = item_files.read_items(paths, names)
+            user_scores = item_files.read_items(paths, options.score)
         else:
-            user_scores = score_files.read_scores(paths[0], names)
+            user_scores = _select_table(read_grids(paths[0]), options)
     methods = () if options.methods == "all" else options.methods
     return select_scores(user_scores, methods, () if options.sets == "all" else options.sets)
+
+
+def _paths(scores: object) -> list[Path]:
+    """Return the paths of files or folders that are there. Raises UsageError for anything else."""
+    sources = [scores] if isinstance(scores, str | Path) else scores
+    if not isinstance(sources, list | tuple) or not all(isinstance(source, str | Path) for source in sources):
+        raise UsageError("scores: give a DataFrame, or a file or folder, or a list of such")
+    paths = [Path(source).expanduser() for source in sources]
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"scores={path}: there is no such file or folder")
+    if not paths:
+        raise UsageError("scores: name a table of scores, as in biasbed compare scores.csv")
+    return paths
+
+
+def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
+    """Return the scores of a table among grids."""
+    settings = _table_settings(options)
+    return to_scores(understand(grids, settings), settings)
+
+
+def _table_settings(options: CompareOptions) -> ReaderSettings:
+    return ReaderSettings(
+        method=options.method,
+        dataset=options.dataset,
+        seed=options.seed,
+        score=options.score,
+        rows=options.rows,
+        table=options.table,
+        head=options.head,
+        blocks=options.blocks_by_name,
+        leave_out=() if options.leave_out == "none" else options.leave_out,
+        keep=() if options.keep == "none" else options.keep,
+        decimal=options.decimal,
+        brackets=options.brackets,
+        spread=options.spread,
+        num_runs=options.seeds,
+        value_in_cell=options.value_in_cell,
+    )
+
+
+def understand_table(scores: Scores, **options: Any) -> Understood:
+    """Return what is understood of a table, a file or a DataFrame, without comparing anything."""
+    return _understand(scores, build(CompareOptions, flat(options)))
+
+
+def _understand(scores: Scores, options: CompareOptions) -> Understood:
+    if is_frame(scores):
+        return understand([grid_of_frame(scores)], _table_settings(options))
+    paths = _paths(scores)
+    if len(paths) > 1 or paths[0].is_dir():
+        raise UsageError(f"dry_run: reads one table; {', '.join(map(str, paths[:3]))} are several files, or a folder")
+    return understand(read_grids(paths[0]), _table_settings(options))
 
 
 def _lower(options: CompareOptions, scores: UserScores) -> Sequence[str] | None:
@@ -139,6 +190,7 @@ class ScoreComparison:
     """Result of `compare`. `print` shows the summary; tables are DataFrames."""
 
     analysis: Analysis
+    user_scores: UserScores
 
     def __repr__(self) -> str:
         """Return a line, as a notebook shows it."""
@@ -153,11 +205,18 @@ class ScoreComparison:
         return f"<p>{html_escape(self.verdict)}</p>{table.to_html(float_format='{:.2f}'.format, na_rep='')}"
 
     def __str__(self) -> str:
-        return summary.render(self.analysis)
+        from biasbed.analysis.comparisons.printed_tests import summarize_printed
+        from biasbed.analysis.report import summary
+
+        lines = summarize_printed(self.printed_tests, len(self.user_scores.spreads), self.analysis.alpha)
+        return "\n\n".join(filter(None, (summary.render(self.analysis), lines)))
 
     @property
     def verdict(self) -> str:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
+        from biasbed.analysis.report import findings
+        from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
+
         analysis, sentences = self.analysis, [findings.verdict(self.analysis)]
         if not self._tests.skipped:
             sentences.append(pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label))
@@ -214,19 +273,32 @@ class ScoreComparison:
         """Mann-Whitney test of every pair on each data set, over seeds; empty with one seed."""
         return self.analysis.pairwise.set_pairs
 
+    @cached_property
+    def printed_tests(self) -> pd.DataFrame:
+        """Welch's test of every pair on each data set, from printed means and deviations; empty without these."""
+        from biasbed.analysis.comparisons.printed_tests import printed_tests
+
+        return printed_tests(self.user_scores, self.analysis.alpha)
+
     @property
     def items(self) -> pd.DataFrame:
         """McNemar's test and paired bootstrap of every pair on each data set; empty without decisions on items."""
+        from biasbed.analysis.sections.single_runs import SINGLE_RUNS
+
         return self.analysis.data(SINGLE_RUNS).table
 
     @property
     def _limits(self) -> Limits | None:
+        from biasbed.analysis.statistics.friedman import ALL_SETS
+
         return next((limits for limits in self.analysis.pairwise.limits if limits.setting == ALL_SETS), None)
 
     @cached_property
     def power(self) -> pd.DataFrame:
         """For each test the fewest data sets, and the difference that it finds with a probability of 0.8."""
         limits = self._limits
+        import pandas as pd
+
         rows = [] if limits is None else limits.detectable
         columns = ["test", "num_sets", "num_seeds", "smallest_num_sets", "detectable_difference"]
         table = []
@@ -239,7 +311,9 @@ class ScoreComparison:
     @property
     def frames(self) -> dict[str, pd.DataFrame]:
         """All tables by name, as docs/report.md describes them."""
-        return frames_of_analysis.frames(self.analysis)
+        from biasbed import analysis
+
+        return analysis.frames(self.analysis)
 
     def plot(self, name: str = "auto", file: str | Path | None = None) -> Figure:
         """Draw a figure: critical_difference, p_values, ranks, effects or scores (auto: the first that there is).
@@ -278,6 +352,8 @@ class ScoreComparison:
 
         Raises UsageError for a table that this result does not have.
         """
+        from biasbed.analysis.report import report_tables
+
         texts = report_tables.render_latex(self.analysis)
         for name in tables:
             if name not in texts:
@@ -287,6 +363,8 @@ class ScoreComparison:
 
     def report(self, file: str | Path) -> Path:
         """Write the report, one HTML page with everything inside, and return its path."""
+        from threadpoolctl import threadpool_limits
+
         from biasbed.analysis.report import figures, html
 
         path = _checked_path(Path(file), (".html", ".htm"))
@@ -303,6 +381,8 @@ class ScoreComparison:
         target = Path(folder).expanduser().absolute()
         with command.new_folder() as scratch:
             command.write(self.analysis, scratch)
+            if len(self.printed_tests):
+                self.printed_tests.to_csv(scratch / "printed_tests.csv", index=False)
             return command.publish(scratch, target)
 
 
@@ -327,7 +407,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def run(options: CompareOptions) -> None:
-    """Print the summary, and write the files that the options name."""
+    """Print the summary, and write the files that the options name; with `dry_run` what was understood alone."""
+    if options.dry_run:
+        table = _understand(options.scores, options)
+        print(table.screen(), flush=True)
+        if options.output_dir != "none":
+            print(f"\nScores: {table.write(Path(options.output_dir).expanduser())}", flush=True)
+        return
     wanted_files = (
         (options.figure, (".pdf", ".png", ".svg")),
         (options.latex, (".tex",)),

@@ -35,8 +35,8 @@ FIRST: Mapping[str, Sequence[str]] = {
         *("resume", "limit"),
     ),
     "compare": (
-        *("scores", "method", "dataset", "seed", "score", "rows", "lower", "control", "figure", "latex", "report"),
-        "output_dir",
+        *("scores", "dry_run", "method", "dataset", "seed", "score", "rows", "blocks", "seeds", "lower", "control"),
+        *("figure", "latex", "report", "output_dir"),
     ),
     "analyze": (
         *("suite", "study", "selection", "sets", "algorithms", "measure", "control", "with_published", "compare"),

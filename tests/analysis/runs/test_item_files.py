@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from biasbed.analysis.runs.item_files import has_items, read_items
-from biasbed.analysis.runs.score_files import ColumnNames
-from biasbed.analysis.runs.user_scores import UserScores
 from biasbed.analysis.statistics import over_images
+from biasbed.analysis.tables.user_scores import UserScores
 from biasbed.errors import UsageError
 
 RIGHT = {"big": [1, 1, 1, 0, 1], "small": [1, 0, 0, 0, 1]}
@@ -49,17 +48,17 @@ def test_samples_are_read_by_their_first_filter_and_the_newest_file(tmp_path: Pa
     for method, right in RIGHT.items():
         write_samples(tmp_path / method, "arc_easy", right)
         write_samples(tmp_path / method, "arc_easy", [0] * 5, date="2025-01-01T00-00-00.000001")
-    scores = read_items([tmp_path], ColumnNames())
+    scores = read_items([tmp_path])
     check(scores, "arc_easy")
     assert scores.measure == "acc"
     assert scores.notes[0] == "decisions on 10 items in 2 files and sets, by acc"
     assert any("big has arc_easy twice: the newest file counts" in note for note in scores.notes)
-    assert set(read_items([tmp_path], ColumnNames(score="acc_norm")).table["score"]) == {1.0}
+    assert set(read_items([tmp_path], "acc_norm").table["score"]) == {1.0}
 
 
 def test_items_that_are_not_right_or_wrong_have_means_only(tmp_path: Path) -> None:
     write_samples(tmp_path / "big", "squad", [0.5, 1.0])
-    scores = read_items([tmp_path], ColumnNames())
+    scores = read_items([tmp_path])
     assert scores.table["score"].tolist() == [0.75]
     assert not scores.answers
     assert any("squad are not right or wrong" in note for note in scores.notes)
@@ -76,14 +75,14 @@ def test_a_file_of_decisions_for_each_model(head: str, tmp_path: Path) -> None:
         path.write_text(path.read_text().replace(",", ";" if ";" in head else ","))
         paths.append(path)
     assert all(map(has_items, paths))
-    check(read_items(paths, ColumnNames()), "items")
+    check(read_items(paths), "items")
 
 
 def test_one_file_of_several_models(tmp_path: Path) -> None:
     lines = [f"{m},squares,{n},{['no', 'YES'][value]}" for m, right in RIGHT.items() for n, value in enumerate(right)]
     path = tmp_path / "both.csv"
     path.write_text("\n".join(["model,dataset,id,correct", *lines]))
-    check(read_items([path], ColumnNames()), "squares")
+    check(read_items([path]), "squares")
 
 
 def test_our_own_predictions(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_our_own_predictions(tmp_path: Path) -> None:
         labels = ["cat"] * len(right)
         parquet.write_table(pa.table({"image": images, "label": labels, "correct": list(map(bool, right))}), path)
         paths.append(path)
-    check(read_items(paths, ColumnNames()), "sketch")
+    check(read_items(paths), "sketch")
 
 
 def test_other_files_are_refused_in_a_line(tmp_path: Path) -> None:
@@ -122,6 +121,6 @@ def test_other_files_are_refused_in_a_line(tmp_path: Path) -> None:
     }
     for path, message in refused.items():
         with pytest.raises(UsageError, match=message):
-            read_items([path], ColumnNames())
+            read_items([path])
     with pytest.raises(UsageError, match=r"score=f1: .* no such measure; .*acc"):
-        read_items([write_samples(tmp_path / "m", "task", [1])], ColumnNames(score="f1"))
+        read_items([write_samples(tmp_path / "m", "task", [1])], "f1")

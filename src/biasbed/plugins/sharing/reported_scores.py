@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from biasbed import measures
-from biasbed.analysis.runs.user_scores import ScoreRow, UserScores, make_scores
+from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.errors import UsageError, listed
 from biasbed.plugins.sharing import sources
 from biasbed.plugins.sharing.reported import ReportedModel, ReportedValue, in_order, make_report
@@ -28,9 +28,6 @@ def read_reported(paths: Sequence[Path], measure: str = "auto") -> UserScores | 
     readers = {path: sources.find_reader(path, OPTION) for path in paths}
     reports = [path for path, reader in readers.items() if reader is not None]
     if not reports:
-        for path in paths:
-            if path.suffix.lower() != ".md":  # which may hold a table
-                sources.refuse_unknown(path, OPTION)
         return None
     models: list[ReportedModel] = []
     for path, reader in readers.items():

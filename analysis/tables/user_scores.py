@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed import measures
-from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from biasbed.analysis.statistics.over_images import ImageAnswers
 
 COLUMNS = ("method", "dataset", "seed", "score")
 
@@ -26,6 +28,13 @@ class ScoreRow(NamedTuple):
     where: str  # of its line, for messages
 
 
+class Spread(NamedTuple):
+    """Deviation of runs around a printed mean."""
+
+    deviation: float
+    num_runs: int  # 0 if nothing says it
+
+
 @dataclass(frozen=True)
 class UserScores:
     """Scores of one comparison, in the order of their first appearance."""
@@ -35,6 +44,9 @@ class UserScores:
     notes: tuple[str, ...] = ()  # guesses, and what was left out
     measure: str = "score"
     lower: tuple[str, ...] | None = None  # data sets on which lower is better; None if the source does not say
+    blocks: Mapping[str, str] = field(default_factory=dict)  # data set -> the one that it is a part of
+    # Printed deviations by (method, data set), with the number of runs; empty if the table prints none.
+    spreads: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
     # Decisions on single items by (method, data set, seed); empty if only scores are known.
     answers: Mapping[tuple[str, str, str], ImageAnswers] = field(default_factory=dict)
 
@@ -80,6 +92,8 @@ def make_scores(
     lost = [f"{row.method} on {row.dataset} with seed {row.seed}" for row in seeds]
     if lost:
         lines.append(f"left out, as no score is there: {listed(lost, 5)}")
+    import pandas as pd
+
     table = pd.DataFrame(kept, columns=list(COLUMNS))
     lines += _lookalikes("methods", table["method"]) + _lookalikes("data sets", table["dataset"])
     return UserScores(source, table, tuple(lines), measure)

@@ -1,4 +1,4 @@
-"""Tables of scores as people keep them: forms, separators, decimal signs, axes, exports; and what is refused."""
+"""Tables of scores as people keep and publish them: forms, axes, exports, blocks; and what is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from biasbed.analysis.runs.score_files import ColumnNames, read_scores
-from biasbed.analysis.runs.user_scores import UserScores
+from biasbed.analysis.options import CompareOptions
+from biasbed.analysis.tables.user_scores import UserScores
+from biasbed.api.comparison import read_scores
 from biasbed.errors import UsageError
 
 METHODS, SETS = ("a", "b", "c"), ("u", "v", "w", "x")
@@ -26,7 +27,7 @@ def turned(text: str) -> str:
 def read(text: str | bytes, folder: Path, **names: str) -> UserScores:
     path = folder / "scores.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_scores(path, ColumnNames(**names))
+    return read_scores(path, CompareOptions(**names))  # type: ignore[arg-type]
 
 
 def by_cell(scores: UserScores) -> dict[tuple[str, str], float]:
@@ -58,8 +59,8 @@ def test_every_form_of_a_table_is_the_same_scores(text: str | bytes, tmp_path: P
 
 def test_frames_are_read_with_and_without_an_index() -> None:
     wide = pd.DataFrame({m: {d: SCORES[m, d] for d in SETS} for m in METHODS})  # data sets x methods
-    assert by_cell(read_scores(wide, ColumnNames())) == SCORES
-    numbered = read_scores(wide.reset_index(drop=True), ColumnNames())
+    assert by_cell(read_scores(wide, CompareOptions())) == SCORES
+    numbered = read_scores(wide.reset_index(drop=True), CompareOptions())
     assert numbered.methods == list(METHODS)
     assert numbered.datasets == ["row 1", "row 2", "row 3", "row 4"]
 
@@ -73,7 +74,8 @@ def test_seeds_and_what_was_read_are_said(tmp_path: Path) -> None:
     lines = [f"{m},{d},{seed},{score + seed}" for (m, d), score in SCORES.items() for seed in (0, 1)]
     scores = read("\n".join(["model,task,fold,f1", *lines]), tmp_path)
     assert sorted(set(scores.table["seed"])) == ["0", "1"]
-    assert scores.notes == ("columns: method 'model', data set 'task', seed 'fold', score 'f1'",)
+    assert scores.notes == ("a line a score: columns method 'model', data set 'task', seed 'fold'",)
+    assert scores.measure == "f1"
     assert len(scores.table) == 2 * len(SCORES)
 
 
@@ -113,33 +115,37 @@ def test_missing_scores_are_left_out_and_seeds_said(tmp_path: Path) -> None:
         (LONG + "a,u,99\n", r"line 14: a on u is there already \(line 2\): keep one, or .* column 'seed'"),
         ("method,dataset,seed,score\na,u,0,1\na,u,0,1\n", "line 3: a on u with seed 0 is there already"),
         (
-            "method,dataset,metric,study,score\na,u,accuracy,x,1\na,u,loss,x,1\n",
-            r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'metric'$",
+            "method,dataset,study,score\na,u,x,1\na,u,y,1\na,v,x,2\na,v,x,1\n",
+            r"line 3: a on u is there already \(line 2\): keep the lines of one value of 'study', or name",
         ),
-        (
-            "dataset,seed,score\nu,0,1\nu,0,2\n",
-            "no column says the method: add a column 'method', or name it .*method=",
-        ),
-        ("method,seed,score\na,0,1\na,0,2\n", "no column says the data set: add a column 'dataset'"),
+        ("dataset,seed,score\nu,0,1\nu,0,2\n", "no column says the method: .* name a column with method="),
+        ("method,seed,score\na,0,1\na,0,2\n", r"line 3: a on score with seed 0 is there already \(line 2\): keep one"),
         (LONG.replace("a,u,50.0", "a,u,fifty"), "line 2: 'fifty' in the column 'score' is no number"),
-        (
-            LONG.replace("a,u,50.0", "a,u,50 ± 2"),
-            "line 2: '50 ± 2' .* is a mean with something behind it: give the mean",
-        ),
-        (re.sub(r"\d+[.]\d+", r"\g<0> (0.4)", WIDE), r"line 2: '50.0 \(0.4\)' .* or each seed's score in a line"),
+        (re.sub(r"\d+[.]\d+", r"\g<0> (49.1)", WIDE), "line 2, column 'u': the number in brackets .* brackets=spread"),
+        (re.sub(r"\d+[.]\d+", r"\g<0>/49", WIDE), "line 2: '50.0/49' .* two values in a cell: .* value_in_cell=1"),
+        (LONG.replace("a,u,50.0", "a,u,1e308"), "line 2: the score 1e.308 in the column 'score' is beyond 1e100"),
+        (LONG.replace("a,u,50.0", "a,u," + "9" * 400), "line 2: '9999.* is no number"),
+        (LONG.replace("a,u,50.0", "a,u," + "9" * 3000), "line 2: a cell has 3,000 characters"),
         (LONG.replace("a,u,50.0", "a,u,inf"), "line 2: 'inf' in the column 'score' is no finite number"),
         (WIDE.replace("50.0", "good"), "line 2: 'good' in the column 'u' is no number"),
         ("method;dataset;score\na;u;0,5\nb;u;0.6\n", r"with a comma \('0,5'\) and with a point \('0.6'\)"),
         ("method,dataset,score\n,u,1\n", "line 2: has no name of a method"),
-        ("method,dataset,score\nnan,u,1\n", "line 2: has no name of a method"),
-        ("a,b\n1,nan\n", "line 2: has no name of a method"),
+        ("method,a,b\nx,1,2\n", r"scores of one method only \(x\): nothing to compare"),
+        ("method,a\nx,1\ny,2\n", "one data set with one score per method .* add data sets or a column 'seed'"),
+        (",a,b,c\nx,1.0,1.1,1.2\ny,1.2,1.0,1.1\nz,1.1,1.2,1.0\n", "nothing says .* say rows=methods or rows=datasets"),
+        (
+            "Step,r - test/acc,r - test/acc__MIN\n1,0.5,0.5\n2,0.6,0.6\n",
+            "curves over steps .* export the table of runs",
+        ),
+        ("method,u,v\na,84,77\nb,83\nc,1,2,3\n", "line 4: 4 entries for 3 columns"),
+        ("task,a,b\nLearning rate,1,2\nDropout,3,4\n", r"lines are settings \(Learning rate"),
         ("method,dataset\na,u\n", "no column holds numbers; its columns are method, dataset"),
-        ("method,dataset,score\n", "should have a head and lines of method"),
+        ("method,dataset,score\n", "a table has a head, and lines of a method and its scores"),
         ("", "the file is empty"),
-        ("a,a,b\n1,2,3\n", "has the column 'a' twice"),
+        ("method,a,a\nx,1,2\ny,3,4\nz,7,8\n", "x on a is there twice, in the columns 'a' and 'a': leave one out"),
         (LONG + "a,u,1,2,3\n", "line 14: 5 entries for 3 columns"),
-        (LONG.encode("utf-16"), "can't be read as CSV"),
-        ("method,dataset,score\na,u,nan\n", "there are no scores in it"),
+        (LONG.encode("utf-16"), "line 1: can't be read as UTF-8"),
+        ("method,dataset,score\na,u,nan\n", "no column holds numbers"),
         (LONG.partition("\n")[2], "the first line should name the columns, and has the number 50.0"),
         ("Name,State,User,acc\nr,finished,me,1\ns,finished,me,2\n", "no column says the method of a run: name it with"),
     ],
@@ -156,7 +162,7 @@ RUNS = [(m, seed, 0.5 + 0.1 * i + 0.01 * seed) for i, m in enumerate(METHODS) fo
 
 
 def test_exports_of_trackers_are_read(tmp_path: Path) -> None:
-    expected = {(m, d, str(seed)): score for m, seed, score in RUNS for d in ("acc_u", "acc_v")}
+    expected = {(m, d, str(seed)): score for m, seed, score in RUNS for d in ("u", "v")}
     heads = {
         "Name,State,User,Runtime,algorithm,seed,lr,train/acc,acc_u,acc_v": "r,finished,me,9,{},{},0.1,1,{},{}",
         "Start Time,Duration,Run ID,Name,Source Type,User,Status,algorithm,seed,lr,acc_u,acc_v": (
@@ -185,7 +191,7 @@ def test_a_mean_over_data_sets_is_no_further_one(form: str, tmp_path: Path) -> N
     }
     scores = read(texts[form], tmp_path)
     assert by_cell(scores) == SCORES
-    assert any("left out, as it is a mean of the others by its name: " in note for note in scores.notes)
+    assert any("left out, an average by its name: " in note for note in scores.notes)
     assert ("x", "average") in by_cell(read("method,average,b\nx,1,2\ny,2,3\n", tmp_path))  # alone beside it: kept
 
 
@@ -201,7 +207,6 @@ def test_a_mean_over_data_sets_is_no_further_one(form: str, tmp_path: Path) -> N
 def test_deviations_beside_means_are_no_scores(text: str, tmp_path: Path) -> None:
     scores = read(text, tmp_path)
     assert len(scores.datasets) == len(SETS)
-    (note,) = [note for note in scores.notes if note.startswith("left out, as they belong to means")]
-    assert "tests over seeds on one data set need a line per seed" in note
+    assert len(scores.spreads) == (len(SCORES) if "dataset" in text else len(METHODS))
     alone = read("method,std,x\na,1,2\nb,2,3\n", tmp_path)  # data sets, as nothing says otherwise
     assert set(alone.datasets) == {"std", "x"}

@@ -1,0 +1,150 @@
+"""Averages, ranks and gains among rows and columns: they are no further data sets and no methods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from biasbed.analysis.tables import vocabulary as say
+
+MANY = 4  # columns whose mean is no coincidence
+SURE_SHARE = 0.9
+SHARE = 0.7  # of lines whose mean a column says
+CLOSE = 0.011  # relative to the size of the numbers: rounding of what is averaged
+
+
+def find_averages(
+    paths: Mapping[int, tuple[str, ...]], lines: Sequence[Mapping[int, float]]
+) -> tuple[dict[int, str], list[str]]:
+    """Return the columns (or rows) that average others, each with the reason, and notes on wrong averages.
+
+    paths: names above each column; lines: numbers of each row by column.
+    """
+    leaves: dict[int, str] = {}
+    notes: list[str] = []
+    plain = [column for column, path in paths.items() if not any(map(say.average_kind, path))]
+    for column, path in paths.items():
+        kinds = [say.average_kind(name) for name in path]
+        if not any(kinds):
+            continue
+        upper = path[:-1]
+        if kinds[-1]:
+            kind = kinds[-1]
+            siblings = [sibling for sibling in plain if paths[sibling][: len(upper)] == upper]
+            is_short = bool(upper) and len(siblings) == 1
+        else:
+            of_measure = [sibling for sibling in plain if paths[sibling][-1] == path[-1]]
+            kind, siblings, is_short = "upper" if "sure" in kinds else "", of_measure or plain, False
+        if is_short or not siblings or not kind:
+            continue
+        matches = match_share(column, siblings, lines)
+        if matches < SHARE and len(siblings) != len(plain):
+            matches = max(matches, match_share(column, plain, lines))
+        if matches < SHARE and kind != "sure":
+            matches = max(matches, _match_of_part(column, plain, lines))
+        reason = _reason(column, path, kind, matches, len(siblings), paths, plain)
+        if reason:
+            leaves[column] = reason
+            if kind == "sure" and 0 <= matches < 1 and siblings:
+                notes += _wrong_average(column, path, siblings, lines, matches)
+    for column in plain:
+        others = [sibling for sibling in plain if sibling != column and sibling not in leaves]
+        is_measure = say.is_metric(paths[column][-1]) and not all(
+            say.is_metric(paths[sibling][-1]) for sibling in others
+        )
+        if is_measure and len(others) >= MANY and len(lines) > 2 and match_share(column, others, lines) > SURE_SHARE:
+            leaves[column] = "the mean of the others"
+    return leaves, notes
+
+
+def _reason(
+    column: int,
+    path: tuple[str, ...],
+    kind: str,
+    matches: float,
+    num_siblings: int,
+    paths: Mapping[int, tuple[str, ...]],
+    plain: Sequence[int],
+) -> str:
+    if num_siblings < 2:
+        return ""
+    if kind == "sure":
+        return "an average by its name"
+    if kind == "upper":
+        measures = {paths[sibling][-1] for sibling in plain}
+        return "an average by its name" if path[-1] in measures or matches >= SHARE else ""
+    if matches >= SHARE:
+        return "the mean of others"
+    if kind == "partly" and num_siblings > 2:
+        return "an average by its name"
+    spoken = say.split_words(path[-1])
+    return "an average by its name" if spoken in (("overall",), ("total",)) and num_siblings > 2 else ""
+
+
+def _match_of_part(column: int, plain: Sequence[int], lines: Sequence[Mapping[int, float]]) -> float:
+    """Return the largest share of matches with the mean of some columns just before one."""
+    before = [sibling for sibling in plain if sibling < column]
+    shares = [match_share(column, before[first:], lines) for first in range(max(0, len(before) - 12), len(before) - 1)]
+    return max(shares, default=-1.0)
+
+
+def match_share(column: int, siblings: Sequence[int], lines: Sequence[Mapping[int, float]]) -> float:
+    """Return the share of complete rows whose number is the mean of their other numbers; -1 if no row is complete."""
+    complete = matching = 0
+    for numbers in lines:
+        others = [numbers[sibling] for sibling in siblings if sibling in numbers]
+        if column in numbers and len(others) == len(siblings) and others:
+            complete += 1
+            mean = sum(others) / len(others)
+            scale = max(map(abs, others))
+            matching += abs(numbers[column] - mean) <= max(CLOSE * scale * 0.5, 0.0011 if scale <= 1 else 0.06)
+    return matching / complete if complete else -1.0
+
+
+def _wrong_average(
+    column: int, path: tuple[str, ...], siblings: Sequence[int], lines: Sequence[Mapping[int, float]], matches: float
+) -> list[str]:
+    """Return a note on an average that is not the mean of what it should be the mean of."""
+    wrong = 0
+    example = ""
+    for numbers in lines:
+        others = [numbers[sibling] for sibling in siblings if sibling in numbers]
+        if column in numbers and len(others) == len(siblings):
+            mean = sum(others) / len(others)
+            if abs(numbers[column] - mean) > max(0.002 if max(map(abs, others)) <= 1 else 0.11, 0):
+                wrong += 1
+                example = example or f"{numbers[column]:g} is printed, the mean is {mean:.2f}"
+    name = " / ".join(path)
+    return [f"'{name}' is not the mean of its {len(siblings)} columns in {wrong} lines ({example})"] if wrong else []
+
+
+def other_line(name: str) -> str:
+    """Return why a row, by its name, is neither a method nor a data set; empty if it may be one."""
+    spoken = set(say.split_words(name))
+    kind = say.average_kind(name)
+    if kind == "sure":
+        return "an average by its name"
+    if say.is_rank(name):
+        return "a rank"
+    if say.letters(name) in (
+        "wins",
+        "losses",
+        "ties",
+        "winstieslosses",
+        "winslosses",
+        "wtl",
+        "best",
+        "numberofwins",
+        "wintieloss",
+    ):
+        return "a count of wins"
+    if name.lstrip().startswith("#") or re.match(r"(number|no\.?|num) of ", name.lower()):
+        return "a count"
+    first = next(iter(say.split_words(name)), "")
+    if first in {"gain", "提升", "gains", "improvement", "improv", "δ"} or re.match(r"\s*[Δδ]", name):
+        return "a difference to another row"
+    if (spoken & {"corr", "correlation", "tau"} and len(spoken) < 4) or "p-value" in name.lower() or "pvalue" in spoken:
+        return "a statistic of the rows above"
+    if spoken and spoken <= {"std", "stdev", "stddev", "variance", "dev", "deviation", "standard"}:
+        return "a deviation of the rows above"
+    return ""

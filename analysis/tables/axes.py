@@ -1,0 +1,140 @@
+"""Axes of a table: do its lines or its columns stand for methods?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.errors import UsageError, shown
+
+CLEAR = 3.0  # times that one axis' means must vary as much as the other's to tell which is which
+
+
+class Axes(NamedTuple):
+    """Axes of a table with one name a line, and the note that says them."""
+
+    rows_are_methods: bool
+    note: str
+
+
+class Evidence(NamedTuple):
+    """Evidence that tells the axes of a table apart."""
+
+    head: str  # of the column of names
+    rows: Sequence[str]
+    columns: Sequence[str]
+    leaves: Sequence[str]  # lowest names of the columns
+    numbers: Sequence[Mapping[int, float]]  # of each row by column
+    averages_rows: bool  # a row averages the others
+    averages_columns: bool
+    bold: Sequence[tuple[int, int]]  # (row, column)
+
+
+def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
+    """Return what lines and columns are. Raises UsageError if nothing tells.
+
+    option: `rows=` of the user. In order: the head of the column of names; an average beside the data sets; names
+    that are usual; the best number in bold, which stands once a data set; and data sets differ in difficulty more than
+    methods do in quality.
+    """
+    if option != "auto":
+        return _said(option == "methods", f"rows={option}")
+    head = say.letters(evidence.head)
+    if head in say.DATASETS and head not in say.METHODS:
+        return _said(False, "as the head of the first column says")
+    if head in say.METHODS:
+        return _said(True, "as the head of the first column says")
+    if evidence.averages_columns != evidence.averages_rows:
+        return _said(evidence.averages_columns, "as the average shows")
+    for vote, why in (
+        (_by_names, "by their names"),
+        (_by_measures, "as measures are"),
+        (_by_bold, "as the bold numbers show"),
+    ):
+        rows_are_methods = vote(evidence)
+        if rows_are_methods is not None:
+            return _said(rows_are_methods, why)
+    rows_vary, columns_vary = _variation(evidence)
+    if columns_vary > CLEAR * rows_vary:
+        return _said(True, "as the columns' means differ more")
+    if rows_vary > CLEAR * columns_vary:
+        return _said(False, "as the lines' means differ more")
+    if not evidence.rows or not evidence.columns:
+        raise UsageError(f"{source}: no line is left that could be a method or a data set")
+    raise UsageError(
+        f"{source}: nothing says whether lines or columns are methods ({shown(evidence.rows[0], 40)}, ... and "
+        f"{shown(evidence.columns[0], 40)}, ...): say rows=methods or rows=datasets"
+    )
+
+
+def _said(rows_are_methods: bool, why: str) -> Axes:
+    order = ("methods", "data sets") if rows_are_methods else ("data sets", "methods")
+    turned = "datasets" if rows_are_methods else "methods"
+    more = "" if why.startswith("rows=") else f" (`rows` as {turned} turns the table)"
+    return Axes(rows_are_methods, f"lines are {order[0]} and columns {order[1]}, {why}{more}")
+
+
+def _by_names(evidence: Evidence) -> bool | None:
+    """Return what usual names say; backbones are methods only if nothing else is one."""
+    rows, columns = evidence.rows, evidence.columns
+    straight = _count(say.OF_METHODS, rows) + _count(say.OF_DATA, columns)
+    turned = _count(say.OF_DATA, rows) + _count(say.OF_METHODS, columns)
+    if straight != turned:
+        return straight > turned
+    straight, turned = _count(say.BACKBONES, rows), _count(say.BACKBONES, columns)
+    if straight != turned:
+        return straight > turned
+    return None
+
+
+def _count(pattern: object, names: Sequence[str]) -> int:
+    return sum(bool(pattern.search(name)) for name in names)  # type: ignore[attr-defined]
+
+
+def _by_measures(evidence: Evidence) -> bool | None:
+    """Return True if the columns are measures, False if the lines are."""
+    columns = sum(map(say.is_metric, evidence.leaves)) / max(len(evidence.leaves), 1)
+    rows = sum(map(say.is_metric, evidence.rows)) / max(len(evidence.rows), 1)
+    if max(columns, rows) < 0.7 or columns == rows:
+        return None
+    return columns > rows
+
+
+def _by_bold(evidence: Evidence) -> bool | None:
+    """Return what bold numbers say: the best of each data set is bold."""
+    if len(evidence.bold) < 2:
+        return None
+    rows, columns = {row for row, _ in evidence.bold}, {column for _, column in evidence.bold}
+    num_rows, num_columns = len(evidence.rows), len(evidence.columns)
+    fills_columns, fills_rows = len(columns) == num_columns, len(rows) == num_rows
+    if fills_columns != fills_rows and len(evidence.bold) < 0.6 * num_rows * num_columns:
+        return fills_columns
+    return None
+
+
+def _variation(evidence: Evidence) -> tuple[float, float]:
+    """Return how much the means of lines, and those of columns, vary."""
+    by_row = [list(numbers.values()) for numbers in evidence.numbers if numbers]
+    by_column: dict[int, list[float]] = {}
+    for numbers in evidence.numbers:
+        for column, value in numbers.items():
+            by_column.setdefault(column, []).append(value)
+    means = [statistics.fmean(values) for values in by_row]
+    column_means = [statistics.fmean(values) for values in by_column.values()]
+    spread_of_rows = statistics.stdev(means) if len(means) > 1 else 0.0
+    spread_of_columns = statistics.stdev(column_means) if len(column_means) > 1 else 0.0
+    return spread_of_rows, spread_of_columns
+
+
+def suspect_swap(methods: Sequence[str], datasets: Sequence[str]) -> str:
+    """Return a note if the names of methods and data sets look swapped, else an empty text."""
+    swapped = _count(say.OF_DATA, methods) + _count(say.OF_METHODS, datasets) + _count(say.BACKBONES, datasets)
+    straight = _count(say.OF_METHODS, methods) + _count(say.OF_DATA, datasets) + _count(say.BACKBONES, methods)
+    if swapped <= straight:
+        return ""
+    return (
+        f"methods and data sets look swapped: {methods[0]} is read as a method, {datasets[0]} as a data set "
+        "(method=, dataset= and rows= say otherwise)"
+    )

@@ -1,0 +1,94 @@
+"""Doubts about a table that was read: columns with the same information, opposite columns, and too little to test."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+from biasbed.analysis.tables.understood import Understood, names_of_columns
+from biasbed.errors import UsageError, listed, shown
+
+OPPOSITE = 0.8  # correlation from which on a column counts as opposite to another
+MOST_COMPARED = 200  # columns, of which each is held against each
+
+
+ColumnKey = tuple[str, str, str]  # block, data set and measure
+NumbersByRow = dict[tuple[str, str], float]  # of a column by method and seed
+
+
+def _columns(table: Understood, without_direction: bool = False) -> dict[ColumnKey, NumbersByRow]:
+    """Return the numbers of each column; of tables with many columns none, as each is held against each."""
+    columns: dict[ColumnKey, NumbersByRow] = {}
+    for score in table.used:
+        if not (without_direction and score.direction):
+            columns.setdefault(score.key, {})[score.method, score.seed] = score.score
+    if len(columns) > MOST_COMPARED:
+        return {}
+    return columns
+
+
+def _shared(first: NumbersByRow, second: NumbersByRow) -> list[tuple[float, float]]:
+    """Return the pairs of numbers of two columns; empty if one of them varies nowhere, or with fewer than three."""
+    pairs = [(first[row], second[row]) for row in first if row in second]
+    if len(pairs) < 3 or min(len(set(values)) for values in zip(*pairs, strict=True)) < 2:
+        return []
+    return pairs
+
+
+def same_numbers(table: Understood) -> list[str]:
+    """Leave out columns that are 100 (or 1) less another, and return notes on these and on columns of equal numbers."""
+    columns, names = _columns(table), names_of_columns(table.used)
+    notes: list[str] = []
+    dropped: set[ColumnKey] = set()
+    for first, second in itertools.combinations(columns, 2):
+        pairs = _shared(columns[first], columns[second])
+        if not pairs or first in dropped or second in dropped:
+            continue
+        if all(a == b for a, b in pairs):
+            notes.append(f"columns {names[first]} and {names[second]} hold the same numbers: is one a copy?")
+        total = 1.0 if max(a + b for a, b in pairs) < 1.5 else 100.0
+        if all(abs(a + b - total) <= 1.1e-3 * total for a, b in pairs):
+            dropped.add(second)
+            notes.append(f"{names[second]} is {total:g} less {names[first]}: the same information twice")
+    for position, score in enumerate(table.scores):
+        if score.key in dropped and not score.left_out:
+            table.scores[position] = score._replace(left_out="the same information as another column")
+    return notes
+
+
+def opposite_columns(table: Understood) -> list[str]:
+    """Return a note on columns without a direction that fall where the others rise: they may be errors."""
+    columns, names = _columns(table, without_direction=True), names_of_columns(table.used)
+    agreements: dict[ColumnKey, list[float]] = {key: [] for key in columns}
+    for first, second in itertools.combinations(columns, 2):
+        pairs = _shared(columns[first], columns[second])
+        if pairs:
+            agreement = statistics.correlation(*zip(*pairs, strict=True))
+            agreements[first].append(agreement)
+            agreements[second].append(agreement)
+    falling = []
+    for key, signs in agreements.items():
+        if len(signs) > 1 and max(signs) < -OPPOSITE:
+            falling.append(names[key])
+    if not falling or 2 * len(falling) > len(columns):
+        return []
+    shown_names = listed(falling, 5)
+    return [f"{shown_names} falls where the others rise: if less of it is better, say lower={','.join(falling[:3])}"]
+
+
+def refuse_too_little(table: Understood) -> None:
+    """Raise UsageError for scores of one method, or for one number per method: nothing can be compared."""
+    methods = {score.method for score in table.used}
+    if len(methods) < 2:
+        raise UsageError(
+            f"{table.source}: has scores of one method only ({listed(sorted(methods), 1)}): nothing to compare; if "
+            "columns are methods, say rows=datasets"
+        )
+    columns = {score.key for score in table.used}
+    has_spread = len({score.method for score in table.used if score.spread is not None}) > 1
+    if len(columns) == 1 and len(table.used) == len(methods) and not has_spread:
+        left = listed([shown(name, 30) for name, _ in table.left_out], 5)
+        raise UsageError(
+            f"{table.source}: one data set with one score per method ({next(iter(columns))[1]}): nothing to test; "
+            f"add data sets or a column 'seed'{f'; left out: {left} (keep= keeps them)' if left else ''}"
+        )

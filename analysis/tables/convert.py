@@ -1,0 +1,164 @@
+"""Scores of a published table as `compare` takes them: one measure a data set, blocks, directions and deviations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.understood import Score, Understood, names_of_columns
+from biasbed.analysis.tables.user_scores import ScoreRow, Spread, UserScores, make_scores
+from biasbed.errors import UsageError, listed
+from biasbed.settings import nearest
+
+
+def to_scores(table: Understood, settings: ReaderSettings) -> UserScores:
+    """Return the scores that are compared."""
+    scores = table.used
+    notes = [*_notes(table), *table.notes]
+    counts_each = settings.blocks is not None and not settings.blocks
+    if not counts_each:
+        scores, note = _one_measure(scores, settings.score)
+        scores, left_out = _one_direction(scores)
+        notes += [*note, *left_out]
+    names = names_of_columns(scores)
+    rows = []
+    for score in scores:
+        rows.append(ScoreRow(score.method, names[score.key], score.seed, score.score, score.where))
+    measures = {score.metric for score in scores}
+    measure = next(iter(measures)) if len(measures) == 1 and "" not in measures else "score"
+    directions: dict[str, str] = {}
+    for score in scores:
+        directions.setdefault(names[score.key], score.direction)
+    lower = tuple(name for name, direction in directions.items() if direction == "no")
+    if lower:
+        notes.append(f"lower is better on {listed(lower, 8)}, as the table says (`lower` as none turns it)")
+    blocks = {} if counts_each else _blocks(scores, names)
+    if blocks:
+        notes.append(_say_blocks(blocks))
+    result = make_scores(rows, table.source, notes, measure)
+    spreads = _spreads(table, scores, names, settings)
+    return UserScores(result.source, result.table, result.notes, measure, lower, blocks, spreads)
+
+
+def _notes(table: Understood) -> list[str]:
+    """Return what was left out, in sentences."""
+    notes = [table.axes] if table.axes else []
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in table.left_out:
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        notes.append(f"left out, {reason}: {listed(names, 6)}")
+    by_reason = {}
+    for score in table.scores:
+        if score.left_out:
+            by_reason.setdefault(score.left_out, []).append(score.dataset)
+    for reason, names in by_reason.items():
+        notes.append(f"left out, {reason}: {listed(list(dict.fromkeys(names)), 6)}")
+    return notes
+
+
+def _one_measure(scores: list[Score], measure_name: str) -> tuple[list[Score], list[str]]:
+    """Return the scores of one measure for each data set, and a note: measures of the same images count once.
+
+    wanted: the measure that the user names; auto takes the one that most data sets have.
+    """
+    by_set: dict[tuple[str, str], dict[str, None]] = {}
+    are_measures = len({score.key for score in scores}) > 1 and all(_is_nameless(score) for score in scores)
+    for score in scores:
+        by_set.setdefault(_set_of(score, are_measures), {})[score.metric] = None
+    all_measures = list(dict.fromkeys(score.metric for score in scores))
+    if all(len(measures) == 1 for measures in by_set.values()):
+        return scores, []
+    if measure_name != "auto":
+        match = next((name for name in all_measures if name.casefold() == measure_name.casefold()), None)
+        if match is None:
+            raise UsageError(
+                f"score={measure_name}: the table has no such measure{nearest(measure_name, all_measures)}"
+            )
+        order = [match]
+    else:
+        order = sorted(
+            all_measures, key=lambda name: (-sum(name in of_set for of_set in by_set.values()), _rank_of_head(name))
+        )
+    chosen = {key: next((name for name in order if name in of_set), "") for key, of_set in by_set.items()}
+    kept = [score for score in scores if score.metric == chosen[_set_of(score, are_measures)]]
+    counted = list(dict.fromkeys(chosen.values()))
+    others = [name for name in all_measures if name not in counted]
+    note = (
+        f"of several measures of one data set {listed(counted, 4)} counts; left out: {listed(others, 8)} (`score` "
+        "takes another, `blocks` as none counts each column by itself)"
+    )
+    return kept, [note]
+
+
+def _one_direction(scores: list[Score]) -> tuple[list[Score], list[str]]:
+    """Return the scores without columns that count the other way than most of their block, and a note on these."""
+    directions: dict[str, Counter[bool]] = {}
+    for score in scores:
+        if score.block:
+            directions.setdefault(score.block, Counter())[score.direction == "no"] += 1
+    usual = {block: counts.most_common(1)[0][0] for block, counts in directions.items()}
+    kept = [score for score in scores if not score.block or (score.direction == "no") == usual[score.block]]
+    if len(kept) == len(scores):
+        return scores, []
+    lost = dict.fromkeys(score.dataset for score in scores if score not in kept)
+    return kept, [f"left out, as they count the other way than the other columns of their data set: {listed(lost, 6)}"]
+
+
+def _rank_of_head(name: str) -> int:
+    letters = say.letters(name)
+    return say.SCORES.index(letters) if letters in say.SCORES else len(say.SCORES)
+
+
+def _is_nameless(score: Score) -> bool:
+    return score.dataset == score.metric and not score.block
+
+
+def _set_of(score: Score, are_measures: bool) -> tuple[str, str]:
+    """Return what a score was measured on; columns that are named by measures alone are of one data set."""
+    return ("", "") if are_measures else (score.block, score.dataset)
+
+
+def _blocks(scores: Sequence[Score], names: Mapping[tuple[str, str, str], str]) -> dict[str, str]:
+    """Return the block of each data set that is a part of one; a data set with one column is none."""
+    members: dict[str, dict[str, None]] = {}
+    for score in scores:
+        if score.block:
+            members.setdefault(score.block, {})[names[score.key]] = None
+    blocks = {}
+    for block, parts in members.items():
+        if len(parts) > 1:
+            blocks.update(dict.fromkeys(parts, block))
+    return blocks
+
+
+def _say_blocks(blocks: Mapping[str, str]) -> str:
+    """Return the note on parts of data sets."""
+    members: dict[str, list[str]] = {}
+    for name, block in blocks.items():
+        members.setdefault(block, []).append(name)
+    said = [f"{block} ({listed(names, 6)})" for block, names in members.items()]
+    return f"parts of one data set count once: {', '.join(said)} (`blocks` says otherwise)"
+
+
+def _spreads(
+    table: Understood,
+    scores: Sequence[Score],
+    names: Mapping[tuple[str, str, str], str],
+    settings: ReaderSettings,
+) -> dict[tuple[str, str], Spread]:
+    """Return the printed deviations; of a standard error the deviation, if the number of runs is known."""
+    is_error = settings.spread == "standard_error" or (settings.spread == "auto" and table.is_standard_error)
+    spreads = {}
+    for score in scores:
+        count = settings.num_runs or score.num_runs
+        if score.spread is not None and not score.seed:
+            deviation = score.spread
+            if is_error:
+                if not count:
+                    continue
+                deviation *= count**0.5
+            spreads[score.method, names[score.key]] = Spread(deviation, count)
+    return spreads

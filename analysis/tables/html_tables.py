@@ -1,0 +1,131 @@
+"""Tables of HTML, also of pages whose rows and cells are not closed."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+from collections.abc import Iterator
+
+from biasbed.analysis.tables.grid import Grid, RawCell, make_grid
+from biasbed.analysis.tables.markup import clean_html, is_bold
+
+
+class _TableParser(html.parser.HTMLParser):
+    """Collects the cells of tables. Rows and cells need not be closed; a table within a cell is part of it."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.tables: list[list[list[tuple[str, int, int, bool]]]] = []
+        self.places: list[list[int]] = []
+        self.captions: list[str] = []
+        self.num_head_rows: list[int] = []
+        self._depth = 0
+        self._cell: list[str] | None = None
+        self._span = (1, 1, False)
+        self._in_head = False
+        self._caption: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._depth += 1
+            if self._depth == 1:
+                self._open_table()
+            return
+        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", "tbody", "caption"):
+            if self._cell is not None:
+                self._cell.append(self.get_starttag_text() or "")
+            return
+        self._close_cell()
+        if tag == "tr":
+            self._open_row()
+        elif tag in ("td", "th"):
+            self._open_cell(tag, dict(attrs))
+        elif tag == "thead":
+            self._in_head = True
+        elif tag == "tbody":
+            self._in_head = False
+        elif tag == "caption":
+            self._caption = []
+
+    def _open_table(self) -> None:
+        self.tables.append([])
+        self.places.append([])
+        self.captions.append("")
+        self.num_head_rows.append(0)
+
+    def _open_row(self) -> None:
+        if not self.tables:
+            self._open_table()
+        self.tables[-1].append([])
+        self.places[-1].append(self.getpos()[0])
+        self.num_head_rows[-1] += self._in_head
+
+    def _open_cell(self, tag: str, attributes: dict[str, str | None]) -> None:
+        if not self.tables or not self.tables[-1]:
+            self._open_row()
+        spans = []
+        for name in ("colspan", "rowspan"):
+            value = (attributes.get(name) or "1").strip()
+            spans.append(int(value) if value.isdigit() and len(value) < 5 else 1)
+        self._cell, self._span = [], (spans[0], spans[1], tag == "th")
+
+    def _close_cell(self) -> None:
+        if self._cell is not None:
+            self.tables[-1][-1].append(("".join(self._cell), *self._span))
+            self._cell = None
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._depth = max(self._depth - 1, 0)
+            if self._depth == 0:
+                self._close_cell()
+            return
+        if self._depth > 1 or tag not in ("tr", "td", "th", "thead", "caption"):
+            if self._cell is not None:
+                self._cell.append(f"</{tag}>")
+            return
+        if tag == "caption" and self._caption is not None and self.captions:
+            self.captions[-1] = clean_html("".join(self._caption))
+            self._caption = None
+            return
+        self._close_cell()
+        self._in_head &= tag != "thead"
+        if tag == "tr" and self.tables and self.tables[-1] and self.tables[-1][-1]:
+            self.tables[-1].append([])
+            self.places[-1].append(self.getpos()[0])
+
+    def handle_data(self, data: str) -> None:
+        target = self._caption if self._caption is not None else self._cell
+        if target is not None:
+            target.append(data)
+
+    def handle_entityref(self, name: str) -> None:
+        self.handle_data(f"&{name};")
+
+    def handle_charref(self, name: str) -> None:
+        self.handle_data(f"&#{name};")
+
+
+def html_grids(text: str, source: str) -> Iterator[Grid]:
+    """Yield the tables of HTML."""
+    parser = _TableParser()
+    parser.feed(re.sub(r"<!--.*?-->", lambda match: "\n" * match.group().count("\n"), text, flags=re.S))
+    parser.close()
+    parser._close_cell() if parser.tables and parser.tables[-1] else None
+    for table, places, head, caption in zip(
+        parser.tables, parser.places, parser.num_head_rows, parser.captions, strict=True
+    ):
+        rows, lines = [], []
+        for row, line in zip(table, places, strict=True):
+            if row:
+                cells = [RawCell(clean_html(raw), is_bold(raw), columns, down) for raw, columns, down, _ in row]
+                rows.append(cells)
+                lines.append(line)
+        if not rows:
+            continue
+        spanned = max((cell.rows for cell in rows[0]), default=1)
+        is_marked = [all(is_head for *_, is_head in row) for row in table if row]
+        marked = next((number for number, flag in enumerate(is_marked) if not flag), 0)
+        grid = make_grid(source, rows, lines, max(head, marked, min(spanned, len(rows) - 1), 1), "HTML")
+        grid.caption = caption
+        yield grid

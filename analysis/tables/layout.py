@@ -1,0 +1,187 @@
+"""Layout of a table: a line per score, a line per method, or a line per data set; and which column names the lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from biasbed.analysis.tables import averages
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.axes import Evidence, find_axes
+from biasbed.analysis.tables.head import Body
+from biasbed.analysis.tables.roles import ParsedCells, TableColumns
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.errors import UsageError, listed
+
+
+@dataclass
+class Layout:
+    """Layout of a table: the kind of its lines, and the column that names them."""
+
+    columns: TableColumns
+    kind: str  # long, straight (lines are methods) or turned (lines are data sets)
+    name_column: int | None
+    note: str
+
+
+def find_layout(
+    body: Body, cells: ParsedCells, columns: TableColumns, settings: ReaderSettings, is_export: bool
+) -> Layout:
+    """Return the layout of a table."""
+    if columns.method is not None and columns.dataset is not None and settings.rows == "auto":
+        return Layout(columns, "long", columns.method, _say_columns(body, columns))
+    if settings.rows == "auto" and not is_export and _is_long(body, columns, settings):
+        return Layout(columns, "long", columns.method, _say_columns(body, columns))
+    if settings.rows == "auto" and _is_turned_by_names(body, columns):
+        columns.method, columns.dataset = None, columns.method
+        note = (
+            "lines are data sets and columns methods, by their names and against the head (`rows` as methods turns it)"
+        )
+        return Layout(columns, "turned", columns.dataset, note)
+    if columns.method is not None and settings.rows != "datasets":
+        return Layout(columns, "straight", columns.method, "lines are methods and columns data sets, as the head says")
+    if is_export:
+        heads = listed([body.name(column) for column in (*columns.texts, *columns.scores)], 10)
+        raise UsageError(
+            f"{body.grid.source}: no column says the method of a run: name it with method=; the columns are {heads}"
+        )
+    if columns.dataset is not None and settings.rows != "methods":
+        name_columns = _name_columns(body, columns)
+        if (
+            name_columns
+            and settings.method != "none"
+            and settings.rows == "auto"
+            and _may_be_methods(body, columns, name_columns[0])
+        ):
+            columns.method = name_columns[0]
+            columns.texts.remove(name_columns[0])
+            return Layout(columns, "long", columns.method, _say_columns(body, columns))
+        _refuse_without_methods(body, columns)
+        return Layout(columns, "turned", columns.dataset, "lines are data sets and columns methods, as the head says")
+    candidates = [column for column in (columns.method, columns.dataset) if column is not None] or _name_columns(
+        body, columns
+    )
+    if not candidates:
+        return _nameless(body, columns, settings)
+    column = candidates[0]
+    axes = find_axes(_evidence(body, cells, columns, column), settings.rows, body.grid.source)
+    columns.method = columns.dataset = None
+    if axes.rows_are_methods:
+        columns.method = column
+    else:
+        columns.dataset = column
+        _refuse_without_methods(body, columns)
+    columns.texts = [text for text in columns.texts if text != column]
+    return Layout(columns, "straight" if axes.rows_are_methods else "turned", column, axes.note)
+
+
+def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:
+    """Return True if the head calls the lines methods, and all of them are data sets and a column a method by name."""
+    if columns.method is None or columns.dataset is not None:
+        return False
+    names = [name for name in body.cells(columns.method) if not averages.other_line(name)]
+    are_sets = [bool(say.OF_DATA.search(name)) and not say.OF_METHODS.search(name) for name in names]
+    heads = [body.leaf(column) for column in columns.scores]
+    are_methods = [bool(say.OF_METHODS.search(head)) and not say.OF_DATA.search(head) for head in heads]
+    return bool(names) and all(are_sets) and any(are_methods)
+
+
+def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> bool:
+    """Take two columns of words as method and data set if lines have one score each and repeat in both columns."""
+    if len(columns.scores) != 1 or "none" in (settings.method, settings.dataset):
+        return False
+    lacking = [role for role in ("method", "dataset") if getattr(columns, role) is None]
+    free = [column for column in sorted(_name_columns(body, columns)) if len(set(body.cells(column))) > 1]
+    chosen = dict(zip(lacking, free, strict=False))
+    if not lacking or len(chosen) < len(lacking):
+        return False
+    by_role = {"method": columns.method, "dataset": columns.dataset, **chosen}
+    methods, datasets = ([row[by_role[role] or 0] for row in body.grid.rows] for role in ("method", "dataset"))
+    seeds = body.cells(columns.seed) if columns.seed is not None else [""] * len(methods)
+    lines = set(zip(methods, datasets, seeds, strict=True))
+    repeats = len(set(methods)) < len(methods) and len(set(datasets)) < len(datasets)
+    if len(lines) < len(methods) or not repeats:
+        return False
+    for role, column in chosen.items():
+        setattr(columns, role, column)
+        columns.texts.remove(column)
+    return True
+
+
+def _say_columns(body: Body, columns: TableColumns) -> str:
+    roles = (("method", columns.method), ("data set", columns.dataset), ("part", columns.part), ("seed", columns.seed))
+    said = [f"{role} '{body.name(column)}'" for role, column in roles if column is not None]
+    return f"a line a score: columns {', '.join(said)}"
+
+
+def _name_columns(body: Body, columns: TableColumns) -> list[int]:
+    """Return the columns of words that may name the lines, the best first."""
+
+    def order(column: int) -> tuple[bool, bool, int, int]:
+        spoken = set(say.split_words(body.leaf(column)))
+        is_reference = (bool(spoken) and spoken <= say.REFERENCES | say.TEXTS) or bool(
+            say.average_kind(body.leaf(column))
+        )
+        texts = [text for text in body.cells(column) if text]
+        is_unique = len(set(texts)) == len(texts)
+        return is_reference, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
+
+    return sorted((column for column in columns.texts if any(body.cells(column))), key=order)
+
+
+def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:
+    """Return True if a column of words beside the data sets names methods: each data set is there for several."""
+    assert columns.dataset is not None
+    pairs = list(zip(body.cells(columns.dataset), body.cells(column), strict=True))
+    return len(set(body.cells(columns.dataset))) < len(pairs) and len(set(pairs)) > len(pairs) // 2
+
+
+def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
+    """Raise UsageError if the columns of a table of data sets are measures or properties, and not methods."""
+    names = [say.without_arrow(body.leaf(column)) for column in columns.scores]
+    if any(say.OF_METHODS.search(name) or say.BACKBONES.search(name) for name in names):
+        return
+    properties = [
+        name
+        for name in names
+        if say.has_word(name, say.PROPERTIES) or say.is_measure_like(name) or say.says(name, say.SCORES)
+    ]
+    if len(properties) == len(names):
+        raise UsageError(
+            f"{body.grid.source}: no column says the method: the columns {listed(names, 4)} are measures or properties "
+            f"of data sets (one model only?): name a column with method=, or say rows=methods"
+        )
+
+
+def _nameless(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:
+    """Return the layout of a table without a column of names: lines are data sets, called row 1, 2, ..."""
+    if len(columns.scores) < 2 or body.grid.format not in ("DataFrame", "CSV"):
+        raise UsageError(f"{body.grid.source}: no column names the methods: name it with method=")
+    kind = "straight" if settings.rows == "methods" else "turned"
+    return Layout(columns, kind, None, "lines have no names; they are data sets and columns methods (`rows` turns it)")
+
+
+def _evidence(body: Body, cells: ParsedCells, columns: TableColumns, name_column: int) -> Evidence:
+    rows = range(len(body.grid.rows))
+    numbers = []
+    for row in rows:
+        line = {}
+        for column in columns.scores:
+            number = cells.number(row, column)
+            if number is not None:
+                line[column] = number.value
+        numbers.append(line)
+    names = body.cells(name_column)
+    paths = {column: body.path(column) for column in columns.scores}
+    averaging, _ = averages.find_averages(paths, numbers)
+    plain = [row for row in rows if not averages.other_line(names[row])]
+    bold = [(row, column) for row, column in body.grid.bold if column in columns.scores and row in plain]
+    return Evidence(
+        head=body.name(name_column),
+        rows=[names[row] for row in plain],
+        columns=[" ".join(paths[column]) for column in columns.scores if column not in averaging],
+        leaves=[say.without_arrow(paths[column][-1]) for column in columns.scores if paths[column]],
+        numbers=[numbers[row] for row in plain],
+        averages_rows=any(say.average_kind(names[row]) == "sure" for row in rows),
+        averages_columns=bool(averaging),
+        bold=bold,
+    )

@@ -1,0 +1,238 @@
+"""Texts of cells without markup: Markdown, LaTeX and HTML as tables of results use them."""
+
+from __future__ import annotations
+
+import html
+import re
+
+# Signs in place of LaTeX commands.
+SIGNS = {
+    **{"pm": "±", "mp": "±", "uparrow": "↑", "Uparrow": "↑", "downarrow": "↓", "Downarrow": "↓", "nearrow": "↑"},
+    **{"searrow": "↓", "rightarrow": ">", "to": ">", "Rightarrow": ">", "longrightarrow": ">", "leftarrow": "<"},
+    **{"leftrightarrow": "↔", "times": "×", "cdot": "·", "checkmark": "✓", "cmark": "✓", "xmark": "✗", "dag": "†"},
+    **{"dagger": "†", "ddag": "‡", "ddagger": "‡", "ast": "*", "star": "*", "S": "§", "alpha": "α", "beta": "β"},
+    **{"gamma": "γ", "delta": "δ", "Delta": "Δ", "epsilon": "ε", "varepsilon": "ε", "lambda": "λ", "mu": "μ"},
+    **{"tau": "τ", "sigma": "σ", "theta": "θ", "rho": "ρ", "pi": "π", "phi": "φ", "ell": "ℓ", "infty": "∞"},
+    **{"leq": "≤", "geq": "≥", "le": "≤", "ge": "≥", "approx": "≈", "sim": "~", "dots": "...", "ldots": "..."},
+    **{"textbackslash": "\\", "quad": " ", "qquad": " ", "newline": " ", "&": "&", "%": "%", "$": "$", "#": "#"},
+    **{"_": "_", "{": "", "}": "", " ": " ", ",": " ", ";": " ", ":": " ", "!": "", "/": "", "-": "", "\\": " "},
+    **{"textpm": "±", "textuparrow": "↑", "textdownarrow": "↓", "bullet": "•", "textasciitilde": "~", "|": "|"},
+}
+# Commands whose first arguments are no text: the number of these.
+DROPPED_ARGUMENTS = {
+    **{"cite": 1, "citep": 1, "citet": 1, "citeauthor": 0, "citealp": 1, "citealt": 1, "citeyear": 1, "footnote": 1},
+    **{"parencite": 1, "textcite": 1, "autocite": 1, "ref": 1, "eqref": 1, "label": 1, "tnote": 1, "tablefootnote": 1},
+    **{"footnotemark": 0, "color": 1, "textcolor": 1, "cellcolor": 1, "rowcolor": 1, "columncolor": 1, "colorbox": 1},
+    **{"hspace": 1, "vspace": 1, "hspace*": 1, "rotatebox": 1, "scalebox": 1, "resizebox": 2, "raisebox": 1, "rule": 2},
+    **{"fontsize": 2, "setlength": 2, "phantom": 1, "hphantom": 1, "vphantom": 1, "href": 1, "adjustbox": 1},
+    **{"parbox": 1, "definecolor": 3, "cref": 1, "Cref": 1, "refstepcounter": 1, "arrayrulecolor": 1, "url": 0},
+}
+SPREAD_COMMANDS = {"std", "stdev", "stddev", "sd", "stds", "stdv", "pms", "spm", "err", "sem", "se", "ste", "pmstd"}
+_BOLD = re.compile(
+    r"\*\*|__|<b>|<b |<strong|\\textbf|\\mathbf|\\bf\b|\\bfseries|\\boldsymbol|\\bm\b|font-weight: ?bold"
+)
+_COMMAND = re.compile(r"\\([a-zA-Z]+\*?|.)\s*")
+_NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
+_ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
+_TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
+
+
+def is_bold(raw: str) -> bool:
+    """Return True if a cell's markup makes it bold."""
+    return bool(_BOLD.search(raw))
+
+
+def squeeze(text: str) -> str:
+    """Return a text with single blanks, and plain signs in place of typographic twins."""
+    text = (
+        text.replace("\u2212", "-")
+        .replace("\u00a0", " ")
+        .replace("\u200b", "")
+        .replace("\ufeff", "")
+        .replace("\u2019", "'")
+    )
+    return " ".join(text.split())
+
+
+# --- Markdown and HTML ------------------------------------------------------------------------------------------------
+
+
+def clean_markdown(raw: str) -> str:
+    """Return the text of a Markdown cell, which may hold HTML and formulas."""
+    text = re.sub(r"\\([*_|`~#\[\]()<>!{}+.-])", lambda match: _hide(match.group(1)), raw)
+    text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    for _ in range(2):  # a link may hold an image
+        text = re.sub(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\([^()]*(?:\([^()]*\)[^()]*)*\)", r"\1", text)
+    text = re.sub(r"\[\^[^\]]+\]", "", text)
+    text = clean_html(text)
+    text = re.sub(r"(\*\*\*|\*\*|~~)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
+    text = re.sub(r"(?<!\w)(__|_)(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", text)
+    text = re.sub(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])", r"\1", text)
+    text = re.sub(r"`+([^`]*)`+", r"\1", text)
+    text = re.sub(r"(?<!\w):[0-9]*[a-z][a-z0-9_+-]*:(?!\w)", " ", text)  # emoji by name
+    return squeeze(_unhide(text))
+
+
+def _hide(sign: str) -> str:
+    return chr(0xE000 + ord(sign))
+
+
+def _unhide(text: str) -> str:
+    return re.sub(r"[\ue000-\ue0ff]", lambda match: chr(ord(match.group()) - 0xE000), text)
+
+
+def clean_html(raw: str) -> str:
+    """Return the text of an HTML cell, with formulas resolved. A number below a number is its deviation."""
+    text = re.sub(r"<br\s*/?>", " ", raw, flags=re.I)
+    text = re.sub(r"<(del|s|strike|script|style)\b[^>]*>.*?</\1>", " ", text, flags=re.S | re.I)
+    text = re.sub(r"<img\b[^>]*>", " ", text, flags=re.I)
+    text = re.sub(r"<(sub|sup)\b[^>]*>(.*?)</\1>", _lowered, text, flags=re.S | re.I)
+    text = _TAG.sub("", text)
+    text = html.unescape(html.unescape(text))
+    if "$" in text or "\\(" in text:
+        text = re.sub(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)", lambda m: clean_formula(m.group(1) or m.group(2)), text)
+    return squeeze(text)
+
+
+def _lowered(match: re.Match[str]) -> str:
+    """Return a subscript or superscript as it reads in a line."""
+    tag, inner = match.group(1).lower(), _TAG.sub("", match.group(2))
+    text = html.unescape(html.unescape(inner))
+    before = _TAG.sub("", match.string[: match.start()])
+    if not (_NUMBER_BEFORE.search(before) and _ONLY_NUMBER.fullmatch(text)):
+        return text
+    return f" ±{text} " if tag == "sub" else " "  # a number above a number marks a footnote
+
+
+# --- LaTeX ------------------------------------------------------------------------------------------------------------
+
+
+def clean_formula(raw: str) -> str:
+    """Return the text of a formula; blanks between its digits are gone."""
+    text = clean_latex(raw)
+    if re.fullmatch(r"[0-9](?: ?[0-9])* ?\. ?[0-9](?: ?[0-9])*", text):
+        return text.replace(" ", "")
+    return text
+
+
+def clean_latex(raw: str) -> str:
+    """Return the text of a LaTeX cell. A number below a number is its deviation."""
+    out: list[str] = []
+    _walk(raw, out)
+    text = "".join(out).replace("~", " ").replace("``", "'").replace("''", "'")
+    text = squeeze(text)
+    return re.sub(r"(?<=[0-9]) (?=[.][0-9])|(?<=[0-9][.]) (?=[0-9])", "", text)
+
+
+def _walk(raw: str, out: list[str]) -> None:
+    """Append the text of LaTeX source."""
+    position = 0
+    while position < len(raw):
+        sign = raw[position]
+        if sign == "\\":
+            position = _command(raw, position, out)
+        elif sign in "_^":
+            argument, position = _argument(raw, position + 1)
+            _append_script(sign, argument, out)
+        elif sign in "{}$":
+            position += 1
+        elif sign == "~":
+            out.append(" ")
+            position += 1
+        else:
+            out.append(sign)
+            position += 1
+
+
+def _command(raw: str, position: int, out: list[str]) -> int:
+    """Append what a command shows, and return the position behind it."""
+    match = _COMMAND.match(raw, position)
+    if match is None:
+        return position + 1
+    name, position = match.group(1), match.end()
+    if name in SPREAD_COMMANDS:
+        argument, position = _argument(raw, position)
+        out.append(f" ±{clean_latex(argument).removeprefix('±')}")
+        return position
+    if name in DROPPED_ARGUMENTS:
+        position = _skip_option(raw, position)
+        for _ in range(DROPPED_ARGUMENTS[name]):
+            _, position = _argument(raw, _skip_option(raw, position))
+        return position
+    if name in ("makecell", "shortstack", "thead", "multirowcell", "specialcell", "textsuperscript"):
+        argument, position = _argument(raw, _skip_option(raw, position))
+        _append_script("^" if name == "textsuperscript" else "", argument.replace("\\\\", " "), out)
+        return position
+    if name == "textsubscript":
+        argument, position = _argument(raw, position)
+        _append_script("_", argument, out)
+        return position
+    if name in SIGNS:
+        out.append(SIGNS[name])
+        return position
+    if len(name) == 1 and name in "'`\"^~=.":  # accents are left out
+        return position
+    before = raw[match.start() - 1 : match.start()]
+    if raw[position : position + 1] == "{" and before.isdigit():
+        out.append(" ")  # an unknown command between two numbers keeps them apart
+    return position
+
+
+def _append_script(sign: str, argument: str, out: list[str]) -> None:
+    """Append a subscript or superscript."""
+    text = clean_latex(argument)
+    is_number = bool(_NUMBER_BEFORE.search("".join(out))) and bool(_ONLY_NUMBER.fullmatch(text))
+    if is_number and sign == "_":
+        out.append(f" ±{text.strip()}")
+    elif not (is_number and sign == "^"):
+        out.append(text)
+
+
+def _skip_option(raw: str, position: int) -> int:
+    """Return the position behind an argument in square brackets, if one is next."""
+    while raw[position : position + 1] == "[" and "]" in raw[position:]:
+        position = raw.index("]", position) + 1
+    return position
+
+
+def _argument(raw: str, position: int) -> tuple[str, int]:
+    """Return the argument at a position, in braces or a single sign, and the position behind it."""
+    while position < len(raw) and raw[position].isspace():
+        position += 1
+    if position >= len(raw):
+        return "", position
+    if raw[position] == "\\":
+        match = _COMMAND.match(raw, position)
+        end = match.end() if match else position + 1
+        return raw[position:end], end
+    if raw[position] != "{":
+        return raw[position], position + 1
+    return brace_group(raw, position)
+
+
+def brace_group(raw: str, position: int) -> tuple[str, int]:
+    """Return the text within braces that open at a position, and the position behind them."""
+    depth = 0
+    for end in range(position, len(raw)):
+        if raw[end] == "\\":
+            continue
+        is_escaped = end > 0 and raw[end - 1] == "\\" and not (end > 1 and raw[end - 2] == "\\")
+        if raw[end] == "{" and not is_escaped:
+            depth += 1
+        elif raw[end] == "}" and not is_escaped:
+            depth -= 1
+            if depth == 0:
+                return raw[position + 1 : end], end + 1
+    return raw[position + 1 :], len(raw)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+_CITATION = re.compile(r"(?<=[\w)+\]'*†‡])\s*\[\d{1,3}(?:\s*[,–-]\s*\d{1,3})*\]\s*(?=[*†‡§]*$)|\s+\[\d{1,3}\](?=\s)")
+
+
+def without_citation(name: str) -> str:
+    """Return a name without a citation in square brackets."""
+    if re.search(r"[_-]\[", name):
+        return name
+    return squeeze(_CITATION.sub("", name)) or name

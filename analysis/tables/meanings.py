@@ -1,0 +1,343 @@
+"""Meaning of a column of scores (of a row in a turned table): data set, block, measure, split, direction."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.known_sets import find_known, is_part, title_of
+from biasbed.analysis.tables.markup import without_citation
+from biasbed.errors import UsageError
+from biasbed.settings import nearest
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Data set, measure and split of the scores of one column."""
+
+    dataset: str = ""
+    metric: str = ""
+    block: str = ""  # the data set that it is a part of
+    split: str = ""  # val, train or test, if the table says it
+    variant: str = ""  # backbone or setting that tells it from another
+    direction: str = ""  # yes, no, or nothing
+
+    @property
+    def name(self) -> str:
+        """Name in one line."""
+        name = self.dataset or self.metric
+        return f"{name} [{self.variant}]" if self.variant else name
+
+
+def find_meanings(paths: Sequence[tuple[str, ...]], hint: str = "") -> tuple[list[Meaning], list[str]]:
+    """Return what each column stands for, by the names above it, and notes. hint: words around the table."""
+    notes: list[str] = []
+    depth = max((len(path) for path in paths), default=0)
+    aligned = [("",) * (depth - len(path)) + path for path in paths]
+    kinds = [_kind_of_level([path[level] for path in aligned], is_last=level == depth - 1) for level in range(depth)]
+    if "name" not in kinds and "metric" not in kinds:
+        kinds = ["name" if kind == "setting" else kind for kind in kinds]
+    meanings = []
+    for path in aligned:
+        meanings.append(_meaning(path, kinds))
+    meanings = _split_compounds(meanings)
+    meanings = _with_blocks(meanings, hint, notes)
+    return [_with_direction(meaning, path) for meaning, path in zip(meanings, paths, strict=True)], notes
+
+
+def _kind_of_level(texts: Sequence[str], is_last: bool) -> str:
+    """Return what the names of one line of the head are."""
+    distinct = list(dict.fromkeys(text for text in texts if text))
+    if not distinct:
+        return "none"
+    if all(say.split_kind(text) for text in distinct):
+        return "split"
+    if all(re.fullmatch(r"\d+[- ]?shots?", text.lower()) for text in distinct):
+        return "setting"
+    share = sum(say.is_metric(text) or bool(say.average_kind(text)) for text in distinct) / len(distinct)
+    if share >= 0.7 or (share >= 0.4 and len(texts) > 2 * len(distinct)):
+        return "metric"
+    if len(distinct) == 1 and say.letters(distinct[0]) in say.GENERIC:
+        return "none"
+    if not is_last and all(
+        say.BACKBONES.search(text) and not say.OF_DATA.search(_without_backbone(text)) for text in distinct
+    ):
+        return "variant"
+    return "name"
+
+
+def _without_backbone(text: str) -> str:
+    """Return a name without what its backbone was pretrained on."""
+    return re.split(r"\b(?:pre-?trained|trained|init)", text, flags=re.I)[0]
+
+
+def _meaning(path: Sequence[str], kinds: Sequence[str]) -> Meaning:
+    """Return the meaning of a path, level by level."""
+    names: list[str] = []
+    metric = split = variant = ""
+    for text, kind in zip(path, kinds, strict=True):
+        if not text:
+            continue
+        if kind == "metric":
+            metric = say.without_arrow(text) if not metric else f"{metric} {say.without_arrow(text)}"
+        elif kind == "split":
+            split = say.split_kind(text)
+        elif kind == "variant":
+            variant = text
+        elif kind == "name":
+            names.append(without_citation(say.without_arrow(text)))
+    names = [name for name in names[:-1] if say.letters(name) not in say.GENERIC] + names[-1:]
+    if len(names) > 1 and say.average_kind(names[0]) == "sure":
+        names = [" ".join(names)]
+    block = ""
+    dataset = names[-1] if names else ""
+    if len(names) > 1:
+        block = names[0]
+        dataset = " ".join(names[1:])
+    return Meaning(dataset, metric, block, split, variant)
+
+
+def _split_compounds(meanings: Sequence[Meaning]) -> list[Meaning]:
+    """Return the meanings with names like `test/acc_pacs`, `PACS/Art` and `STS-B (Pearson)` taken apart."""
+    names = [meaning.dataset for meaning in meanings]
+    machine = (
+        all(re.fullmatch(r"[\w./@-]+", name) for name in names if name) and len([name for name in names if name]) > 1
+    )
+    result = []
+    for meaning in meanings:
+        if meaning.metric and not meaning.dataset:
+            result.append(_split_of_metric(replace(meaning, dataset=meaning.metric)))
+            continue
+        if meaning.metric or not meaning.dataset:
+            result.append(meaning)
+            continue
+        if say.is_metric(meaning.dataset):
+            result.append(_split_of_metric(meaning))
+            continue
+        parts_of_name = _bracketed_metric(meaning)
+        if parts_of_name is None and machine:
+            parts_of_name = _machine_name(meaning)
+        if parts_of_name is None:
+            parts_of_name = _spaced_split(meaning)
+        result.append(parts_of_name)
+    return _blocks_of_slashes(result)
+
+
+def _split_of_metric(meaning: Meaning) -> Meaning:
+    """Return a column that is named by a measure alone; words of validation or training in it are its split."""
+    spoken = set(say.split_words(meaning.dataset))
+    split = ""
+    for name, vocabulary in (("test", {"test", "testing"}), ("train", say.TRAINING), ("val", say.VALIDATION)):
+        if spoken & vocabulary:
+            split = name
+    return replace(meaning, metric=meaning.dataset, dataset="", split=meaning.split or split)
+
+
+def _bracketed_metric(meaning: Meaning) -> Meaning | None:
+    """Return `STS-B (Pearson)` as a data set and its measure; None for other names."""
+    match = re.fullmatch(r"(.+?)\s*[(\[]\s*([^()\[\]]+?)\s*[)\]]\s*", meaning.dataset)
+    if match and say.is_metric(match.group(2)) and not say.is_metric(match.group(1)):
+        return replace(meaning, dataset=match.group(1), metric=match.group(2))
+    return None
+
+
+def _machine_name(meaning: Meaning) -> Meaning | None:
+    """Return a logged metric's name, such as `test/acc_pacs` or `art_painting_acc`, as data set, measure and split."""
+    parts = re.split(r"([/_.]|(?<=[a-z])-(?=[a-z]))", meaning.dataset)
+    kept, metric, split = [], [], ""
+    for part in parts:
+        word = part.lower()
+        if word in say.VALIDATION:
+            split = "val"
+        elif word in say.TRAINING:
+            split = "train"
+        elif word in ("test", "eval"):
+            split = "test"
+        elif word in (say.HIGHER | say.LOWER) - {
+            "r",
+            "p",
+            "top",
+            "map",
+            "em",
+            "worst",
+            "match",
+            "cd",
+            "aa",
+        } or word in ("map",):
+            metric.append(part)
+        else:
+            kept.append(part)
+    dataset = re.sub(r"^[/_.-]+|[/_.-]+$", "", re.sub(r"([/_.-])[/_.-]+", r"\1", "".join(kept)))
+    dataset = re.sub(r"^(?:metrics?)[/_.]", "", dataset)
+    if (
+        not dataset
+        or (not metric and not split)
+        or dataset.lower() in ("best", "final", "last", "mean", "avg", "top", "max")
+    ):
+        return None
+    return replace(meaning, dataset=dataset, metric="_".join(metric), split=meaning.split or split)
+
+
+def _spaced_split(meaning: Meaning) -> Meaning:
+    """Return `CIFAR-10 val` as a data set and its split, and `CIFAR-10 Acc.` as one and its measure."""
+    plain = re.sub(r"\s*[(\[]\s*(?:%|in %|percent|\\%)\s*[)\]]\s*$|\s*%\s*$", "", meaning.dataset)
+    spoken = plain.split()
+    if len(spoken) > 1:
+        first = next(iter(say.split_words(spoken[0])), "")
+        for split, vocabulary in (("val", say.VALIDATION), ("train", say.TRAINING), ("test", {"test"})):
+            if first in vocabulary:
+                meaning = replace(meaning, split=split)
+        last = spoken[-1].strip("()")
+        if (
+            say.split_words(last)
+            and say.split_words(last)[0] in say.VALIDATION | say.TRAINING
+            and len(say.split_words(last)) == 1
+        ):
+            split = "val" if say.split_words(last)[0] in say.VALIDATION else "train"
+            return replace(meaning, split=split)
+        if say.is_metric(last) and last.lower() not in ("r", "p", "k") and not say.average_kind(last):
+            return replace(meaning, dataset=" ".join(spoken[:-1]), metric=last)
+    only = say.split_kind(meaning.dataset)
+    if only in ("val", "train"):
+        return replace(meaning, split=only)
+    return meaning
+
+
+def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
+    """Return the meanings with `PACS/Art` as a part of PACS, and `PACS-Art` if that is a known part."""
+    result = []
+    firsts = Counter(re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1)[0] for meaning in meanings)
+    for meaning in meanings:
+        parts = re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1)
+        is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
+        if not meaning.block and is_slash and not parts[1].isdigit():
+            result.append(replace(meaning, block=parts[0], dataset=parts[1]))
+            continue
+        known_set = re.match(r"(.+?)(?:[-_ ]+|\s*\()(\S.*?)\)?$", meaning.dataset)
+        if not meaning.block and known_set and title_of(known_set.group(1)):
+            others = [sibling for sibling in meanings if sibling.dataset.startswith(known_set.group(1))]
+            if len(others) > 1 and title_of(meaning.dataset) == "":
+                result.append(replace(meaning, block=known_set.group(1), dataset=known_set.group(2)))
+                continue
+        result.append(meaning)
+    return result
+
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[Meaning]:
+    """Return the meanings with the data set that they are parts of, by the head or by known names."""
+    meanings = _without_group_titles(meanings, hint, notes)
+    free = [meaning for meaning in meanings if not meaning.block and meaning.dataset]
+    names = [meaning.dataset for meaning in free]
+    known_set = find_known(names, hint) or _known_corruptions(names, hint)
+    if known_set:
+        notes.append(f"{', '.join(dict.fromkeys(names))} are parts of {known_set}, by their names")
+        meanings = [replace(m, block=known_set) if _is_free_part(m, known_set) else m for m in meanings]
+    blocks = {
+        meaning.block for meaning in meanings if meaning.dataset and not say.is_metric(meaning.dataset.split()[-1])
+    }
+    if len(blocks) == 1 and "" not in blocks:  # measures beside the parts of one data set are of it too
+        meanings = [replace(meaning, block=next(iter(blocks))) for meaning in meanings]
+    meanings = [_beside_parts(meaning, blocks) for meaning in meanings]
+    counted = Counter((meaning.dataset, meaning.variant, meaning.block) for meaning in meanings if meaning.dataset)
+    measures = {meaning.metric for meaning in meanings}
+    result = []
+    for meaning in meanings:
+        several = counted[meaning.dataset, meaning.variant, meaning.block] > 1 and len(measures) + 1 > 1
+        result.append(replace(meaning, block=meaning.dataset) if several and not meaning.block else meaning)
+    return result
+
+
+def _beside_parts(meaning: Meaning, blocks: set[str]) -> Meaning:
+    """Return a measure of a whole data set as one of its parts if others of its columns are parts of it."""
+    if meaning.block or not meaning.metric or not meaning.dataset or meaning.dataset not in blocks:
+        return meaning
+    return replace(meaning, block=meaning.dataset, dataset=f"{meaning.dataset} {meaning.metric}")
+
+
+def _is_free_part(meaning: Meaning, known_set: str) -> bool:
+    return bool(meaning.dataset) and not meaning.block and is_part(meaning.dataset, known_set)
+
+
+def _known_corruptions(names: Sequence[str], hint: str) -> str:
+    """Return the corrupted data set if most names are corruptions, beside others such as a clean set."""
+    for left in range(1, 4):
+        for kept in (names[left:], names[:-left]):
+            if len(kept) >= 12 and (known_set := find_known(kept, hint)):
+                return known_set
+    return ""
+
+
+def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) -> list[Meaning]:
+    """Return the meanings without upper names that group data sets, or parts of one known set."""
+    with_block = [meaning for meaning in meanings if meaning.block]
+    if not with_block:
+        return meanings
+    groups: dict[str, list[str]] = {}
+    for meaning in with_block:
+        groups.setdefault(meaning.block, []).append(meaning.dataset)
+    every = [meaning.dataset for meaning in with_block if not say.is_metric(meaning.dataset)]
+    if not any(title_of(block) for block in groups) and (known_set := find_known(every, hint)):
+        notes.append(f"{', '.join(groups)} group parts of {known_set}, by their names")
+        return [_in_known_set(meaning, known_set) if meaning.block else meaning for meaning in meanings]
+    result = []
+    for meaning in meanings:
+        names = groups.get(meaning.block, [])
+        are_sets = sum(bool(say.OF_DATA.search(name)) and not find_known(names, hint) for name in names)
+        if (
+            meaning.block
+            and not title_of(meaning.block)
+            and are_sets * 2 > len(names)
+            and not say.OF_DATA.search(meaning.block)
+        ):
+            result.append(replace(meaning, block=""))
+        else:
+            result.append(meaning)
+    dropped = sorted({m.block for m in meanings} - {m.block for m in result})
+    if dropped:
+        notes.append(f"{', '.join(dropped)} group data sets: each counts (`blocks` says otherwise)")
+    return result
+
+
+def _in_known_set(meaning: Meaning, known_set: str) -> Meaning:
+    return replace(meaning, block=known_set if is_part(meaning.dataset, known_set) else "")
+
+
+def _with_direction(meaning: Meaning, path: Sequence[str]) -> Meaning:
+    """Return the meaning with the direction that its names say."""
+    for text in (*reversed(path), meaning.metric):
+        if by_arrow := say.arrow(text):
+            return replace(meaning, direction=by_arrow)
+    for text in (meaning.metric, *reversed(path)):
+        if say.is_metric(text) and (by_word := say.direction(text)):
+            return replace(meaning, direction=by_word)
+    for text in reversed(path):
+        match = re.search(r"[(\[]([^()\[\]]*)[)\]]", text)
+        if match and say.is_metric(match.group(1)):
+            return replace(meaning, direction=say.direction(match.group(1)))
+    for text in reversed(path):
+        if by_word := say.direction(text):
+            return replace(meaning, direction=by_word)
+    return meaning
+
+
+def apply_blocks(meanings: Sequence[Meaning], blocks: Mapping[str, Sequence[str]]) -> list[Meaning]:
+    """Return the meanings with the user's blocks. Raises UsageError for a data set that is not there."""
+    names = {meaning.dataset for meaning in meanings} | {meaning.name for meaning in meanings}
+    by_name = {}
+    for block, parts in blocks.items():
+        for part in parts:
+            match = next((name for name in names if name.casefold() == part.casefold()), None)
+            if match is None:
+                raise UsageError(f"blocks={block}={part}: there is no such data set{nearest(part, sorted(names))}")
+            by_name[match] = block
+    result = []
+    for meaning in meanings:
+        block = by_name.get(meaning.name, by_name.get(meaning.dataset, meaning.block))
+        result.append(replace(meaning, block=block))
+    return result

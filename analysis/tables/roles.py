@@ -1,0 +1,406 @@
+"""Meaning of columns: which names what, which holds scores, which belongs to another, and which is left out and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from biasbed.analysis.tables import vocabulary as say
+from biasbed.analysis.tables.head import Body
+from biasbed.analysis.tables.numbers import Decimal, Number, is_missing, is_pair, parse_number, pick_value
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.errors import UsageError, listed
+from biasbed.settings import nearest
+
+CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
+RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
+
+
+@dataclass
+class TableColumns:
+    """Columns of a table by what they hold; None for none."""
+
+    method: int | None = None
+    dataset: int | None = None
+    part: int | None = None  # of the data set
+    block: int | None = None
+    metric: int | None = None
+    seed: int | None = None
+    arrows: int | None = None
+    num_runs: int | None = None
+    scores: list[int] = field(default_factory=list)
+    spreads: dict[int, int] = field(default_factory=dict)  # column of scores -> of its deviations
+    texts: list[int] = field(default_factory=list)  # further columns of words
+    settings: list[int] = field(default_factory=list)  # numbers that may tell rows apart
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # name and reason
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[int]:
+        """Columns that name things."""
+        roles = (self.method, self.dataset, self.part, self.block, self.metric, self.seed)
+        return [column for column in roles if column is not None]
+
+
+class ParsedCells:
+    """Numbers of a table's cells, parsed once."""
+
+    def __init__(self, body: Body, decimal: Decimal, value_in_cell: int = 0) -> None:
+        self.body, self.decimal, self._position = body, decimal, value_in_cell
+        self._cache: dict[tuple[int, int], Number | None] = {}
+
+    def text(self, row: int, column: int) -> str:
+        text = self.body.grid.rows[row][column]
+        if self._position and is_pair(text):
+            return pick_value(text, self._position)
+        return text
+
+    def number(self, row: int, column: int) -> Number | None:
+        key = row, column
+        if key not in self._cache:
+            self._cache[key] = parse_number(self.text(row, column), self.decimal)
+        return self._cache[key]
+
+    def numbers(self, column: int) -> list[Number]:
+        """Return the numbers of a column, without cells of other kinds."""
+        numbers = [self.number(row, column) for row in range(len(self.body.grid.rows))]
+        return [number for number in numbers if number is not None]
+
+    def is_numeric(self, column: int) -> bool:
+        """Return True if most of the cells that hold something are numbers, or two values that look like them."""
+        filled = numeric = 0
+        for row in range(len(self.body.grid.rows)):
+            text = self.text(row, column)
+            if not is_missing(text):
+                filled += 1
+                numeric += self.number(row, column) is not None or is_pair(text)
+        return filled > 0 and 2 * numeric >= filled
+
+
+def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_export: bool = False) -> TableColumns:
+    """Return what each column holds, as the user says, as heads say, and as cells show."""
+    columns = TableColumns()
+    width = body.grid.width
+    left_out = {column for column in range(width) if _is_named(body, column, settings.leave_out)}
+    columns.left_out += [(body.name(column), "as you say") for column in sorted(left_out)]
+    free = [column for column in range(width) if column not in left_out]
+    numeric = [column for column in free if cells.is_numeric(column)]
+    texts = [column for column in free if column not in numeric]
+    _take_named(body, columns, settings)
+    _take_by_heads(body, cells, columns, texts, numeric, settings)
+    texts = [column for column in texts if column not in columns.names]
+    texts = _take_signs(body, columns, texts)
+    numeric = [column for column in numeric if column not in columns.names]
+    numeric = _take_spreads(body, columns, numeric)
+    if is_export:
+        numeric = _without_settings(body, columns, numeric, settings)
+    else:
+        numeric = _without_other_numbers(body, cells, columns, numeric, settings)
+    if settings.score != "auto":
+        numeric = _chosen_scores(body, columns, numeric, settings.score)
+    columns.scores = numeric
+    columns.texts = texts
+    return columns
+
+
+def _is_named(body: Body, column: int, names: Sequence[str]) -> bool:
+    spelled = {body.name(column), body.leaf(column), say.without_arrow(body.leaf(column))}
+    folded = {name.casefold() for name in spelled}
+    return any(name.casefold() in folded for name in names)
+
+
+def is_described(body: Body, column: int) -> bool:
+    """Return True if a head says that a column holds references, descriptions or settings, perhaps with numbers."""
+    leaf = body.leaf(column)
+    spoken = set(say.split_words(leaf))
+    vocabulary = say.REFERENCES | say.TEXTS | say.VARIANTS | say.COSTS | say.TIMES | say.RANKS | {"year", "no", "gain"}
+    return bool(spoken & vocabulary) or not leaf
+
+
+def column_named(body: Body, option: str, name: str) -> int:
+    """Return the column with a name. Raises UsageError if there is none."""
+    for column in range(body.grid.width):
+        if _is_named(body, column, (name,)):
+            return column
+    heads = [body.name(column) or "(no name)" for column in range(body.grid.width)]
+    raise UsageError(f"{option}={name}: {body.grid.source} has no such column{nearest(name, heads)}")
+
+
+def _take_named(body: Body, columns: TableColumns, settings: ReaderSettings) -> None:
+    """Take the columns that the user names."""
+    for role in ("method", "dataset", "seed"):
+        name = getattr(settings, role)
+        if name not in ("auto", "none"):
+            setattr(columns, role, column_named(body, role, name))
+
+
+def _take_by_heads(
+    body: Body,
+    cells: ParsedCells,
+    columns: TableColumns,
+    texts: list[int],
+    numeric: list[int],
+    settings: ReaderSettings,
+) -> None:
+    """Take the columns whose heads say what they name."""
+    free = [column for column in texts if column not in columns.names]
+    head = {column: body.leaf(column).removeprefix("params.") for column in range(body.grid.width)}
+    with_part = [column for column in free if say.letters(head[column]) in say.PARTS]
+    if columns.dataset is None and settings.dataset != "none":
+        heads = [column for column in free if say.says(head[column], say.DATASETS)]
+        heads.sort(key=lambda column: say.DATASETS.index(say.letters(head[column])))
+        if heads:
+            columns.dataset = heads[0]
+            rest = [column for column in with_part if column != heads[0] and len(set(body.cells(column))) > 1]
+            if rest:
+                columns.part = rest[0]
+    free = [column for column in free if column not in columns.names]
+    if columns.method is None and settings.method != "none":
+        heads = [column for column in free if say.says(head[column], say.METHODS)]
+        heads = [column for column in heads if not _is_split_or_metric(body.cells(column))]
+        heads.sort(key=lambda column: say.METHODS.index(say.letters(head[column])))
+        columns.method = heads[0] if heads else None
+    free = [column for column in free if column not in columns.names]
+    columns.metric = next((column for column in free if say.says(head[column], say.METRICS)), None)
+    if columns.dataset is not None:
+        used = {columns.metric, *(column for column in free if head[column] == head[columns.dataset])}
+        blocks = [column for column in free if say.says(head[column], say.BLOCKS) and column not in used]
+        columns.block = blocks[0] if blocks else None
+    if columns.seed is None and settings.seed != "none":
+        seeds = [column for column in (*numeric, *free) if _last_part(head[column]) in say.SEEDS]
+        seeds = [column for column in seeds if column not in columns.names and _are_seeds(cells, column)]
+        seeds.sort(key=lambda column: say.SEEDS.index(_last_part(head[column])))
+        columns.seed = seeds[0] if seeds else None
+
+
+def _last_part(head: str) -> str:
+    """Return the letters of a head, without the groups that trackers write before a point or stroke."""
+    return say.letters(re.split(r"[./]", head)[-1])
+
+
+def _are_seeds(cells: ParsedCells, column: int) -> bool:
+    numbers = cells.numbers(column)
+    return all(
+        number.value == int(number.value) and number.spread is None for number in numbers if abs(number.value) < 1e15
+    )
+
+
+def _is_split_or_metric(texts: Sequence[str]) -> bool:
+    filled = [text for text in texts if text]
+    return bool(filled) and all(say.split_kind(text) for text in filled)
+
+
+def _take_signs(body: Body, columns: TableColumns, texts: list[int]) -> list[int]:
+    """Take a column of arrows, and drop those of ± signs, and of one text throughout without a head."""
+    rest = []
+    for column in texts:
+        signs = {cell for cell in body.cells(column) if cell}
+        if signs and signs <= {"↑", "↓"}:
+            columns.arrows = column
+        elif not signs <= {"±", "+/-", "|"}:
+            rest.append(column)
+    return rest
+
+
+# --- numbers that are no scores ---------------------------------------------------------------------------------------
+
+
+def _take_spreads(body: Body, columns: TableColumns, numeric: list[int]) -> list[int]:
+    """Attach columns of deviations to the columns of means that they belong to, and return the others."""
+    keys: dict[tuple[str, ...], int] = {}
+    rest: list[int] = []
+    spreads: list[int] = []
+    for column in numeric:
+        spoken = _spoken(body, column)
+        if _spread_words(spoken):
+            spreads.append(column)
+        else:
+            rest.append(column)
+            key = tuple(word for word in spoken if word not in ("mean", "avg", "average"))
+            keys.setdefault(key, column)
+    for column in spreads:
+        spoken = _spoken(body, column)
+        key = tuple(word for word in spoken if word not in say.SPREADS)
+        owner = keys.get(key)
+        if owner is None and not key:
+            before = [column_before for column_before in rest if column_before < column]
+            owner = before[-1] if before else None
+        if owner is None or owner in columns.spreads:
+            is_alone = len(spreads) == 1 and not key and not columns.scores and owner is None
+            if is_alone or owner is None:
+                rest.append(column)
+            else:
+                columns.left_out.append((body.name(column), "a second deviation"))
+            continue
+        columns.spreads[owner] = column
+    rest.sort()
+    return rest
+
+
+def _spoken(body: Body, column: int) -> tuple[str, ...]:
+    spoken: tuple[str, ...] = ()
+    for text in body.path(column):
+        spoken += say.split_words(text) or (text,)
+    return spoken
+
+
+def _spread_words(spoken: Sequence[str]) -> bool:
+    return any(word in say.SPREADS - {"err", "var", "pm"} for word in spoken) or spoken in (("err",), ("var",), ("pm",))
+
+
+def _without_settings(body: Body, columns: TableColumns, numeric: list[int], settings: ReaderSettings) -> list[int]:
+    """Return the metrics of a tracker's export, without settings, losses and what training logs."""
+    kept = []
+    for column in numeric:
+        name = body.name(column)
+        spoken = set(say.split_words(name.removeprefix("metrics.")))
+        if _is_named(body, column, settings.keep):
+            kept.append(column)
+        elif name.startswith("metrics."):
+            (
+                kept if not spoken & {"loss", "epoch", "step", "lr"} and not spoken & say.TRAINING else columns.settings
+            ).append(column)
+        elif name.startswith("params.") or _is_setting_name(name):
+            columns.settings.append(column)
+        elif spoken & say.TRAINING or "loss" in spoken or name.startswith("_"):
+            columns.left_out.append((name, "logged by the training"))
+        else:
+            kept.append(column)
+    names = [body.name(column) for column in columns.settings]
+    if names:
+        columns.left_out.append((listed(names, 8), "settings"))
+    return kept
+
+
+def _is_setting_name(name: str) -> bool:
+    spoken = say.split_words(name.rpartition(".")[2])
+    if any(say.is_metric(word) and word not in ("time", "seconds", "p", "r") for word in spoken):
+        return False
+    return any(
+        word in say.COSTS
+        or word in say.TIMES
+        or word
+        in (
+            "num",
+            "dim",
+            "decay",
+            "rate",
+            "alpha",
+            "beta",
+            "gamma",
+            "lambda",
+            "temperature",
+            "steps",
+            "learning",
+            "timestamp",
+        )
+        for word in spoken
+    )
+
+
+def _without_other_numbers(
+    body: Body, cells: ParsedCells, columns: TableColumns, numeric: list[int], settings: ReaderSettings
+) -> list[int]:
+    """Return the columns of scores, without ranks, years, costs, counts, gains and numberings."""
+    kept = []
+    for column in numeric:
+        if _is_named(body, column, settings.keep):
+            kept.append(column)
+            continue
+        reason = other_number(body, cells, column)
+        if say.letters(body.leaf(column)) in RUNS:
+            columns.num_runs = column
+        if reason:
+            columns.left_out.append((body.name(column) or f"column {column + 1}", reason))
+            if reason in ("a setting or cost", "a count"):
+                columns.settings.append(column)
+        else:
+            kept.append(column)
+    return kept
+
+
+def other_number(body: Body, cells: ParsedCells, column: int) -> str:
+    """Return why a column of numbers holds no scores; empty if it may hold scores."""
+    name, leaf = body.name(column), body.leaf(column)
+    numbers = cells.numbers(column)
+    values = [number.value for number in numbers]
+    texts = [text for text in body.cells(column) if not is_missing(text)]
+    spoken = set(say.split_words(leaf))
+    if say.has_word(leaf, say.RANKS):
+        return "a rank"
+    if say.letters(leaf) in say.ELSEWHERE:
+        return "a result reported elsewhere"
+    are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
+    if "year" in spoken or "date" in spoken or "année" in spoken or "jahr" in spoken or "年份" in spoken:
+        return "a year"
+    if are_whole and values and all(1970 <= value <= 2040 for value in values) and not say.OF_DATA.search(name):
+        return "a year, by its numbers"
+    if all(re.fullmatch(r"\[\d+\]", text) for text in texts):
+        return "a reference"
+    if (
+        leaf.strip() in ("#", "n", "N")
+        or say.letters(leaf) in RUNS
+        or spoken & {"count", "wins", "runs", "support"}
+        or (leaf.startswith("#") and spoken)
+    ):
+        return "a count"
+    if spoken and spoken <= say.REFERENCES and not say.is_metric(leaf):
+        return "a reference"
+    if _is_numbering(texts) and (column == 0 or leaf.casefold() in ("", "no", "no.", "id", "index", "#", "idx")):
+        return "numbers the lines"
+    if spoken & say.GAINS and not say.arrow(name):
+        return "a difference to another column"
+    if _is_cost(name, leaf, texts):
+        return "a setting or cost"
+    is_constant = len(values) >= CONSTANT_ROWS and len(set(values)) == 1
+    if is_constant and say.has_word(leaf, say.PROPERTIES) and not say.OF_DATA.search(name):
+        return "the same number in all lines"
+    return ""
+
+
+def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
+    """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
+    spoken = set(say.split_words(leaf))
+    if spoken & say.TIMES and say.arrow(name):
+        return False
+    if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(
+        r"n_?[a-z]", leaf.replace(" ", ""), re.I
+    ):
+        return True
+    if say.letters(leaf) in ("version", "nshot", "fewshot", "shots", "numfewshot"):
+        return True
+    outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)) or say.split_words(leaf)
+    if outside and outside[-1] in say.TIMES | {"sec", "time"}:
+        return True
+    if outside and (outside[-1] in say.COSTS | {"count"} or outside[0] in ("crop", "lr")):
+        return not say.is_metric(leaf)
+    if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
+        return True
+    if leaf and re.search(r"param|flops|\bmacs?\b|latency|img_size|image size|\bgpu", leaf, re.I):
+        return True
+    with_unit = [text for text in texts if re.fullmatch(r"[\d.,]+\s*[MBKG]", text)]
+    return bool(with_unit)
+
+
+def _is_numbering(texts: Sequence[str]) -> bool:
+    return len(texts) > 1 and any(list(texts) == [str(first + n) for n in range(len(texts))] for first in (0, 1))
+
+
+def _chosen_scores(body: Body, columns: TableColumns, numeric: list[int], name: str) -> list[int]:
+    """Return the columns of the measure that the user names; all if it is a measure of another kind of table."""
+    chosen = [column for column in numeric if _is_named(body, column, (name,))]
+    if not chosen:
+        chosen = [column for column in numeric if any(text.casefold() == name.casefold() for text in body.path(column))]
+    if not chosen and columns.metric is not None:
+        return numeric
+    if not chosen:
+        texts = [column for column in range(body.grid.width) if _is_named(body, column, (name,))]
+        if texts:
+            return texts[:1]
+        heads = [body.name(column) for column in range(body.grid.width) if body.name(column)]
+        raise UsageError(f"score={name}: {body.grid.source} has no such column{nearest(name, heads)}")
+    for column in numeric:
+        if column not in chosen:
+            columns.left_out.append((body.name(column), f"score={name} names another"))
+    return chosen

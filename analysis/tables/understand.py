@@ -1,0 +1,111 @@
+"""Understanding a table: which of a file's tables counts, and its head, columns, layout and scores, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from biasbed.analysis.tables import exports
+from biasbed.analysis.tables.grid import Grid
+from biasbed.analysis.tables.head import Body, split_head
+from biasbed.analysis.tables.layout import Layout, find_layout
+from biasbed.analysis.tables.numbers import find_decimal, is_missing, parse_number, refuse_text
+from biasbed.analysis.tables.reader import ScoreReader
+from biasbed.analysis.tables.repeats import tell_apart
+from biasbed.analysis.tables.roles import ParsedCells, TableColumns, find_columns, is_described
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.understood import Understood
+from biasbed.errors import UsageError, listed, shown
+
+
+def understand(grids: Sequence[Grid], settings: ReaderSettings) -> Understood:
+    """Return what the table among these grids says. Raises UsageError for none or several, with what to say."""
+    if settings.table:
+        if settings.table > len(grids):
+            raise UsageError(f"table={settings.table}: {grids[0].source} has {len(grids)} tables")
+        return understand_grid(grids[settings.table - 1], settings)
+    understood, refused = [], []
+    for number, grid in enumerate(grids, 1):
+        try:
+            understood.append((number, understand_grid(grid, settings)))
+        except UsageError as error:
+            refused.append((number, error))
+    if len(understood) > 1:
+        places = [
+            f"{number} (line {grids[number - 1].lines[0]}, {len(table.scores)} scores)" for number, table in understood
+        ]
+        raise UsageError(
+            f"{grids[0].source}: has several tables of scores: {listed(places, 6)}; choose one with table="
+        )
+    if not understood:
+        if len(refused) > 1:
+            raise UsageError(f"{refused[0][1]} (and {len(refused) - 1} more tables in the file: table= chooses one)")
+        raise refused[0][1]
+    number, result = understood[0]
+    if refused:
+        result.notes.append(f"table {number} of {len(grids)} in the file; the others are no tables of scores (`table`)")
+    return result
+
+
+def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
+    """Return what one table says. Raises UsageError, with the line and the setting, for what can't be read for sure."""
+    if grid.problem:
+        raise UsageError(grid.problem)
+    exports.refuse_curves(grid)
+    exported = exports.finished_runs(grid)
+    notes: list[str] = []
+    if exported is not None:
+        grid, notes = exported[0], list(exported[1])
+    body = split_head(grid, settings.head)
+    decimal = find_decimal(_numeric_texts(body), settings.decimal, grid.source)
+    if decimal == "comma":
+        notes.append("commas are read as decimal points (`decimal` says otherwise)")
+    cells = ParsedCells(body, decimal, settings.value_in_cell)
+    columns = find_columns(body, cells, settings, exported is not None)
+    _refuse_without_scores(body, columns)
+    layout = find_layout(body, cells, columns, settings, exported is not None)
+    _account_for_texts(body, cells, columns, layout)
+    reader = ScoreReader(body, cells, layout, settings)
+    records = reader.records()
+    records = tell_apart(records, body, columns, exported is not None, reader.notes)
+    result = reader.finish(records)
+    result.notes = [*notes, *columns.notes, *body.notes, *result.notes]
+    return result
+
+
+def _numeric_texts(body: Body) -> Iterator[str]:
+    """Yield the cells that begin as a number does."""
+    for row in body.grid.rows:
+        yield from (text for text in row if text[:1].isdigit() or text[:1] in "+-.,")
+
+
+def _refuse_without_scores(body: Body, columns: TableColumns) -> None:
+    """Raise UsageError if no column holds scores, with the reasons."""
+    if columns.scores:
+        return
+    if columns.left_out:
+        reasons = [f"{shown(name, 30)} ({why})" for name, why in columns.left_out]
+        raise UsageError(f"{body.grid.source}: no column holds scores: {listed(reasons, 6)}; keep= keeps a column")
+    for column in range(1, body.grid.width):
+        for row, text in enumerate(body.cells(column)):
+            if not is_missing(text) and sum(sign.isdigit() for sign in text) > 1 and parse_number(text) is None:
+                raise refuse_text(text, body.grid.where(row), body.name(column))
+    heads = listed([body.name(column) or "(no name)" for column in range(body.grid.width)], 8)
+    raise UsageError(f"{body.grid.source}: no column holds numbers; its columns are {heads}")
+
+
+def _account_for_texts(body: Body, cells: ParsedCells, columns: TableColumns, layout: Layout) -> None:
+    """Note the columns of words that are not read. Raises UsageError for one that also holds numbers."""
+    unread = []
+    for column in columns.texts:
+        if column == layout.name_column:
+            continue
+        unread.append(column)
+        texts = body.cells(column)
+        figures = [text for text in texts if cells.decimal and parse_number(text, cells.decimal) is not None]
+        filled = [text for text in texts if not is_missing(text)]
+        if not figures or 5 * len(figures) < len(filled) or is_described(body, column):
+            continue
+        row = next(row for row, text in enumerate(texts) if not is_missing(text) and cells.number(row, column) is None)
+        raise refuse_text(texts[row], body.grid.where(row), body.name(column))
+    if unread:
+        columns.left_out.append((listed([body.name(column) or "(no name)" for column in unread], 8), "words"))

@@ -1,0 +1,150 @@
+"""Understood table: a line per score, and all that was left out and why, on one screen and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from biasbed.errors import UsageError, listed, shown
+from biasbed.system.csv_tables import write_rows
+
+COLUMNS = ("method", "dataset", "block", "metric", "score", "spread", "higher_is_better", "seed", "line", "left_out")
+FILE = "understood.csv"
+
+
+class Score(NamedTuple):
+    """A score of a table, and where it stands."""
+
+    method: str
+    dataset: str
+    block: str
+    metric: str
+    score: float
+    spread: float | None
+    direction: str  # yes: higher is better; no; empty: nothing says it
+    seed: str
+    line: int
+    where: str
+    left_out: str = ""  # why the comparison does not use it
+    num_runs: int = 0  # behind the deviation; 0: the table does not say
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Block, data set and measure: what its column is."""
+        return self.block, self.dataset, self.metric
+
+
+@dataclass
+class Understood:
+    """Scores of a table, in its order, with what was guessed and what was left out."""
+
+    source: str
+    format: str
+    scores: list[Score]
+    axes: str = ""
+    left_out: list[tuple[str, str]] = field(default_factory=list)  # columns or rows, and why
+    notes: list[str] = field(default_factory=list)
+    is_standard_error: bool = False
+
+    @property
+    def used(self) -> list[Score]:
+        """Scores that are compared."""
+        return [score for score in self.scores if not score.left_out]
+
+    def screen(self) -> str:
+        """Return one screen that says what was read."""
+        scores = self.used
+        methods = list(dict.fromkeys(score.method for score in scores))
+        names_of = names_of_columns(scores)
+        directions = {names_of[score.key]: score.direction for score in scores}
+        datasets = list(directions)
+        lines = [f"{self.source}: read as {self.format}, {len(scores)} scores", ""]
+        lines.append(_line(f"{len(methods)} methods", listed([shown(name, 40) for name in methods], 12)))
+        names = [f"{shown(name, 40)}{_sign(directions[name])}" for name in datasets]
+        lines.append(_line(f"{len(datasets)} columns", listed(names, 16)))
+        lines += self._block_lines()
+        spreads = sum(score.spread is not None for score in scores)
+        if spreads:
+            lines.append(_line("deviations", f"{spreads} of {len(scores)} scores have one"))
+        seeds = list(dict.fromkeys(score.seed for score in scores if score.seed))
+        if seeds:
+            lines.append(_line("seeds", listed(seeds, 8)))
+        if self.axes:
+            lines.append(_line("axes", self.axes))
+        unsaid = [name for name in datasets if not directions[name]]
+        if unsaid:
+            names_shown = "all" if len(unsaid) == len(datasets) else listed([shown(name, 40) for name in unsaid], 6)
+            lines.append(
+                _line(
+                    "direction",
+                    f"nothing says it for {names_shown}: higher is taken as better (`lower` says otherwise)",
+                )
+            )
+        for name, why in self.left_out:
+            lines.append(_line("left out", f"{shown(name, 60)}: {why}"))
+        counts: dict[str, list[str]] = {}
+        for score in self.scores:
+            if score.left_out:
+                counts.setdefault(score.left_out, []).append(score.dataset)
+        for why, of_reason in counts.items():
+            lines.append(
+                _line("left out", f"{len(of_reason)} scores on {listed(list(dict.fromkeys(of_reason)), 6)}: {why}")
+            )
+        lines += [_line("note", note) for note in self.notes]
+        return "\n".join(lines)
+
+    def _block_lines(self) -> list[str]:
+        blocks: dict[str, dict[str, None]] = {}
+        for score in self.used:
+            if score.block:
+                blocks.setdefault(score.block, {})[score.dataset] = None
+        several = {block: list(parts) for block, parts in blocks.items() if len(parts) > 1}
+        return [_line("one data set", f"{block}: {listed(parts, 8)} count once") for block, parts in several.items()]
+
+    def write(self, folder: Path) -> Path:
+        """Write `understood.csv` into a folder, made if it is not there. Returns its path."""
+        path = folder / FILE
+        rows = []
+        for score in self.scores:
+            values = score._asdict()
+            del values["direction"], values["where"]
+            values["higher_is_better"] = score.direction
+            values["score"] = repr(score.score)
+            values["spread"] = "" if score.spread is None else repr(score.spread)
+            rows.append(values)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with path.open("w", encoding="utf-8", newline="") as file:
+                write_rows(file, COLUMNS, rows)
+        except OSError as error:
+            raise UsageError(f"{path} can't be written: {error.strerror}") from None
+        return path
+
+
+def _sign(direction: str) -> str:
+    return " (lower is better)" if direction == "no" else ""
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name + ':':<14} {text}"
+
+
+def names_of_columns(scores: Sequence[Score]) -> dict[tuple[str, str, str], str]:
+    """Return a name for each (block, data set, measure) that no other has."""
+    keys = dict.fromkeys((score.block, score.dataset, score.metric) for score in scores)
+    names: dict[tuple[str, str, str], str] = {}
+    by_dataset: dict[str, set[tuple[str, str]]] = {}
+    for block, dataset, metric in keys:
+        by_dataset.setdefault(dataset, set()).add((block, metric))
+    has_repeats = any(len({block for block, _ in same}) > 1 for same in by_dataset.values())
+    for block, dataset, metric in keys:
+        same = by_dataset[dataset]
+        name = dataset
+        if has_repeats and block and block != dataset:
+            name = f"{block}/{dataset}"
+        if len({measure for of_block, measure in same if of_block == block}) > 1 and metric:
+            name = f"{name} {metric}"
+        names[block, dataset, metric] = name
+    return names

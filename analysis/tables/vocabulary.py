@@ -1,0 +1,493 @@
+"""Words of heads and names: what a column is, in which direction a measure goes, and what a name stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+# Heads of columns, without capitals and signs.
+METHODS = (
+    *("method", "methods", "algorithm", "algorithms", "model", "models", "classifier", "estimator", "approach"),
+    *("system", "learner", "modelname", "methodname", "network", "technique", "optimizer", "row", "attack", "attacks"),
+    *("defense", "detector", "approaches", "modèle", "modele", "méthode", "methode", "modell", "verfahren", "modelo"),
+    *(
+        "método",
+        "metodo",
+        "modello",
+        "模型",
+        "方法",
+        "算法",
+        "モデル",
+        "手法",
+        "모델",
+        "방법",
+        "модель",
+        "метод",
+        "alg",
+        "algo",
+    ),
+    *("modelid", "submission", "entry", "participant", "strategy", "loss", "regularizer", "umlmodel", "agent"),
+)
+DATASETS = (
+    *("dataset", "datasets", "data", "task", "tasks", "benchmark", "problem", "domain", "environment", "env"),
+    *("testset", "evalset", "set", "datasetname", "taskname", "corpus", "column", "datensatz", "jeudedonnées"),
+    *("数据集", "任务", "データセット", "데이터셋", "target", "targetdomain", "testdomain", "testenv", "category"),
+    *("categories", "corruption", "subset", "groups", "group", "evaldataset", "evaluation", "shift", "language"),
+    *("targets", "domains", "environments", "corruptions", "class", "object", "scenario", "benchmarks", "данные"),
+)
+PARTS = {"domain", "environment", "env", "shift", "corruption", "subset", "category", "target", "testenv", "testdomain"}
+BLOCKS = ("block", "benchmark", "suite", "collection", "datasetgroup", "dataset", "data", "family")
+METRICS = ("metric", "metrics", "measure", "measures", "criterion", "metricname", "指标", "métrique", "metrik")
+SEEDS = ("seed", "seeds", "randomseed", "run", "trial", "fold", "repeat", "repetition", "replicate", "randomstate")
+SCORES = (
+    *("score", "scores", "accuracy", "acc", "value", "metric", "result", "performance", "mean", "f1", "auc", "auroc"),
+    *("error", "loss", "testaccuracy", "testacc", "top1", "bleu", "mse", "rmse", "exactmatch", "wert", "valeur"),
+)
+SPREADS = {
+    *("std", "sd", "stdev", "stddev", "deviation", "se", "sem", "stderr", "var", "variance", "ci", "ci95", "±", "pm"),
+    *("standarddeviation", "standarderror", "err", "uncertainty", "moe", "σ", "stds", "standard"),
+}
+STANDARD_ERRORS = {"se", "sem", "stderr", "standarderror"}
+COUNTS = {"n", "num", "runs", "numruns", "nruns", "numseeds", "nseeds", "count", "support", "wins", "losses", "ties"}
+REFERENCES = {
+    *("reference", "references", "ref", "refs", "paper", "citation", "venue", "published", "publication", "journal"),
+    *("conference", "pub", "code", "link", "links", "url", "github", "author", "authors", "submitted", "submitter"),
+    *("team", "org", "organization", "license", "date", "updated", "notes", "note", "comment", "comments", "remark"),
+    *("remarks", "description", "sponsor", "affiliation", "institution", "website", "repo", "checkpoint", "weights"),
+    *("config", "download", "log", "logs", "doi", "arxiv", "bibtex", "hash", "commit", "file", "path", "name"),
+}
+TEXTS = {
+    "type",
+    "types",
+    "source",
+    "category",
+    "kind",
+    "group",
+    "open",
+    "license",
+    "standalone",
+    "winner",
+    "interpolation",
+}
+VARIANTS = {
+    *("backbone", "backbones", "architecture", "arch", "encoder", "pretraining", "pretrained", "init", "variant"),
+    *("transformation", "setting", "settings", "configuration", "mode", "version", "augmentation", "features"),
+}
+COSTS = {
+    *(
+        "params",
+        "param",
+        "parameters",
+        "parameter",
+        "paramètres",
+        "parameter",
+        "参数",
+        "参数量",
+        "flops",
+        "flop",
+        "macs",
+    ),
+    *(
+        "gmacs",
+        "mmacs",
+        "macts",
+        "gflops",
+        "mflops",
+        "size",
+        "sizes",
+        "latency",
+        "throughput",
+        "fps",
+        "speed",
+        "memory",
+    ),
+    *("mem", "vram", "gpu", "gpus", "epoch", "epochs", "steps", "step", "iter", "iters", "iterations", "batch"),
+    *("lr", "resolution", "crop", "hidden", "layers", "depth", "tokens", "length", "samples", "images", "votes"),
+    *("cost", "price", "downloads", "likes", "runtime", "wallclock", "hours", "seconds", "secs", "ms", "minutes"),
+    *("duration", "dim", "dims", "dimension", "width", "height", "workers", "warmup", "weight", "momentum", "dropout"),
+    *("nodes", "edges", "context", "energy", "watts", "co2", "qps", "parámetros", "parametri", "параметры", "patch"),
+}
+TIMES = {"time", "latency", "runtime", "seconds", "fps", "speed", "throughput"}
+RANKS = {"rank", "ranks", "ranking", "rang", "rango", "排名", "place", "position", "pos"}
+GAINS = {"gain", "gains", "δ", "improvement", "improv", "improve", "delta", "diff", "difference", "change", "impr"}
+# Heads of results that others reported, beside those of the table.
+ELSEWHERE = {"origin", "original", "reported", "paper", "published", "official", "papernumber", "originalpaper"}
+AVERAGES = {
+    *("avg", "average", "averages", "mean", "moyenne", "mittelwert", "durchschnitt", "promedio", "media", "média"),
+    *("平均", "平均分", "平均值", "均值", "среднее", "gemiddelde", "avgs", "means", "평균", "ave", "aver", "mittel"),
+}
+MAYBE_AVERAGES = {
+    "overall",
+    "total",
+    "all",
+    "score",
+    "final",
+    "summary",
+    "aggregate",
+    "macro",
+    "综合",
+    "总分",
+    "gesamt",
+}
+_AVERAGE_FILLERS = {
+    *(
+        "acc",
+        "accuracy",
+        "score",
+        "scores",
+        "all",
+        "over",
+        "of",
+        "the",
+        "domains",
+        "datasets",
+        "tasks",
+        "sets",
+        "across",
+    ),
+    *(
+        "error",
+        "rate",
+        "performance",
+        "top",
+        "1",
+        "top1",
+        "test",
+        "total",
+        "overall",
+        "result",
+        "results",
+        "perf",
+        "err",
+    ),
+    *("5", "6", "4", "7", "8", "10", "3", "map", "f1", "auroc", "auc", "iou", "miou", "dice", "psnr", "mean"),
+}
+# Words of measures: of which more is better, and of which less.
+HIGHER = {
+    *("acc", "accuracy", "f1", "f2", "auc", "auroc", "aupr", "auprc", "roc", "ap", "map", "precision", "recall", "em"),
+    *("exact", "match", "bleu", "rouge", "rougel", "rouge1", "rouge2", "meteor", "cider", "spice", "ndcg", "mrr"),
+    *("hits", "hit", "iou", "miou", "dice", "oa", "aa", "mf1", "kappa", "nmi", "ari", "psnr", "ssim", "pearson"),
+    *("spearman", "kendall", "corr", "correlation", "mcc", "top1", "top5", "top", "specificity", "sensitivity", "tpr"),
+    *(
+        "tnr",
+        "consistency",
+        "aurra",
+        "comet",
+        "bertscore",
+        "wr",
+        "winrate",
+        "elo",
+        "r2",
+        "reactivity",
+        "pq",
+        "sq",
+        "rq",
+    ),
+    *(
+        "pckh",
+        "pck",
+        "pass",
+        "worst",
+        "fid50k",
+        "likelihood",
+        "reward",
+        "return",
+        "coverage",
+        "准确率",
+        "精度",
+        "正确率",
+    ),
+    *("aucroc", "prauc", "rocauc", "average_precision", "balanced", "p", "r", "ccr", "oscr", "hter95", "harmonic"),
+    *("acc1", "acc5", "success", "sr", "spl", "cka", "silhouette", "purity", "fscore", "fmeasure", "tnr95", "hmean"),
+}
+LOWER = {
+    *("error", "errors", "err", "loss", "mse", "rmse", "mae", "mape", "nll", "ece", "brier", "perplexity", "ppl"),
+    *("wer", "cer", "fid", "seconds", "time", "latency", "runtime", "mce", "regret", "rank", "smape", "nmse", "ter"),
+    *(
+        "lpips",
+        "fpr",
+        "fpr95",
+        "fpr80",
+        "fnr",
+        "fp",
+        "fn",
+        "far",
+        "frr",
+        "eer",
+        "hter",
+        "hallucination",
+        "epe",
+        "mpjpe",
+    ),
+    *("pampjpe", "mpvpe", "ace", "mcce", "sce", "aurc", "eaurc", "kld", "kl", "gap", "disparity", "deo", "dpd", "crps"),
+    *("distance", "chamfer", "cd", "emd", "bpd", "bpc", "hd95", "assd", "variance", "forgetting", "fm", "degradation"),
+    *(
+        "drop",
+        "toxicity",
+        "fehler",
+        "erreur",
+        "误差",
+        "错误率",
+        "ошибка",
+        "nrmse",
+        "wape",
+        "mase",
+        "rce",
+        "rmce",
+        "arerr",
+    ),
+}
+_FILLERS = {
+    *("test", "best", "macro", "micro", "mean", "avg", "average", "score", "scores", "rate", "at", "k", "per", "class"),
+    *("overall", "weighted", "natural", "robust", "clean", "standard", "top", "1", "5", "10", "20", "50", "100", "95"),
+    *("a", "m", "b", "classes", "final", "group", "wg", "val", "valid", "validation", "dev", "train", "pixel", "image"),
+    *(
+        "true",
+        "positive",
+        "negative",
+        "false",
+        "absolute",
+        "squared",
+        "root",
+        "relative",
+        "calibration",
+        "expected",
+        "id",
+    ),
+    *(
+        "ood",
+        "and",
+        "the",
+        "of",
+        "rel",
+        "adversarial",
+        "certified",
+        "metric",
+        "l",
+        "s",
+        "e",
+        "3d",
+        "2d",
+        "mm",
+        "px",
+        "w",
+    ),
+    *(
+        "conflicting",
+        "aligned",
+        "unbiased",
+        "biased",
+        "target",
+        "source",
+        "bal",
+        "in",
+        "under",
+        "curve",
+        "area",
+        "eval",
+    ),
+    *("binary", "norm", "normalized", "strict", "cosine", "main", "obs", "log", "negative", "linear", "probe", "knn"),
+}
+_EXTRA = re.compile(r"(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I)
+VALIDATION = {"val", "valid", "validation", "dev", "development", "开发集", "验证集", "eval_dev", "validationset"}
+TRAINING = {"train", "training", "训练集", "trainset"}
+TEST = {"test", "testing", "测试集", "eval", "evaluation", "held", "out", "te"}
+GENERIC = {
+    *(
+        "dataset",
+        "datasets",
+        "target",
+        "targets",
+        "domain",
+        "domains",
+        "method",
+        "methods",
+        "test",
+        "benchmark",
+        "task",
+    ),
+    *("benchmarks", "tasks", "targetdomain", "testdomain", "testdomains", "targetdomains", "results", "performance"),
+    *(
+        "source",
+        "algorithms",
+        "evaluation",
+        "testset",
+        "testsets",
+        "evaluationdatasets",
+        "heldoutdomain",
+        "unseendomain",
+    ),
+    *("targetdataset", "targetdatasets", "scores", "models", "model", "algorithm", "approach", "group", "categories"),
+    *("ooddatasets", "testenvironment", "leaveonedomainout", "testenv", "classificationtasks", "数据集", "category"),
+    *(
+        "downstreamtasks",
+        "downstreamdatasets",
+        "datensätze",
+        "jeuxdedonnées",
+        "targetdomainaccuracy",
+        "value",
+        "values",
+    ),
+}
+PROPERTIES = {
+    *("shift", "shifts", "classes", "images", "samples", "domains", "size", "ratio", "instances", "examples", "train"),
+    *("test", "features", "nodes", "edges", "labels", "length", "resolution", "license", "year", "type", "val"),
+}
+# Names of data sets and of methods that are usual in the field.
+OF_DATA = re.compile(
+    r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
+    r"hellaswag|winogrande|truthfulqa|piqa|boolq|openml|sketch|stylized|silhouette|cue.?conflict|camelyon|wilds|fmow|"
+    r"iwildcam|inaturalist|places|\bdtd\b|caltech|food.?101|pets\b|flowers|aircraft|stanford|\bsun\d|eurosat|resisc|"
+    r"civilcomments|multinli|\bmnli|\bsst|\bqnli|\bqqp|\brte\b|\bcola\b|textures?\b|\blsun|visda|cityscapes|\bade20k|"
+    r"\bvoc\b|kvasir|\betis|clinicdb|bottle|transistor|toothbrush|\barc\b|humaneval|mbpp|\bbbh\b|c-?eval|cmmlu|cora\b|"
+    r"citeseer|pubmed|ogbn|walker2d|hopper|halfcheetah|antmaze|usps|gauss|\bfog\b|frost|jpeg|afhq|ffhq|kitti|\bnyu|"
+    r"tatoeba|flores|\bwmt|librispeech|physionet|\bucr\b|adult\b|german credit|housing|wine\b|\biris\b|"
+    r"[a-z]\s?(?:→|->|⇒)\s?[a-z]",
+    re.I,
+)
+BACKBONES = re.compile(
+    r"resnet|\bresnext|\bvit\b|\bvit-|swin|convnext|densenet|\bdeit|\bvgg|alexnet|mobilenet|efficientnet|\bclip\b|clip-|"
+    r"\bdino|regnet|inception|\bbit-|\bbeit|mixer|wide.?res|\bwrn|\bbert\b|roberta|googlenet|cait\b|xception|\bgcn\b|\bgin\b",
+    re.I,
+)
+OF_METHODS = re.compile(
+    r"\bmodel\b|\bmethod\b|\bclassifier\b|\berm\b|\birm\b|group.?dro|\bcoral\b|\bdann\b|\bcdan|\bmldg\b|sagnet|\bswad\b|\bmiro\b|\bvrex\b|\bmmd\b|\brsc\b|"
+    r"mixstyle|\bmixup|cutmix|augmix|randaugment|deepaugment|infodrop|padain|\btent\b|\bcotta\b|\beata\b|\brotta\b|\blame\b|"
+    r"llama|\bgpt|mistral|qwen|gemini|claude|\bsvm\b|forest|boost|\bknn\b|1nn|naive.?bayes|logistic|baseline|\bours\b|\(ours\)|"
+    r"\bmlp\b|decision.?tree|\bc4\.?5\b|\bjtt\b|\bdfr\b|\blff\b|\bcql\b|\biql\b|td3|\bsac\b|\bppo\b|\bdqn\b|\bbc\b|"
+    r"\bmcd\b|\bmdd\b|\bjan\b|\badda\b|\bfcn\b|\blstm\b|\bgru\b|transformer|\bours$|\bsource.?only\b|vanilla|"
+    r"\bmsp\b|\bodin\b|energy|mahalanobis|\bvim\b|\breact\b|\bsimclr|\bmoco|\bbyol|\bpgd\b|\bfgsm\b|trades|"
+    r"\bcatboost|random forest|\birt\b",
+    re.I,
+)
+
+
+@cache
+def split_words(name: str) -> tuple[str, ...]:
+    """Return the words of a name in small letters, without signs."""
+    return tuple(re.findall(r"[^\W_]+", name.lower()))
+
+
+@cache
+def letters(name: str) -> str:
+    """Return the letters and digits of a name, small."""
+    return "".join(split_words(name))
+
+
+def says(name: str, heads: Sequence[str]) -> bool:
+    """Return True if a head is one of these."""
+    return letters(name) in heads
+
+
+def has_word(name: str, vocabulary: set[str]) -> bool:
+    return not vocabulary.isdisjoint(split_words(name))
+
+
+def arrow(text: str) -> str:
+    """Return yes or no for an arrow, or words in brackets, that say which direction is better; else empty."""
+    if "↑" in text or re.search(r"higher (is|=) better|\(higher\b", text, re.I):
+        return "" if "↓" in text else "yes"
+    return "no" if "↓" in text or re.search(r"lower (is|=) better|\(lower\b", text, re.I) else ""
+
+
+def without_arrow(text: str) -> str:
+    """Return a head without arrows."""
+    text = re.sub(r"\(\s*[↑↓]\s*\)|[↑↓]", " ", text)
+    return " ".join(text.split()).strip()
+
+
+def direction(name: str) -> str:
+    """Return yes if more of what a name says is better, no if less is, and nothing if it does not say."""
+    by_arrow = arrow(name)
+    if by_arrow:
+        return by_arrow
+    spoken = set(split_words(name))
+    if "consistency" in spoken or "silhouette" in spoken:
+        return "yes"
+    if spoken & LOWER:
+        return "no"
+    if any(word.startswith("fpr") or word.endswith(("error", "loss")) for word in spoken):
+        return "no"
+    if spoken & (HIGHER - {"p", "r", "top", "worst", "match", "exact", "hit", "pass"}) or _EXTRA.fullmatch(
+        name.strip()
+    ):
+        return "yes"
+    return ""
+
+
+@cache
+def is_metric(name: str) -> bool:
+    """Return True if a name is that of a measure, and of nothing else."""
+    text = without_arrow(re.sub(r"[(\[]\s*%?\s*[)\]]|%", " ", name))
+    if _EXTRA.fullmatch(text.strip()):
+        return True
+    spoken = [word for word in split_words(text) if not word.isdigit()]
+    if not spoken:
+        return False
+    core = [word for word in spoken if (len(word) > 1 and (word in HIGHER or word in LOWER)) or _EXTRA.fullmatch(word)]
+    return bool(core) and all(word in core or word in _FILLERS for word in spoken)
+
+
+def is_measure_like(name: str) -> bool:
+    """Return True if a name has no words but those of measures, scores and parts of data."""
+    spoken = [word for word in split_words(name) if not word.isdigit()]
+    return any(len(word) > 1 for word in spoken) and all(
+        word in HIGHER or word in LOWER or word in _FILLERS or word in PROPERTIES for word in spoken
+    )
+
+
+@cache
+def average_kind(name: str) -> str:
+    """Return how a name says that it averages other columns: `sure`, `partly` (some of them), `maybe`, or nothing."""
+    spoken = split_words(re.sub(r"[(\[].*?[)\]]|%", " ", name))
+    if not spoken:
+        return ""
+    if spoken[0] in AVERAGES or spoken[-1] in AVERAGES:
+        rest = [word for word in spoken if word not in AVERAGES]
+        if not rest:
+            return "sure"
+        if all(word in _AVERAGE_FILLERS for word in rest):
+            return "sure" if "_" not in name else "maybe"
+        return "maybe" if is_metric(name) or "_" in name else "partly"
+    return "maybe" if all(word in MAYBE_AVERAGES for word in spoken) else ""
+
+
+def is_setting(name: str) -> bool:
+    """Return True for the name of a training's setting, as a line of a table of settings has it."""
+    spoken = split_words(re.sub(r"[(\[].*?[)\]]", "", name))
+    if spoken[-2:] in (
+        ("learning", "rate"),
+        ("weight", "decay"),
+        ("batch", "size"),
+        ("image", "size"),
+        ("hidden", "size"),
+    ):
+        return True
+    return bool(spoken) and spoken[-1] in {
+        "lr",
+        "epochs",
+        "dropout",
+        "momentum",
+        "optimizer",
+        "iterations",
+        "warmup",
+        "steps",
+    }
+
+
+def is_rank(name: str) -> bool:
+    spoken = split_words(name)
+    return bool(spoken) and spoken[-1] in RANKS and (len(spoken) == 1 or spoken[0] in AVERAGES | MAYBE_AVERAGES)
+
+
+def split_kind(name: str) -> str:
+    """Return val, train or test if a name is that of a part of the data, else nothing."""
+    spoken = set(split_words(name))
+    if spoken and spoken <= VALIDATION | {"set", "split", "acc", "best", "accuracy"} and spoken & VALIDATION:
+        return "val"
+    if spoken and spoken <= TRAINING | {"set", "split", "acc", "accuracy"} and spoken & TRAINING:
+        return "train"
+    if spoken and spoken <= TEST | {"set", "split", "acc", "best", "accuracy"} and spoken & TEST:
+        return "test"
+    return ""

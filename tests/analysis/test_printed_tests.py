@@ -1,0 +1,41 @@
+"""Tests from printed means and deviations: Welch's test, with the numbers of SciPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import biasbed
+from biasbed.analysis.comparisons.printed_tests import welch
+
+TABLE = """method,u,v,w
+erm,77.5 ± 0.4,85.5 ± 0.2,66.5 ± 0.3
+irm,78.5 ± 0.5,83.5 ± 0.8,64.3 ± 2.2
+mix,77.4 ± 0.6,84.6 ± 0.6,68.1 ± 0.3
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [((77.5, 0.4, 3), (78.5, 0.5, 3)), ((85.5, 0.2, 5), (83.5, 0.8, 3))])
+def test_welch_s_test_is_scipy_s(first: tuple[float, float, int], second: tuple[float, float, int]) -> None:
+    ours = welch(*first, *second, alpha=0.05)
+    theirs = stats.ttest_ind_from_stats(*first, *second, equal_var=False)
+    assert ours.t == pytest.approx(theirs.statistic, rel=1e-12)
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-12)
+    assert ours.low < first[0] - second[0] < ours.high
+
+
+def test_printed_deviations_give_tests_if_the_number_of_runs_is_known(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, encoding="utf-8")
+    unknown = biasbed.compare(tmp_path / "t.csv", bootstrap=200)
+    assert unknown.printed_tests.empty
+    assert "say it as seeds=3" in str(unknown)
+    known = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3)
+    table = known.printed_tests
+    assert len(table) == 9
+    assert (table["p_holm"] >= table["p"]).all()
+    assert "From printed means and deviations, not from runs" in str(known)
+    errors = biasbed.compare(tmp_path / "t.csv", bootstrap=200, seeds=3, spread="standard_error").printed_tests
+    assert (errors["p"] > table["p"]).all()
+    assert errors["deviation_a"].iloc[0] == pytest.approx(0.4 * 3**0.5)
