@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from biasbed.published import names
 from biasbed.studies.study_table import read_table
 from helpers.children import Command
 from helpers.commands import ROOT, command_environment
@@ -31,6 +32,8 @@ ADDED = {"limit": "100", "epochs": "1", "device": "cpu"}
 TRAINING = ("train", "benchmark", "sweep")
 STORY = "main-quick"  # the study that `quick` makes of `main`
 PACS = "/data/PACS"  # a folder of domains, which can be made
+READS = {"analyze": "study", "export": "study", "site": "studies"}  # the setting that names the studies which are read
+FILES = {"import": "source", "evaluate": "model", "compare": "scores"}  # the one that names files
 TABLE = re.compile(r"```yaml\n# (\w+\.yaml)\n(.*?)```", re.S)
 
 
@@ -40,6 +43,8 @@ def needed(command: str) -> str | None:
 
 def in_small(entry: str, flags: list[str]) -> list[str]:
     """The same command on less."""
+    if entry == "compare":
+        return [f"--scores={','.join(flags)}"]
     words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
     given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
     given |= {name: value for name, value in SMALL.items() if name in given}
@@ -96,15 +101,17 @@ def test_the_studies_of_a_page_can_be_read(page: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_work_in_their_order(page: Path, biasbed: Command, tmp_path: Path) -> None:
-    for name, text in TABLE.findall(page.read_text()):
-        (tmp_path / name).write_text(text)
+    for table, text in TABLE.findall(page.read_text()):
+        (tmp_path / table).write_text(text)
     images = make_domains(tmp_path / "PACS", ("photo", "art_painting", "cartoon", "sketch"), images=10, size=48)
     made = {"published_biasbed"}
     for entry, flags in EXECUTED[page]:
         words = [word.replace(PACS, str(images)) for word in in_small(entry, flags)]
         asked = dict(word.removeprefix("--").split("=", 1) for word in words)
-        study = asked.get("from_study", asked.get("study") if entry == "analyze" else None)
-        if (study is not None and study not in made) or (entry == "analyze" and made == {"published_biasbed"}):
+        studies = set(asked.get("from_study", asked.get(READS.get(entry, ""), "none")).split(",")) - {"none"}
+        files = asked.get(FILES.get(entry, ""), "").split(",")
+        are_there = all((tmp_path / file.removeprefix("timm:local-dir:")).exists() or file in names() for file in files)
+        if not studies <= made or not are_there or (entry == "analyze" and made == {"published_biasbed"}):
             continue  # what it reads takes data, or stands below
         done = biasbed(entry, *words, check=False, timeout=600, env=command_environment())
         assert done.returncode == 0, (entry, words, done.stderr[-2000:])
