@@ -204,11 +204,13 @@ def count_calls(words: list[str], folder: Path) -> int:
 def run_command(
     words: list[str], folder: Path, at: int, place: str, number: signal.Signals = signal.SIGTERM
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command whose `at`-th call of a function is `place`."""
+    """Run a command whose `at`-th call of a function is `place`. Words such as NAME=value go into its environment."""
     code = PROGRAM.format(number=int(number)) + COMMAND.format(at=at, place=place)
-    command = [sys.executable, "-c", code, *words]
+    variables = dict(word.split("=", 1) for word in words if re.match("[A-Z_]+=", word))
+    command = [sys.executable, "-c", code, *(word for word in words if word.partition("=")[0] not in variables)]
+    environment = command_environment(variables)
     return subprocess.run(
-        command, env=command_environment(), capture_output=True, text=True, check=False, timeout=600, cwd=folder
+        command, env=environment, capture_output=True, text=True, check=False, timeout=600, cwd=folder
     )
 
 
@@ -244,7 +246,7 @@ TRACKING = {
     "analyze": ["--output_dir", "analysis{}"],
     "site": ["--output_dir", "site{}"],
     "export": ["--run", "<run>", "--file", "runs{}.zip"],
-    "import": ["--source", "biasbed", "--tracking_uri", "sqlite:///<here>/import{}.db"],
+    "import": ["MLFLOW_TRACKING_URI=sqlite:///<here>/import{}.db", "--source", "biasbed"],
     "sync": [],
 }
 
