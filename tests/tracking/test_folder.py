@@ -93,7 +93,7 @@ def test_a_repetition_says_what_is_repeated(case: str, tmp_path: Path, capsys: C
 ODD = (
     '{"tags": {"a": 3}}',
     '{"params": {"a": null}}',
-    '{"place": 5}',
+    '{"location": 5}',
     '{"inputs": [["a"]]}',
     '{"tracking_uri": 3}',
 )

@@ -54,7 +54,7 @@ class RunState(TypedDict, total=False):
     inputs: list[Annotated[list[str], Field(min_length=3, max_length=3)]]  # context, name, fingerprint
     about: str  # description of the run in Markdown, without its outcome
     noted: list[str]  # earlier notes by biasbed; any other note is a user's
-    place: str  # `RunFolder.place` when it was written
+    location: str  # `RunFolder.location` when it was written
     experiment: str
     run_id: str
     tracking_uri: str
@@ -186,12 +186,12 @@ class RunFolder:
         The id is stored apart from the state, too, so that the run is found without that.
         """
         state = self.read_state()
-        folder_id, place = [*_read_text(self.path / ID).split("\n"), ""][:2]
+        folder_id, location = [*_read_text(self.path / ID).split("\n"), ""][:2]
         if not re.fullmatch("[0-9a-f]{16}", folder_id):
-            folder_id, place = state.get("tags", {}).get(record.FOLDER_ID, ""), state.get("place", "")
-        if not folder_id or place != self.place:
+            folder_id, location = state.get("tags", {}).get(record.FOLDER_ID, ""), state.get("location", "")
+        if not folder_id or location != self.location:
             folder_id = uuid.uuid4().hex[:16]
-        write_whole(self.path / ID, f"{folder_id}\n{self.place}\n")
+        write_whole(self.path / ID, f"{folder_id}\n{self.location}\n")
         return folder_id
 
     @property
@@ -208,10 +208,10 @@ class RunFolder:
         run_id = state.pop("run_id", None) if is_copy else None
         if run_id is not None:
             print(f"warning: {self.path} is a copy: it gets a run of its own, {run_id} stays as it is", file=sys.stderr)
-        return {**state, "place": self.place, "tags": {**tags, record.FOLDER_ID: folder_id}}
+        return {**state, "location": self.location, "tags": {**tags, record.FOLDER_ID: folder_id}}
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Place of the folder on its disk: it stays when the folder is moved there, and a copy has another one."""
         open_in_place(self.path / LOCK).close()
         return record.digest([path.stat().st_ino for path in (self.path, self.path / LOCK)])[:16]
