@@ -156,6 +156,9 @@ class CompareOptions:
     spread: Literal["auto", "standard_deviation", "standard_error"] = setting(
         "auto", "what printed deviations are (auto: standard errors if their head says so, else standard deviations)"
     )
+    check: bool = setting(
+        False, "also recompute the table's printed averages, and hold deviations, bold numbers and copies against it"
+    )
     dry_run: bool = setting(False, "only show what is understood of the table; with output_dir also understood.csv")
     methods: Literal["all"] | tuple[str, ...] = setting("all", "methods to compare")
     sets: Literal["all"] | tuple[str, ...] = setting("all", "data sets that count")

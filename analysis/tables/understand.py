@@ -9,6 +9,7 @@ from biasbed.analysis.tables.grid import Grid
 from biasbed.analysis.tables.head import Body, split_head
 from biasbed.analysis.tables.layout import Layout, find_layout
 from biasbed.analysis.tables.numbers import find_decimal, is_missing, parse_number, refuse_text
+from biasbed.analysis.tables.printed import collect_printed
 from biasbed.analysis.tables.reader import ScoreReader
 from biasbed.analysis.tables.repeats import tell_apart
 from biasbed.analysis.tables.roles import ParsedCells, TableColumns, find_columns, is_described
@@ -68,6 +69,10 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     records = reader.records()
     records = tell_apart(records, body, columns, exported is not None, reader.notes)
     result = reader.finish(records)
+    directions = [score.direction for score in result.scores]
+    is_error = settings.spread == "standard_error" or (settings.spread == "auto" and result.is_standard_error)
+    result.printed = collect_printed(body, cells, layout, records, directions, settings.num_runs)
+    result.printed.is_standard_error = is_error
     result.notes = [*notes, *columns.notes, *body.notes, *result.notes]
     return result
 

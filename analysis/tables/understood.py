@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import UsageError, listed, shown
 from biasbed.system.csv_tables import write_rows
+
+if TYPE_CHECKING:
+    from biasbed.analysis.tables.printed import PrintedNumbers
 
 COLUMNS = ("method", "dataset", "block", "metric", "score", "spread", "higher_is_better", "seed", "line", "left_out")
 FILE = "understood.csv"
@@ -47,6 +50,7 @@ class Understood:
     left_out: list[tuple[str, str]] = field(default_factory=list)  # columns or rows, and why
     notes: list[str] = field(default_factory=list)
     is_standard_error: bool = False
+    printed: PrintedNumbers | None = None  # for `check`
 
     @property
     def used(self) -> list[Score]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from biasbed.analysis.statistics.over_images import ImageAnswers
+    from biasbed.analysis.tables.findings import Checked
 
 COLUMNS = ("method", "dataset", "seed", "score")
 
@@ -47,6 +48,7 @@ class UserScores:
     blocks: Mapping[str, str] = field(default_factory=dict)  # data set -> the one that it is a part of
     # Printed deviations by (method, data set), with the number of runs; empty if the table prints none.
     spreads: Mapping[tuple[str, str], Spread] = field(default_factory=dict)
+    checked: Checked | None = None  # contradictions among printed numbers, if asked for
     # Decisions on single items by (method, data set, seed); empty if only scores are known.
     answers: Mapping[tuple[str, str, str], ImageAnswers] = field(default_factory=dict)
 

@@ -191,6 +191,7 @@ def compare(
     value_in_cell: int = 0,
     seeds: int = 0,
     spread: Literal["auto", "standard_deviation", "standard_error"] = "auto",
+    check: bool = False,
     methods: Union[Literal["all"], Sequence[str]] = "all",
     sets: Union[Literal["all"], Sequence[str]] = "all",
     higher_is_better: Union[Literal["auto"], bool] = "auto",

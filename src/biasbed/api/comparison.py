@@ -7,7 +7,7 @@ Loads neither torch nor MLflow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape as html_escape
 from pathlib import Path
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from biasbed.analysis.result import Analysis
     from biasbed.analysis.statistics.friedman import Friedman, PairTest, RankTests
     from biasbed.analysis.statistics.pairwise import Limits
+    from biasbed.analysis.tables.findings import Checked
 
     Scores = pd.DataFrame | str | Path | Sequence[str | Path]
 
@@ -101,8 +102,12 @@ def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
         from biasbed.analysis.runs import item_files
 
         paths = _paths(scores)
+        if options.check and (len(paths) > 1 or paths[0].is_dir()):
+            raise UsageError("check=yes: reads one table, and these are several files, or a folder")
         readings = (read(paths, options.score) for read in TABLES.values())
         offered = next((reading for reading in readings if reading is not None), None)
+        if offered is not None and options.check:
+            raise UsageError(f"check=yes: {paths[0]} is no table of printed numbers")
         if offered is not None:
             user_scores = offered
         elif len(paths) > 1 or item_files.has_items(paths[0]):
@@ -130,7 +135,16 @@ def _paths(scores: object) -> list[Path]:
 def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
     """Return the scores of a table among grids."""
     settings = _table_settings(options)
-    return to_scores(understand(grids, settings), settings)
+    table = understand(grids, settings)
+    user_scores = to_scores(table, settings)
+    return replace(user_scores, checked=_check(table, options)) if options.check else user_scores
+
+
+def _check(table: Understood, options: CompareOptions) -> Checked:
+    from biasbed.analysis.tables.check import check_table
+
+    assert table.printed is not None
+    return check_table(table.printed, options.alpha)
 
 
 def _table_settings(options: CompareOptions) -> ReaderSettings:
@@ -209,7 +223,9 @@ class ScoreComparison:
         from biasbed.analysis.report import summary
 
         lines = summarize_printed(self.printed_tests, len(self.user_scores.spreads), self.analysis.alpha)
-        return "\n\n".join(filter(None, (summary.render(self.analysis), lines)))
+        checked = self.user_scores.checked
+        texts = (summary.render(self.analysis), lines, "" if checked is None else str(checked))
+        return "\n\n".join(filter(None, texts))
 
     @property
     def verdict(self) -> str:
@@ -279,6 +295,17 @@ class ScoreComparison:
         from biasbed.analysis.comparisons.printed_tests import printed_tests
 
         return printed_tests(self.user_scores, self.analysis.alpha)
+
+    @property
+    def check(self) -> pd.DataFrame:
+        """Printed numbers that contradict each other, and claims without support; empty without `check=True`."""
+        import pandas as pd
+
+        from biasbed.analysis.tables.findings import COLUMNS
+
+        checked = self.user_scores.checked
+        rows = [] if checked is None else [finding.as_row() for finding in checked.findings]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @property
     def items(self) -> pd.DataFrame:
@@ -383,6 +410,8 @@ class ScoreComparison:
             command.write(self.analysis, scratch)
             if len(self.printed_tests):
                 self.printed_tests.to_csv(scratch / "printed_tests.csv", index=False)
+            if self.user_scores.checked is not None:
+                self.check.to_csv(scratch / "check.csv", index=False)
             return command.publish(scratch, target)
 
 
@@ -411,6 +440,8 @@ def run(options: CompareOptions) -> None:
     if options.dry_run:
         table = _understand(options.scores, options)
         print(table.screen(), flush=True)
+        if options.check:
+            print(f"\n{_check(table, options)}", flush=True)
         if options.output_dir != "none":
             print(f"\nScores: {table.write(Path(options.output_dir).expanduser())}", flush=True)
         return

@@ -1,0 +1,76 @@
+"""Findings of the check of printed numbers: a line each, with row, column, printed and recomputed value."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from biasbed.analysis.tables.printed import Printed, PrintedNumbers
+from biasbed.errors import shown
+
+CLAIM = "claim"  # kind of a finding on a number that may be right, and does not show what it seems to
+COLUMNS = ("kind", "line", "row", "column", "printed", "recomputed", "finding")
+MOST_LINES = 40  # that are printed
+
+
+class TableFinding(NamedTuple):
+    """A printed number that can't be, or that does not show what it seems to."""
+
+    kind: str  # average, heads, range, digits, spread, copy, bold or claim
+    row: str
+    column: str
+    printed: str
+    recomputed: str
+    text: str
+    line: int  # of the file
+
+    @property
+    def is_error(self) -> bool:
+        """True if numbers contradict each other; False for a claim."""
+        return self.kind != CLAIM
+
+    def as_row(self) -> tuple[str, int, str, str, str, str, str]:
+        """Return the values of `COLUMNS`."""
+        return self.kind, self.line, self.row, self.column, self.printed, self.recomputed, self.text
+
+    def __str__(self) -> str:
+        position = f"line {self.line}, {shown(self.row, 40)}, {shown(self.column, 40)}"
+        return f"{position}: {shown(self.printed, 30)} {self.text} (recomputed: {shown(self.recomputed, 40)})"
+
+
+class Checked(NamedTuple):
+    """Result of a check."""
+
+    findings: tuple[TableFinding, ...]
+    num_numbers: int
+    num_averages: int  # that were recomputed
+    num_spreads: int
+    num_bold: int  # numbers that were held against the others of their data set
+
+    @property
+    def errors(self) -> tuple[TableFinding, ...]:
+        """Findings on numbers that contradict each other."""
+        return tuple(finding for finding in self.findings if finding.is_error)
+
+    def __str__(self) -> str:
+        """Return the section of the summary."""
+        claims = [finding for finding in self.findings if not finding.is_error]
+        summary = (
+            f"{self.num_numbers} numbers, {self.num_averages} averages recomputed, {self.num_spreads} deviations, "
+            f"{self.num_bold} bold numbers"
+        )
+        lines = [f"Check of the printed numbers ({summary}):"]
+        for findings, noun in (
+            (list(self.errors), "contradictions"),
+            (claims, "claims that the table does not support"),
+        ):
+            lines.append(f"  {noun}: {len(findings) or 'none'}")
+            lines += [f"    {finding}" for finding in findings[:MOST_LINES]]
+            if len(findings) > MOST_LINES:
+                lines.append(f"    and {len(findings) - MOST_LINES} more")
+        return "\n".join(lines)
+
+
+def make_finding(table: PrintedNumbers, cell: Printed, kind: str, recomputed: str, text: str) -> TableFinding:
+    """Return a finding on a cell."""
+    row, column, line = table.position(cell)
+    return TableFinding(kind, row, column, cell.text, recomputed, text, line)

@@ -1,0 +1,236 @@
+"""Check of printed numbers: what is found, what is no error, and two hundred errors put into real tables."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import biasbed
+from biasbed.analysis.options import CompareOptions
+from biasbed.analysis.tables.check import check_table
+from biasbed.analysis.tables.check_bold import sign_flip_p
+from biasbed.analysis.tables.findings import Checked, TableFinding
+from biasbed.analysis.tables.formats import read_grids
+from biasbed.analysis.tables.settings import ReaderSettings
+from biasbed.analysis.tables.understand import understand
+from biasbed.api import comparison
+from biasbed.errors import UsageError
+from helpers import benchmarks
+
+RIGHT = """| Method | Art | Cartoon | Photo | Sketch | Avg |
+|---|---|---|---|---|---|
+| ERM | 81.3 | 77.9 | 95.4 | 74.6 | 82.3 |
+| CORAL | 83.8 | 78.2 | 96.1 | 76.5 | 83.7 |
+| MMD | 80.2 | 76.4 | 92.7 | 80.3 | 82.4 |
+| RSC | 82.9 | 78.6 | 94.2 | 79.7 | 83.9 |
+| **Ours** | **85.5** | **80.7** | **97.8** | **81.4** | **86.4** |
+"""
+SPREAD = """| Method | u | v | w |
+|---|---|---|---|
+| erm | 77.5 ± 0.4 | 85.5 ± 0.2 | 66.5 ± 0.3 |
+| irm | 78.5 ± 0.5 | 83.5 ± 0.8 | 64.3 ± 2.2 |
+| mix | **78.8 ± 0.6** | **86.6 ± 0.1** | **68.1 ± 0.3** |
+"""
+
+
+def check(text: str, folder: Path, settings: ReaderSettings | None = None, suffix: str = "md") -> Checked:
+    path = folder / f"table.{suffix}"
+    path.write_text(text, encoding="utf-8")
+    table = understand(read_grids(path), settings or ReaderSettings()).printed
+    assert table is not None
+    return check_table(table)
+
+
+def only(checked: Checked) -> TableFinding:
+    assert len(checked.errors) == 1, checked
+    return checked.errors[0]
+
+
+def test_a_right_table_raises_no_alarm_and_says_what_was_recomputed(tmp_path: Path) -> None:
+    checked = check(RIGHT, tmp_path)
+    assert not checked.errors
+    assert (checked.num_numbers, checked.num_averages, checked.num_bold) == (25, 5, 5)
+    assert str(checked).startswith("Check of the printed numbers (25 numbers, 5 averages recomputed,")
+    assert "contradictions: none" in str(checked)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "row", "column", "recomputed"),
+    [
+        ("| 82.4 |", "| 83.4 |", "average", "MMD", "Avg", "82.40"),
+        ("| 92.7 |", "| 97.2 |", "average", "MMD", "Avg", "83.53"),  # two digits changed places
+        ("| 92.7 |", "| 927 |", "range", "MMD", "Photo", "0 to 100"),
+        ("80.2 | 76.4 | 92.7 | 80.3 | 82.4", "82.9 | 78.6 | 94.2 | 79.7 | 83.9", "copy", "RSC", "all", "as MMD"),
+        ("| 83.8 | 78.2 |", "| **83.8** | 78.2 |", "bold", "CORAL", "Art", "85.5"),
+    ],
+)
+def test_an_error_is_one_line_with_its_row_column_and_recomputed_value(
+    old: str, new: str, kind: str, row: str, column: str, recomputed: str, tmp_path: Path
+) -> None:
+    table = RIGHT.replace(old, new) if kind != "bold" else RIGHT.replace(old, new).replace("**85.5**", "85.5")
+    findings = [finding for finding in check(table, tmp_path).errors if finding.kind == kind]
+    assert [finding[1:3] for finding in findings] == [(row, column)]
+    assert findings[0].recomputed == recomputed
+
+
+def test_exchanged_heads_of_an_average_are_found(tmp_path: Path) -> None:
+    finding = only(check(RIGHT.replace("| Sketch | Avg |", "| Avg | Sketch |"), tmp_path))
+    assert (finding.kind, finding.column) == ("heads", "Sketch and Avg")
+
+
+def test_averages_of_unrounded_numbers_raise_no_alarm(tmp_path: Path) -> None:
+    draws = random.Random(0)
+    for number in range(60):
+        count, digits, average_digits = draws.randint(2, 9), draws.randint(0, 2), draws.randint(0, 3)
+        lines = [f"method,{','.join(f'u{column}' for column in range(count))},Average"]
+        for row in range(draws.randint(3, 12)):
+            scores = [draws.uniform(40, 90) for _ in range(count)]
+            printed = ",".join(f"{score:.{digits}f}" for score in scores)
+            lines.append(f"m{row},{printed},{sum(scores) / count:.{average_digits}f}")
+        assert not check("\n".join(lines), tmp_path, suffix="csv").errors, (number, lines)
+
+
+def test_weighted_averages_and_averages_of_other_columns_raise_no_alarm(tmp_path: Path) -> None:
+    draws = random.Random(1)
+    for _ in range(40):
+        lines = ["method,u,v,w,x,Average"]
+        weights = [1, 2, 3, 4] if draws.random() < 0.5 else [1, 1, 1, 1]
+        for row in range(9):
+            scores = [draws.uniform(40, 90) for _ in range(5)]
+            hidden = scores[4] if weights[0] == weights[1] else 0
+            mean = (sum(w * s for w, s in zip(weights, scores, strict=False)) + hidden) / (sum(weights) + bool(hidden))
+            lines.append(f"m{row},{','.join(f'{score:.1f}' for score in scores[:4])},{mean:.1f}")
+        assert not check("\n".join(lines), tmp_path, suffix="csv").errors, lines
+
+
+def test_digits_that_no_mean_of_printed_numbers_has_are_found_if_the_others_are_such_means(tmp_path: Path) -> None:
+    draws = random.Random(2)
+    rows = [[round(draws.uniform(50, 90), 1) for _ in range(4)] for _ in range(9)]
+    lines = [f"m{n},{','.join(map(str, row))},{sum(row) / 4:.3f}" for n, row in enumerate(rows)]
+    table = "\n".join(["method,u,v,w,x,Avg", *lines])
+    assert not check(table, tmp_path, suffix="csv").errors
+    mean = f"{sum(rows[3]) / 4:.3f}"
+    finding = only(check(table.replace(f",{mean}\n", f",{float(mean) + 0.012:.3f}\n"), tmp_path, suffix="csv"))
+    assert (finding.kind, finding.row, finding.column) == ("digits", "m3", "Avg")
+
+
+def test_shares_that_no_number_of_images_gives_are_found(tmp_path: Path) -> None:
+    counts = [31, 17, 29, 40, 22, 35]
+    lines = [f"m{n},u,{count / 48:.4f},48" for n, count in enumerate(counts)]
+    lines += [f"m{n},v,{count / 48 - 1 / 16:.4f},48" for n, count in enumerate(counts)]
+    table = "\n".join(["method,dataset,accuracy,n_images", *lines])
+    assert not check(table, tmp_path, suffix="csv").errors
+    finding = only(check(table.replace(f"{31 / 48:.4f}", "0.6511"), tmp_path, suffix="csv"))
+    assert (finding.kind, finding.row, finding.recomputed) == ("digits", "m0", "0.645833")
+
+
+@pytest.mark.parametrize(
+    ("new", "recomputed"),
+    [("85.5 ± 79", "at most"), ("99.9 ± 9.5", "at most"), ("85.5 ± -0.2", "0 or more")],
+)
+def test_deviations_that_no_runs_can_have_are_found(new: str, recomputed: str, tmp_path: Path) -> None:
+    assert not check(SPREAD, tmp_path).errors
+    table = SPREAD.replace("85.5 ± 0.2", new).replace("**86.6", "**99.9")
+    finding = only(check(table, tmp_path))
+    assert (finding.kind, finding.row, finding.column) == ("spread", "erm", "v")
+    assert finding.recomputed.startswith(recomputed)
+
+
+def test_the_largest_deviation_is_that_of_runs_at_both_ends(tmp_path: Path) -> None:
+    table = SPREAD.replace("85.5 ± 0.2", "50.0 ± 70.7")  # 0 and 100
+    assert not check(table, tmp_path).errors
+    assert only(check(table, tmp_path, ReaderSettings(num_runs=4))).recomputed == "at most 57.7"
+
+
+def test_identical_columns_and_a_moved_point_are_found(tmp_path: Path) -> None:
+    rows = [line.split(" | ") for line in RIGHT.splitlines()]
+    copied = "\n".join(
+        " | ".join([*row[:2], row[1], *row[3:]]) if n > 1 else " | ".join(row) for n, row in enumerate(rows)
+    )
+    kinds = {finding.kind for finding in check(copied, tmp_path).errors}
+    assert "copy" in kinds
+    moved = [
+        finding for finding in check(RIGHT.replace("| 78.6 |", "| 7.86 |"), tmp_path).errors if finding.kind == "digits"
+    ]
+    assert [(finding.row, finding.column, finding.recomputed) for finding in moved] == [("RSC", "Cartoon", "78.6")]
+
+
+def test_equal_numbers_at_a_bound_or_of_one_method_are_no_copies(tmp_path: Path) -> None:
+    table = "method,u,v,w\na,100.0,100.0,99.1\nb,100.0,100.0,99.1\nc,100.0,100.0,99.1\nd,100.0,99.9,98.0\n"
+    assert not check(table, tmp_path, suffix="csv").errors
+    reported = RIGHT.replace("| CORAL |", "| ERM† |").replace(
+        "83.8 | 78.2 | 96.1 | 76.5 | 83.7", "81.3 | 77.9 | 95.4 | 74.6 | 82.3"
+    )
+    assert not check(reported, tmp_path).errors
+
+
+def test_bold_says_the_best_only_if_most_bold_numbers_are(tmp_path: Path) -> None:
+    bold_rows = RIGHT.replace("| 80.2 | 76.4 | 92.7 | 80.3 |", "| **80.2** | **76.4** | **92.7** | **80.3** |")
+    assert not check(bold_rows, tmp_path).errors
+    oracle = RIGHT.replace(
+        "| ERM | 81.3 | 77.9 | 95.4 | 74.6 | 82.3 |", "| Oracle | 95.3 | 95.9 | 99.4 | 94.6 | 96.3 |"
+    )
+    assert not check(oracle, tmp_path).errors
+
+
+def test_bold_of_errors_is_the_smallest(tmp_path: Path) -> None:
+    rows = "| a | 30.1 | **12.2** | 25.0 |\n| b | **20.1** | 14.2 | **21.0** |\n"
+    table = f"| Method | u | v | w |\n|---|---|---|---|\n{rows}"
+    assert not check(table, tmp_path).errors
+    wrong = only(check(table.replace("30.1", "**30.1**").replace("**20.1**", "20.1"), tmp_path))
+    assert (wrong.kind, wrong.row, wrong.column, wrong.recomputed) == ("bold", "a", "u", "20.1")
+
+
+def test_claims_name_the_rival_and_what_is_lacking(tmp_path: Path) -> None:
+    claims = [finding for finding in check(SPREAD, tmp_path).findings if not finding.is_error]
+    assert [(claim.row, claim.column) for claim in claims] == [("mix", "u"), ("mix", "all")]
+    assert "its lead over irm (78.5 ± 0.5) is within the deviation" in claims[0].text
+    assert "3 data sets can't show it (smallest p 0.25)" in claims[1].text
+    with_runs = check(SPREAD, tmp_path, ReaderSettings(num_runs=3)).findings
+    assert "of 3 and 3 runs it is not shown to differ from irm" in with_runs[0].text
+
+
+def test_parts_of_one_data_set_count_once_in_a_claim(tmp_path: Path) -> None:
+    claim = check(RIGHT, tmp_path).findings[0]
+    assert (claim.row, claim.column) == ("Ours", "Avg")
+    assert "its parts are of one data set" in claim.text
+
+
+def test_the_test_of_signs_is_exact() -> None:
+    assert sign_flip_p([1.0, 2.0, 3.0]) == 0.25
+    assert sign_flip_p([1.0] * 6) == 2 / 64
+    assert sign_flip_p([1.0, -1.0]) == 1.0
+    assert sign_flip_p([1.0] * 20) == pytest.approx(2 / 2**20)
+
+
+def test_compare_prints_returns_and_writes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.md"
+    path.write_text(RIGHT.replace("| 82.4 |", "| 83.4 |"), encoding="utf-8")
+    result = biasbed.compare(path, check=True, bootstrap=200)
+    assert result.check["kind"].tolist() == ["average", "claim"]
+    assert "contradictions: 1\n    line 5, MMD, Avg: 83.4 is not the mean of 4" in str(result)
+    assert (result.save(tmp_path / "out") / "check.csv").read_text().startswith("kind,line,row,column,printed,")
+    assert biasbed.compare(path, bootstrap=200).check.empty
+    comparison.run(CompareOptions(scores=(str(path),), dry_run=True, check=True))
+    assert "contradictions: 1" in capsys.readouterr().out
+
+
+def test_check_reads_one_table(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="check=yes: reads one table"):
+        biasbed.compare(tmp_path, check=True)
+
+
+@pytest.mark.slow
+def test_two_hundred_errors_in_real_tables_are_found(shared: Path) -> None:
+    if not (shared / "tables").is_dir():
+        pytest.skip("needs ../shared/tables, tables of other people")
+    tampering = benchmarks.load("tampering")
+    sources = list(tampering.read_sources(shared / "tables"))
+    results = tampering.tamper(sources, 40, 0)
+    assert len(results) == 200
+    assert sum(result.outcome == "found" for result in results) >= 190
+    # Each looked at: a bold number (014), equal lines (074, 077) and averages (099, 103, 110) are as the table says.
+    alarms = {source.name[:3] for source in sources if any(finding.is_error for finding in source.findings)}
+    assert alarms == {"014", "074", "077", "099", "103", "110"}
