@@ -16,13 +16,8 @@ import biasbed
 from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
-from biasbed.analysis.comparisons import (
-    deviations,
-    paper_layout,
-    rule_comparison,
-    shape_bias,
-    strict_setting,
-)
+from biasbed.analysis.comparisons import deviations, paper_layout, rule_comparison, shape_bias, strict_setting
+from biasbed.analysis.comparisons.rule_comparison import RuleComparison
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
@@ -30,7 +25,7 @@ from biasbed.analysis.selection import completeness, published, reproduction
 from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
-from biasbed.analysis.statistics import friedman, pairwise
+from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.pairwise import PairwiseResults
 
 if TYPE_CHECKING:
@@ -128,35 +123,46 @@ Answer = TypeVar("Answer", covariant=True)
 
 
 class Question(Protocol[Answer]):
-    """Question whose answer `Scored.data` keeps: a section (`biasbed.analysis.sections`)."""
+    """Question whose answer `Analysis.data` keeps: a section (`biasbed.analysis.sections`)."""
 
     name: ClassVar[str]
 
-    def compute(self, scored: Scored) -> Answer: ...
+    def compute(self, analysis: Analysis) -> Answer: ...
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Inputs of an analysis and the scores that its rule chose. Sections are computed from it on request."""
+class Analysis:
+    """Inputs of an analysis and the scores that its rule chose. Fractions are in percent.
+
+    Tests, scores under further rules and sections are computed when somebody asks for them.
+    """
 
     inputs: AnalysisInputs
     options: AnalyzeOptions
-    sets: tuple[Column, ...]  # with values
+    label: Labels  # display names for LaTeX tables and figures
+    algorithms: tuple[str, ...]  # in display order
+    columns: tuple[Column, ...]  # with values, in the order of the protocol
+    sets: tuple[Column, ...]  # the same in display order
     selected: Selected
-    runs: pd.DataFrame  # scores.run_table of the runs that count
-    scores: pd.DataFrame  # scores.score_table
-    rules: Sequence[rule_comparison.RuleScores]  # scores under every selection rule
+    rules: RuleComparison  # scores under the rule in use, and under every other
+    not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
+    absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
+    daggers: frozenset[tuple[str, str]]  # (algorithm, set)
+    overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
+    comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
+    pairwise: PairwiseResults  # effects, further tests, stability and power
+    notes: tuple[str, ...]  # to be read before any number
     computed: dict[str, Any] = field(default_factory=dict, repr=False)  # name of a section -> its data
+    shown: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)  # what was made of it (`sections`)
 
-    @cached_property
-    def choices(self) -> pd.DataFrame:
-        """Runs and steps that every rule chose (`select.choice_table`)."""
-        return rule_comparison.join_choices(self.rules)
+    def __repr__(self) -> str:
+        """Return a line, since a notebook prints it; the frames have the rest."""
+        size = f"{len(self.algorithms)} algorithms, {len(self.sets)} sets, {len(self.runs)} rows of runs"
+        return f"<Analysis of {self.title}: {size}; selection={self.rule.name}>"
 
-    @cached_property
-    def rule_table(self) -> pd.DataFrame:
-        """Scores under every rule (`rule_comparison.compare_rules`)."""
-        return rule_comparison.compare_rules(self.rules, self.sets)
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is shown: tables hold functions, which can't be pickled."""
+        return {**vars(self), "shown": {}}
 
     def data(self, question: Question[Answer]) -> Answer:
         """Return what a section computes. It is computed at the first call."""
@@ -165,42 +171,49 @@ class Scored:
         data: Answer = self.computed[question.name]
         return data
 
+    def compute_ahead(self, questions: Sequence[Question[Any]]) -> None:
+        """Compute all tests and these sections, which are otherwise computed at their first use one by one.
 
-@dataclass(frozen=True)
-class Analysis:
-    """Result of an analysis. Fractions are in percent."""
+        Tests are computed in copies of this process if there are processors for it.
+        """
+        _ = self.rules.scores
+        with self.pairwise.computing():
+            for question in questions:
+                self.data(question)
+            _ = self.cues, self.reproduction
+            friedman.run_nemenyi(self.comparisons)
 
-    scored: Scored
-    options: AnalyzeOptions
-    collection: Collection
-    algorithms: tuple[str, ...]  # in display order
-    sets: tuple[Column, ...]  # in display order
-    label: Labels  # display names for LaTeX tables and figures
-    rule: Rule
-    alpha: float
-    notes: tuple[str, ...]  # to be read before any number
-    runs: pd.DataFrame  # scores.run_table of the runs that count
-    scores: pd.DataFrame  # scores.score_table
-    not_applicable: Mapping[tuple[str, str], frozenset[str]]  # (algorithm, set) -> needs that are not met
-    absent: frozenset[tuple[str, str]]  # (algorithm, set) whose runs are missing, which was accepted
-    daggers: frozenset[tuple[str, str]]  # (algorithm, set)
-    overlaps: strict_setting.Overlaps  # conditions that some algorithm's training resembles
-    comparisons: tuple[RankTests, ...]  # on all sets; then the strict setting where it differs
-    pairwise: PairwiseResults  # effects, further tests, stability and power
-    cues: pd.DataFrame  # shape_bias.count_by_category: decisions for shape and texture, by category of the shape
-    laid_out: pd.DataFrame  # paper_layout.layout_values: values of tables that are laid out as a paper's
-    reproduction: pd.DataFrame | None  # reproduction.cards: our numbers beside published ones, if requested
-    tracking_uri: str  # without password
-    versions: Mapping[str, str]
+    @property
+    def collection(self) -> Collection:
+        return self.inputs.collection
 
-    def __repr__(self) -> str:
-        """Return a line, since a notebook prints it; the frames have the rest."""
-        size = f"{len(self.algorithms)} algorithms, {len(self.sets)} sets, {len(self.runs)} rows of runs"
-        return f"<Analysis of {self.title}: {size}; selection={self.rule.name}>"
+    @property
+    def rule(self) -> Rule:
+        return self.inputs.rule
 
-    def data(self, question: Question[Answer]) -> Answer:
-        """Return what a section computes. It is computed at the first call."""
-        return self.scored.data(question)
+    @property
+    def alpha(self) -> float:
+        return self.options.alpha
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """Run table (`scores.run_table`) of the runs that count."""
+        return self.rules.chosen.runs
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """Score table (`scores.score_table`)."""
+        return self.rules.chosen.scores
+
+    @property
+    def tracking_uri(self) -> str:
+        """Address of the tracking server, without password."""
+        return self.inputs.origin
+
+    @cached_property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of this program and of the libraries behind its statistics, by name."""
+        return versions(self.collection.is_table)
 
     @property
     def error(self) -> str:
@@ -217,46 +230,63 @@ class Analysis:
     @cached_property
     def duplicates(self) -> pd.DataFrame:
         """Run table (`scores.run_table`) of the runs that do not count."""
-        inputs, runs = self.scored.inputs, self.collection.duplicates
-        return scores.run_table(_select(inputs, runs).values, runs, self.scored.sets, inputs.collection.protocols)
+        runs = self.collection.duplicates
+        return scores.run_table(_select(self.inputs, runs).values, runs, self.columns, self.collection.protocols)
 
     @cached_property
     def blocks(self) -> pd.DataFrame:
         """Means of the blocks with several columns (`scores.block_scores`)."""
-        return scores.block_scores(self.runs, scores.mean_matrix(self.scores), self.scored.sets)
+        return scores.block_scores(self.runs, scores.mean_matrix(self.scores), self.columns)
 
     @cached_property
     def spread(self) -> pd.DataFrame:
         """Deviations over runs and epochs (`deviations.deviation_table`); empty but for last_n."""
-        inputs = self.scored.inputs
-        settings = (inputs.histories, self.scored.sets, inputs.rules, self.options.n)
+        inputs = self.inputs
+        settings = (inputs.histories, self.columns, inputs.rules, self.options.n)
         return deviations.deviation_table(self.collection.runs, *settings)
 
     @cached_property
     def curves(self) -> pd.DataFrame:
         """Headline of each set at every step; columns algorithm, run_id, dataset, step, score."""
         runs = self.collection.unpublished or self.collection.runs
-        return scores.curve_table(self.scored.inputs.histories, runs, self.scored.sets)
+        return scores.curve_table(self.inputs.histories, runs, self.columns)
 
     @property
     def choices(self) -> pd.DataFrame:
         """Runs and steps that every rule chose (`select.choice_table`)."""
-        return self.scored.choices
+        return self.rules.choices
 
     @property
     def selection(self) -> pd.DataFrame:
         """Scores under every selection rule (`rule_comparison.COLUMNS`)."""
-        return self.scored.rule_table
+        return self.rules.table
 
     @cached_property
     def measured(self) -> pd.DataFrame:
         """Choices of every rule by the measures of biased data (`rule_comparison.join_measures`)."""
-        return rule_comparison.join_measures(self.scored.rules)
+        return rule_comparison.join_measures(self.rules.scores)
 
     @cached_property
     def texture(self) -> pd.DataFrame:
         """Shape bias beside the reference's (`shape_bias.shape_bias_table`)."""
         return shape_bias.shape_bias_table(self.runs, self.algorithms, self.options)
+
+    @cached_property
+    def cues(self) -> pd.DataFrame:
+        """Decisions for shape and texture by category of the shape (`shape_bias.count_by_category`)."""
+        inputs = self.inputs
+        biases = shape_bias.shape_bias_table(self.runs, self.collection.algorithms, self.options)
+        return shape_bias.count_by_category(inputs.decisions, inputs.collection, biases, self.selected.values)
+
+    @cached_property
+    def laid_out(self) -> pd.DataFrame:
+        """Values of tables that are laid out as a paper's (`paper_layout.layout_values`)."""
+        return paper_layout.layout_values(paper_layout.requested(self.options), self.selected, self.columns)
+
+    @cached_property
+    def reproduction(self) -> pd.DataFrame | None:
+        """Our numbers beside published ones (`reproduction.cards`), if requested."""
+        return _reproduction(self.inputs, self.runs, self.options)
 
     @property
     def shown_runs(self) -> tuple[Run, ...]:
@@ -348,8 +378,7 @@ def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[A
 
 
 def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
-    """Score and test the inputs (`compute`). Raises Failure if cells are empty that are not accepted."""
-    layouts = paper_layout.requested(options)
+    """Score the inputs (`compute`). Raises Failure if cells are empty that are not accepted."""
     collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories
     label = display_names.check_names(options, collection.algorithms, sets, not collection.is_table)
     lacking = scores.not_applicable(collection, sets)
@@ -358,7 +387,7 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
     sets, untested = _drop_untested(sets, selected, label)
     daggers, overlaps = scores.daggers(collection.runs, sets), strict_setting.find_overlaps(collection.runs, sets)
     chosen = rule_comparison.score_rule(rule, selected, collection.runs, sets, collection.protocols, overlaps)
-    runs, table = chosen.runs, scores.score_table(chosen.runs, collection.algorithms, names_of(sets))
+    runs, table = chosen.runs, chosen.scores
     accepted = completeness.accepts_empty_cells(rule, options)
     absent = frozenset(scores.empty(table, {**lacking, **unprinted}) if accepted else ())
     exempt = {**lacking, **unprinted, **dict.fromkeys(absent, frozenset[str]())}
@@ -368,42 +397,30 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
     trainable = not (collection.published or ".py:" in options.selection)  # a user's rule may name no run's steps
     notes += scores.check_complete(table, selected.missing, collection.runs, scope, trainable, label, exempt)
     notes += scores.notes(table, runs, sets, collection.protocol, label)
-    with rule_comparison.scoring(chosen, collection, histories, sets, options, exempt, overlaps) as scoring:
-        comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
-        rules = scoring.finish()
-    matrices = rule_comparison.block_matrices(rules, sets)
-    with pairwise.computing(comparisons, (runs, chosen.reduced), make_design(sets), matrices, options) as computing:
-        of_decisions = _of_decisions(inputs, selected, runs, options)
-        scored = Scored(inputs, options, sets, selected, runs, table, rules)
-        for question in ahead:
-            scored.data(question)
-        friedman.run_nemenyi(comparisons)
-        results = computing.finish()
-    notes += filter(None, [results.skipped])
-    return Analysis(
-        scored=scored,
+    comparisons = strict_setting.compare_settings(table, chosen.reduced, sets, daggers, options.alpha)
+    rules = RuleComparison(chosen, collection, histories, sets, options, exempt, overlaps)
+    tests = PairwiseResults(comparisons, (runs, chosen.reduced), make_design(sets), rules.matrices, options)
+    notes += filter(None, [tests.skipped])
+    analysis = Analysis(
+        inputs=inputs,
         options=options,
-        collection=collection,
-        algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
-        sets=display_names.order_sets(sets, options.set_order, label),
         label=label,
-        rule=rule,
-        alpha=options.alpha,
-        notes=tuple(notes),
-        runs=runs,
-        scores=table,
+        algorithms=display_names.order_rows(collection.algorithms, comparisons[0].mean_ranks, options.order, label),
+        columns=sets,
+        sets=display_names.order_sets(sets, options.set_order, label),
+        selected=selected,
+        rules=rules,
         not_applicable=lacking,
         absent=absent,
         daggers=daggers,
         overlaps=overlaps,
         comparisons=comparisons,
-        pairwise=results,
-        **of_decisions,
-        laid_out=paper_layout.layout_values(layouts, selected, sets),
-        reproduction=_reproduction(inputs, runs, options),
-        tracking_uri=inputs.origin,
-        versions=versions(collection.is_table),
+        pairwise=tests,
+        notes=tuple(notes),
     )
+    if ahead:
+        analysis.compute_ahead(ahead)
+    return analysis
 
 
 def _notes_on_labels(
@@ -418,20 +435,6 @@ def _notes_on_labels(
         *published.unprinted_notes(unprinted, collection.is_table, label),
         *published.summary_notes(collection, label),
     ]
-
-
-def _of_decisions(
-    inputs: AnalysisInputs,
-    selected: Selected,
-    runs: pd.DataFrame,
-    options: AnalyzeOptions,
-) -> dict[str, Any]:
-    """Return the fields of `Analysis` that need files of decisions."""
-    collection = inputs.collection
-    biases = shape_bias.shape_bias_table(runs, collection.algorithms, options)
-    return {
-        "cues": shape_bias.count_by_category(inputs.decisions, collection, biases, selected.values),
-    }
 
 
 def _select(inputs: AnalysisInputs, runs: Sequence[Run]) -> Selected:

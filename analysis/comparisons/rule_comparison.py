@@ -9,12 +9,12 @@ stages of a search began with the best values by the search's own objective, wha
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -52,8 +52,9 @@ from biasbed.analysis.statistics import bootstrap, friedman
 from biasbed.analysis.statistics.design import Design, rows_of
 from biasbed.analysis.statistics.exact import Array
 from biasbed.analysis.statistics.friedman import DIGITS
+from biasbed.analysis.statistics.pairwise import BlockMatrices
 from biasbed.errors import Failure, UsageError
-from biasbed.system.forks import ForkedTasks, forked
+from biasbed.system.forks import forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -124,67 +125,68 @@ class RuleScores:
     labels: str = ""  # `Rule.labels`
 
 
-class RuleScoring(NamedTuple):
-    """Scores of every rule, which are being computed."""
-
-    chosen: RuleScores
-    others: ForkedTasks
-
-    def finish(self) -> list[RuleScores]:
-        """Wait for the scores; return the chosen rule's, then those of the others."""
-        return [self.chosen, *self.others.finish()]
-
-
-@contextlib.contextmanager
-def scoring(
-    chosen: RuleScores,
-    collection: Collection,
-    histories: Mapping[str, History],
-    sets: Sequence[Column],
-    options: AnalyzeOptions,
-    exempt: Container[tuple[str, str]] = (),
-    overlaps: Overlaps = NONE,
-) -> Iterator[RuleScoring]:
-    """Begin to score every other rule that may select these runs, beside this process.
+@dataclass(frozen=True)
+class RuleComparison:
+    """Scores under the rule in use, and under every other rule that may select these runs once somebody asks for them.
 
     All rules see the same complete histories; published numbers have only the rules that they were published under. A
     rule that these runs don't allow (last_n with more epochs than there are) is skipped with the reason. Models that
-    are only tested have no other rule. exempt: (row, column) that can't have a value.
+    are only tested have no other rule.
     """
-    names = tuple(collection.published_by_rule) if collection.published else rule_names(collection.protocol)
-    tasks = []
-    for name in names:
-        if name and chosen.name not in (name, *SETTLED_RULES):
-            tasks.append(functools.partial(_score_other, name, collection, histories, sets, options, exempt, overlaps))
-    with forked(tasks, "scored rules") as others:
-        yield RuleScoring(chosen, others)
+
+    chosen: RuleScores
+    collection: Collection
+    histories: Mapping[str, History]
+    sets: Sequence[Column]
+    options: AnalyzeOptions
+    exempt: Container[tuple[str, str]]  # (row, column) that can't have a value
+    overlaps: Overlaps
+
+    @cached_property
+    def scores(self) -> list[RuleScores]:
+        """Scores under every rule, those of the rule in use first; the others are scored beside each other."""
+        is_published = self.collection.published
+        names = self.collection.published_by_rule if is_published else rule_names(self.collection.protocol)
+        tasks = []
+        for name in names:
+            if name and self.chosen.name not in (name, *SETTLED_RULES):
+                tasks.append(functools.partial(_score_other, name, self))
+        with forked(tasks, "scored rules") as others:
+            return [self.chosen, *others.finish()]
+
+    @cached_property
+    def choices(self) -> pd.DataFrame:
+        """Runs and steps that every rule chose (`select.choice_table`)."""
+        return pd.concat([rule.choices for rule in self.scores if not rule.skipped], ignore_index=True)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Scores under every rule (`compare_rules`)."""
+        return compare_rules(self.scores, self.sets)
+
+    def matrices(self) -> BlockMatrices:
+        """Return the block matrices of the other rules with all algorithms of this one."""
+        return block_matrices(self.scores, self.sets)
 
 
-def _score_other(
-    name: str,
-    collection: Collection,
-    histories: Mapping[str, History],
-    sets: Sequence[Column],
-    options: AnalyzeOptions,
-    exempt: Container[tuple[str, str]],
-    overlaps: Overlaps,
-) -> RuleScores:
+def _score_other(name: str, compared: RuleComparison) -> RuleScores:
     """Return the scores of a rule that is not in use, or the reason why there are none."""
+    collection, sets, options = compared.collection, compared.sets, compared.options
     runs = published.runs_under(collection, name)
     try:
         rules: Rules = {}
         if not collection.published:
             rules = rules_of(functools.partial(known_rule, name, options.n), collection, sets)
         rule = next(iter(rules.values()), None) or AsPublished(name, options.n)
-        pools = pools_of(runs, histories, sets, collection.protocols, collection.evidence)
-        completeness.check(rule, pools, collection, histories, options)
+        pools = pools_of(runs, compared.histories, sets, collection.protocols, collection.evidence)
+        completeness.check(rule, pools, collection, compared.histories, options)
         selected = select(rules, pools, sets, collection.protocols)
     except (UsageError, Failure) as error:
         # Further lines of the error advise on the rule in use.
         reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
         return RuleScores(name, skipped=reason)
-    scores = score_rule(rule, selected, runs, sets, collection.protocols, overlaps)
-    bare = empty(scores.scores, exempt)
+    scores = score_rule(rule, selected, runs, sets, collection.protocols, compared.overlaps)
+    bare = empty(scores.scores, compared.exempt)
     if bare:
         reason = f"{len(bare)} cell(s) of its score table would be empty"
         return RuleScores(rule.name, rule.oracle, skipped=reason)
@@ -221,11 +223,6 @@ def score_rule(
     )
 
 
-def join_choices(rules: Sequence[RuleScores]) -> pd.DataFrame:
-    """Join what every rule chose, below each other."""
-    return pd.concat([rule.choices for rule in rules if not rule.skipped], ignore_index=True)
-
-
 def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
     """Join what every rule chose by the measures of biased data: rule, oracle, labels, `MEASURED_COLUMNS`.
 
@@ -241,20 +238,15 @@ def join_measures(rules: Sequence[RuleScores]) -> pd.DataFrame:
     return pd.DataFrame(columns=names)
 
 
-def block_matrices(
-    rules: Sequence[RuleScores], sets: Sequence[Column]
-) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Return the block matrices of further rules with all algorithms of the first, to see which conclusions flip.
-
-    The first mapping has all sets, the second what counts in the strict setting.
-    """
+def block_matrices(rules: Sequence[RuleScores], sets: Sequence[Column]) -> BlockMatrices:
+    """Return the block matrices of further rules with all algorithms of the first, to see which conclusions flip."""
     algorithms = set(rules[0].scores["algorithm"])
     all_sets, strict = {}, {}
     for rule in rules[1:]:
         if not rule.skipped and set(rule.scores["algorithm"]) == algorithms:
             all_sets[rule.name] = block_matrix(mean_matrix(rule.scores), sets)
             strict[rule.name] = block_matrix(mean_matrix(score_table_like(rule.reduced, rule.scores)), sets)
-    return all_sets, strict
+    return BlockMatrices(all_sets, strict)
 
 
 def compare_rules(rules: Sequence[RuleScores], sets: Sequence[Column]) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from biasbed.analysis.report import (
 )
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import PrintedTable
 
 
 def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
@@ -96,6 +97,6 @@ def _in_print(
         tables[f"pairs{comparison.suffix}"] = (pairs, description)
     deviations = score_tables.deviations(analysis, links)
     tables["spread"] = (deviations, "scores with deviations over runs and epochs")
-    for name, table, description in sections.printed_tables(analysis, links):
+    for name, table, description in sections.of_kind(PrintedTable, analysis, links):
         tables[name] = (table, description)
     return tables

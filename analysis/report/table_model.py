@@ -292,6 +292,8 @@ def p_value(key: str, alpha: float, bold: str = "") -> CellMaker:
 class Links:
     """Anchors of algorithms and runs; numbered, as names may hold any character."""
 
+    prefix = ""  # of the anchors: tells the links of one analysis apart
+
     def __init__(self, analysis: Analysis) -> None:
         self.label = analysis.label
         self.algorithms = {name: f"runs-{i}" for i, name in enumerate(analysis.algorithms)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
@@ -10,11 +11,13 @@ from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
-from biasbed.analysis.sections.section import AnySection, CsvFile, PlannedFigure, PrintedTable, ShownPart
+from biasbed.analysis.sections.section import AnySection, CsvFile, ShownPart
 from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
+
+ShownKind = TypeVar("ShownKind", bound=ShownPart)
 
 SECTIONS: tuple[AnySection, ...] = (
     CUE_PROFILE,
@@ -28,12 +31,21 @@ SECTIONS: tuple[AnySection, ...] = (
 )
 
 
+def parts(section: AnySection, analysis: Analysis, links: Links) -> list[ShownPart]:
+    """Return what a section shows. It is made once, whoever asks."""
+    key = section.name, links.prefix
+    if key not in analysis.shown:
+        analysis.shown[key] = list(section.show(analysis.data(section), analysis, links))
+    made: list[ShownPart] = analysis.shown[key]
+    return made
+
+
 def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, list[ShownPart]]]:
     """Yield each section that has something to show, with its parts."""
     for section in SECTIONS:
-        parts = list(section.show(analysis.data(section), analysis, links))
-        if parts:
-            yield section, parts
+        made = parts(section, analysis, links)
+        if made:
+            yield section, made
 
 
 def csv_files(analysis: Analysis) -> Iterator[CsvFile]:
@@ -42,17 +54,9 @@ def csv_files(analysis: Analysis) -> Iterator[CsvFile]:
         yield from section.files(analysis.data(section), analysis)
 
 
-def figures(analysis: Analysis, links: Links) -> Iterator[PlannedFigure]:
-    """Yield the figures of all sections."""
-    for _, parts in shown(analysis, links):
-        for part in parts:
-            if isinstance(part, PlannedFigure):
-                yield part
-
-
-def printed_tables(analysis: Analysis, links: Links) -> Iterator[PrintedTable]:
-    """Yield the tables of all sections that LaTeX files hold."""
-    for _, parts in shown(analysis, links):
-        for part in parts:
-            if isinstance(part, PrintedTable):
+def of_kind(kind: type[ShownKind], analysis: Analysis, links: Links) -> Iterator[ShownKind]:
+    """Yield the parts of one kind, such as figures, of all sections."""
+    for _, made in shown(analysis, links):
+        for part in made:
+            if isinstance(part, kind):
                 yield part

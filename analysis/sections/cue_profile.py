@@ -29,7 +29,7 @@ from biasbed.analysis.report.table_model import (
     number_cell,
     text_cell,
 )
-from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.runs.predictions import DecisionReader
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
@@ -66,8 +66,8 @@ class CueProfile(Section[pd.DataFrame]):
     name = "cues"
     title = "What each row looks at"
 
-    def compute(self, scored: Scored) -> pd.DataFrame:
-        return cue_profile_table(scored.inputs.decisions, scored.selected, scored.inputs.collection.algorithms)
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return cue_profile_table(analysis.inputs.decisions, analysis.selected, analysis.collection.algorithms)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         about = "what each row looks at: shape, texture, background, watermark and factors, with intervals"

@@ -32,7 +32,7 @@ from biasbed.analysis.report.table_model import (
     number,
     text_cell,
 )
-from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
@@ -59,8 +59,8 @@ class EffectiveRobustness(Section[pd.DataFrame]):
     name = "effective"
     title = "Effective robustness"
 
-    def compute(self, scored: Scored) -> pd.DataFrame:
-        return effective_table(scores.mean_matrix(scored.scores), scored.sets, scored.options)
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return effective_table(scores.mean_matrix(analysis.scores), analysis.columns, analysis.options)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         description = "accuracy on shifted sets above the line through plain rows, on probit axes"

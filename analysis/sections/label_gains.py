@@ -22,7 +22,7 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text_cell,
 )
-from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 from biasbed.analysis.selection.rules import BestValidation
 
@@ -35,8 +35,8 @@ class LabelGains(Section[pd.DataFrame]):
     name = "labels"
     title = "What labels of validation images buy"
 
-    def compute(self, scored: Scored) -> pd.DataFrame:
-        return label_gains(scored.rules, scored.sets, scored.options.alpha, scored.options.bootstrap)
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return label_gains(analysis.rules.scores, analysis.columns, analysis.options.alpha, analysis.options.bootstrap)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(FILE, data, "how much better rules choose that take more labels than others")

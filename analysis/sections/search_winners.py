@@ -20,7 +20,7 @@ from biasbed.analysis.report.table_model import (
     text,
     text_cell,
 )
-from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 
 TRIALS_FILE, MEANS_FILE = "winners.csv", "criteria.csv"
@@ -32,8 +32,8 @@ class SearchWinners(Section[Winners]):
     name = "criteria"
     title = "Winners by criterion"
 
-    def compute(self, scored: Scored) -> Winners:
-        return join_winners([rule.winners for rule in scored.rules])
+    def compute(self, analysis: Analysis) -> Winners:
+        return join_winners([rule.winners for rule in analysis.rules.scores])
 
     def files(self, data: Winners, analysis: Analysis) -> Iterator[CsvFile]:
         trials = "the trial that every rule chose in each cell: its settings and all its test values"

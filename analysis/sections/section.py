@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from biasbed.analysis.report.table_model import Links, ReportTable
-from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ class Section(Generic[SectionData]):
     title: ClassVar[str]
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
 
-    def compute(self, scored: Scored) -> SectionData:
+    def compute(self, analysis: Analysis) -> SectionData:
         """Compute the section's data from runs, scores and decisions. Raises UsageError for unknown names."""
         raise NotImplementedError
 

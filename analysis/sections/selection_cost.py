@@ -28,7 +28,7 @@ from biasbed.analysis.report.table_model import (
     prepared,
     text_cell,
 )
-from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.result import number as number_text
 from biasbed.analysis.sections.section import (
     CsvFile,
@@ -62,10 +62,10 @@ class SelectionCost(Section[SelectionCosts]):
     name = "gap"
     title = "What choosing the epoch costs"
 
-    def compute(self, scored: Scored) -> SelectionCosts:
-        table = scored.rule_table
-        gap = rule_comparison.gap_to_oracle(table, scored.inputs.rule.name)
-        return SelectionCosts(table, gap, rule_comparison.regret_table(table, scored.sets))
+    def compute(self, analysis: Analysis) -> SelectionCosts:
+        table = analysis.selection
+        gap = rule_comparison.gap_to_oracle(table, analysis.rule.name)
+        return SelectionCosts(table, gap, rule_comparison.regret_table(table, analysis.columns))
 
     def files(self, data: SelectionCosts, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile(RULES_FILE, data.rules, "scores under every selection rule, and the gap to the oracle")

@@ -25,7 +25,7 @@ from biasbed.analysis.report.table_model import (
     p_value,
     prepared,
 )
-from biasbed.analysis.result import Analysis, Scored
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
@@ -71,10 +71,10 @@ class SingleRuns(Section[ComparedOverImages]):
     name = "over-images"
     title = "Rows with one run, over images"
 
-    def compute(self, scored: Scored) -> ComparedOverImages:
-        decisions = scored.inputs.decisions
-        sets = () if decisions.is_empty else scored.sets
-        return compare_single_runs(decisions, scored.inputs.collection, sets, scored.selected.values, scored.options)
+    def compute(self, analysis: Analysis) -> ComparedOverImages:
+        decisions = analysis.inputs.decisions
+        sets = () if decisions.is_empty else analysis.columns
+        return compare_single_runs(decisions, analysis.collection, sets, analysis.selected.values, analysis.options)
 
     def files(self, data: ComparedOverImages, analysis: Analysis) -> Iterator[CsvFile]:
         description = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"

@@ -26,7 +26,7 @@ from biasbed.analysis.report.table_model import (
     named,
     number,
 )
-from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.runs.run import Collection
 from biasbed.analysis.runs.store import images_of
 from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
@@ -56,8 +56,8 @@ class ValidationGrain(Section[pd.DataFrame]):
     name = "grain"
     title = "What the chosen epoch rests on"
 
-    def compute(self, scored: Scored) -> pd.DataFrame:
-        return grain_table(scored.choices, scored.inputs.histories, scored.inputs.collection, scored.sets)
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return grain_table(analysis.choices, analysis.inputs.histories, analysis.collection, analysis.columns)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         description = (

@@ -8,6 +8,7 @@ lower is better, so that positive always means that a is better.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from biasbed.analysis.statistics import (
 )
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, differences_of, orient
-from biasbed.system.forks import ForkedTasks, forked
+from biasbed.system.forks import forked
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -61,96 +62,161 @@ class Limits:
     pair_alone: float = math.nan  # the same without correction
 
 
-@dataclass(frozen=True)
+class BlockMatrices(NamedTuple):
+    """Block matrices of further selection rules by rule: of all sets, and of what counts in the strict setting."""
+
+    all_sets: Mapping[str, pd.DataFrame]
+    strict: Mapping[str, pd.DataFrame]
+
+
 class PairwiseResults:
-    """Frames with the columns of their modules, preceded by `setting` if they depend on it."""
+    """Tests of pairs, effects, stability and power: each is computed when somebody first asks for it.
 
-    skipped: str  # the reason if nothing is computed over sets, else empty
-    wilcoxon: pd.DataFrame
-    effects: pd.DataFrame
-    bayesian: pd.DataFrame  # for percentages only, the unit of the region of practical equivalence
-    intervals: pd.DataFrame
-    sets: pd.DataFrame  # Kruskal-Wallis
-    set_pairs: pd.DataFrame  # Mann-Whitney
-    flips: pd.DataFrame
-    checks: pd.DataFrame
-    pool: pd.DataFrame
-    limits: tuple[Limits, ...]  # one for each setting with tests
-    plan: pd.DataFrame | None  # for all sets, if requested
+    Frames have the columns of their modules, preceded by `setting` if they depend on it.
+    """
 
+    # What takes long, the longest first. They share nothing but the inputs.
+    COSTLY = ("resampled", "design_limits", "on_sets", "bayesian", "stability", "wilcoxon", "pool", "plan")
 
-class Computing(NamedTuple):
-    """Results that are being computed."""
+    def __init__(
+        self,
+        comparisons: Sequence[RankTests],
+        runs: tuple[pd.DataFrame, pd.DataFrame],
+        design: Design,
+        rules: Callable[[], BlockMatrices],
+        options: AnalyzeOptions,
+    ) -> None:
+        """runs: run tables (`scores.run_table`) of all sets and of the strict setting."""
+        self._comparisons, self._runs, self._design = comparisons, runs, design
+        self._rules, self._options = rules, options
 
-    skipped: str  # `PairwiseResults.skipped`
-    tasks: ForkedTasks
+    @contextlib.contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute beside this process what is not computed yet; everything is there when the block ends."""
+        names = [name for name in self.COSTLY if name not in vars(self)]
+        _ = self._parts, self._rules()  # once, and not in each process
+        with forked([functools.partial(getattr, self, name) for name in names], "computed statistics") as running:
+            yield
+            vars(self).update(zip(names, running.finish(), strict=True))
 
-    def finish(self) -> PairwiseResults:
-        """Wait for the results and return them."""
-        resampled, limits, (sets, set_pairs), shares, flips, wilcoxon, pool, plan = self.tasks.finish()
-        return PairwiseResults(
-            skipped=self.skipped,
-            wilcoxon=wilcoxon,
-            effects=resampled.effects,
-            bayesian=shares,
-            intervals=resampled.intervals,
-            sets=sets,
-            set_pairs=set_pairs,
-            flips=_concat([(name, frame) for name, frame, _ in flips], stability.FLIP_COLUMNS),
-            checks=_concat([(name, frame) for name, _, frame in flips], stability.CHECK_COLUMNS),
-            pool=pool,
-            limits=tuple(_add_pairs(limits_of_setting, resampled.effects) for limits_of_setting in limits),
-            plan=plan,
+    @property
+    def skipped(self) -> str:
+        """Reason if nothing is computed over sets, else empty."""
+        if max(len(comparison.sets) for comparison in self._comparisons) > MOST_SETS:
+            noun = self._design.noun
+            return f"there are more than {MOST_SETS} {noun}s, and these tests look at every two of them"
+        if _has_one_unit(self._design):
+            return ""
+        units, noun = sorted(set(self._design.units.values())), f"{self._design.noun}s"
+        measured = f"the {noun} are measured in {' and '.join(units)}"
+        return f"{measured}: differences can't be compared or averaged over {noun}"
+
+    @cached_property
+    def _rows_by_setting(self) -> list[dict[str, RowScores]]:
+        return _rows_by_setting(self._comparisons, self._runs, self._design)
+
+    @cached_property
+    def _parts(self) -> list[_Setting]:
+        """Settings with tests over sets."""
+        parts = []
+        for comparison, rows in zip(self._comparisons, self._rows_by_setting, strict=True):
+            if not comparison.skipped and not self.skipped:
+                parts.append(_Setting(comparison, rows, self._design, self._options))
+        return parts
+
+    @cached_property
+    def wilcoxon(self) -> pd.DataFrame:
+        """Wilcoxon's test of every pair."""
+        return _stack(self._parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"])
+
+    @cached_property
+    def resampled(self) -> Resampled:
+        """Results that share the resamples of each setting."""
+        effects = [(part.name, part.effects()) for part in self._parts]
+        draws = {part.name: part.draws for part in self._parts}
+        rows, over_sets = self._rows_by_setting, _has_one_unit(self._design)
+        return Resampled(
+            effects=_concat(effects, EFFECT_COLUMNS),
+            intervals=_intervals(self._comparisons, rows, self._design, draws, self._options, over_sets),
         )
 
+    @property
+    def effects(self) -> pd.DataFrame:
+        """`EFFECT_COLUMNS` of every pair."""
+        return self.resampled.effects
 
-@contextlib.contextmanager
-def computing(
-    comparisons: Sequence[RankTests],
-    runs: tuple[pd.DataFrame, pd.DataFrame],
-    design: Design,
-    rules: tuple[Mapping[str, pd.DataFrame], Mapping[str, pd.DataFrame]],
-    options: AnalyzeOptions,
-) -> Iterator[Computing]:
-    """Begin to compute all results beside this process.
+    @property
+    def intervals(self) -> pd.DataFrame:
+        """Intervals of scores, and of means over sets."""
+        return self.resampled.intervals
 
-    They come from the run table (`scores.run_table`) and the block matrices of further selection rules.
+    @cached_property
+    def bayesian(self) -> pd.DataFrame:
+        """Bayesian tests, for percentages only: the unit of the region of practical equivalence."""
+        return _stack([part for part in self._parts if part.in_points], _Setting.bayesian, bayesian.COLUMNS)
 
-    runs, rules: each twice, for all sets and for the strict setting.
-    """
-    skipped = ""
-    if max(len(comparison.sets) for comparison in comparisons) > MOST_SETS:
-        skipped = f"there are more than {MOST_SETS} {design.noun}s, and these tests look at every two of them"
-    if not _has_one_unit(design):
-        units = sorted(set(design.units.values()))
-        noun = f"{design.noun}s"
-        skipped = f"the {noun} are measured in {' and '.join(units)}: differences can't be compared or averaged over "
-        skipped += noun
-    rows_by_setting = _rows_by_setting(comparisons, runs, design)
-    parts = []
-    for comparison, setting_rows in zip(comparisons, rows_by_setting, strict=True):
-        if not comparison.skipped and not skipped:
-            setting_rules = rules[comparison.setting == STRICT]
-            parts.append(_Setting(comparison, setting_rows, design, setting_rules, options))
-    # Tests over runs look at each column by itself, whatever block it is in.
-    oriented = design.oriented({name: rows_by_setting[0][name] for name in comparisons[0].algorithms})
-    frames = {name: row.replicates.reindex(columns=list(design.shown)) for name, row in oriented.items()}
-    family = pairs.pairs(comparisons[0].algorithms, _control(options, comparisons[0]))
-    in_points = [part for part in parts if part.in_points]
-    pooled = [part for part in parts if len(part.scores.columns) > 2]
-    # They share nothing but their inputs, and those of many rows take long. The longest first.
-    tasks = (
-        lambda: _resample(parts, comparisons, rows_by_setting, design, options),
-        lambda: [part.limits() for part in parts],
-        lambda: per_set.per_set(frames, options.alpha, family),
-        lambda: _stack(in_points, _Setting.bayesian, bayesian.COLUMNS),
-        lambda: [(part.name, *part.flips()) for part in parts],
-        lambda: _stack(parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"]),
-        lambda: _stack(pooled, _Setting.pool, stability.POOL_COLUMNS),
-        lambda: _plan(parts, options),
-    )
-    with forked(tasks, "computed statistics") as running:
-        yield Computing(skipped, running)
+    @cached_property
+    def on_sets(self) -> per_set.SetTests:
+        """Tests over runs, which look at each column by itself, whatever block it is in."""
+        algorithms = self._comparisons[0].algorithms
+        oriented = self._design.oriented({name: self._rows_by_setting[0][name] for name in algorithms})
+        frames = {name: row.replicates.reindex(columns=list(self._design.shown)) for name, row in oriented.items()}
+        family = pairs.pairs(algorithms, _control(self._options, self._comparisons[0]))
+        return per_set.per_set(frames, self._options.alpha, family)
+
+    @property
+    def sets(self) -> pd.DataFrame:
+        """Kruskal-Wallis test of each set."""
+        return self.on_sets.sets
+
+    @property
+    def set_pairs(self) -> pd.DataFrame:
+        """Mann-Whitney test of every pair on each set."""
+        return self.on_sets.pairs
+
+    @cached_property
+    def stability(self) -> Stability:
+        """Conclusions that flip after a change, and the changes that were tried."""
+        rules = self._rules()
+        flips, checks = [], []
+        for part in self._parts:
+            changed, tried = part.flips(rules.strict if part.name == STRICT else rules.all_sets)
+            flips.append((part.name, changed))
+            checks.append((part.name, tried))
+        return Stability(_concat(flips, stability.FLIP_COLUMNS), _concat(checks, stability.CHECK_COLUMNS))
+
+    @property
+    def flips(self) -> pd.DataFrame:
+        """`stability.FLIP_COLUMNS`."""
+        return self.stability.flips
+
+    @property
+    def checks(self) -> pd.DataFrame:
+        """`stability.CHECK_COLUMNS`."""
+        return self.stability.checks
+
+    @cached_property
+    def pool(self) -> pd.DataFrame:
+        """Pairs whose verdict by Nemenyi's test depends on which algorithms are compared."""
+        of_many = [part for part in self._parts if len(part.scores.columns) > 2]
+        return _stack(of_many, _Setting.pool, stability.POOL_COLUMNS)
+
+    @cached_property
+    def design_limits(self) -> list[Limits]:
+        """Limits of each setting with tests, without what its pairs can detect."""
+        return [part.limits() for part in self._parts]
+
+    @cached_property
+    def limits(self) -> tuple[Limits, ...]:
+        """Limits of each setting with tests."""
+        return tuple(_add_pairs(limits, self.effects) for limits in self.design_limits)
+
+    @cached_property
+    def plan(self) -> pd.DataFrame | None:
+        """Plan of a further study, for all sets; None if it is not requested or can't be made."""
+        if not self._options.plan or not self._parts or not self._parts[0].in_points:
+            return None
+        return self._parts[0].plan()
 
 
 def _rows_by_setting(
@@ -168,33 +234,18 @@ def _rows_by_setting(
     return [strict_rows if comparison.setting == STRICT else rows for comparison in comparisons]
 
 
-def _plan(parts: Sequence[_Setting], options: AnalyzeOptions) -> pd.DataFrame | None:
-    """Return the plan of a further study, for all sets; None if it is not requested or can't be made."""
-    if not options.plan or not parts or not parts[0].in_points:
-        return None
-    return parts[0].plan()
-
-
-class _Resampled(NamedTuple):
+class Resampled(NamedTuple):
     """Results that share the resamples of each setting."""
 
     effects: pd.DataFrame
     intervals: pd.DataFrame
 
 
-def _resample(
-    parts: Sequence[_Setting],
-    comparisons: Sequence[RankTests],
-    rows_by_setting: Sequence[Mapping[str, RowScores]],
-    design: Design,
-    options: AnalyzeOptions,
-) -> _Resampled:
-    effects = [(part.name, part.effects()) for part in parts]
-    draws = {part.name: part.draws for part in parts}
-    return _Resampled(
-        effects=_concat(effects, EFFECT_COLUMNS),
-        intervals=_intervals(comparisons, rows_by_setting, design, draws, options, over_sets=_has_one_unit(design)),
-    )
+class Stability(NamedTuple):
+    """Conclusions of every setting that flip, and the changes that were tried."""
+
+    flips: pd.DataFrame
+    checks: pd.DataFrame
 
 
 def _add_pairs(limits: Limits, effects: pd.DataFrame) -> Limits:
@@ -224,7 +275,6 @@ class _Setting:
         comparison: RankTests,
         rows: Mapping[str, RowScores],
         design: Design,
-        rules: Mapping[str, pd.DataFrame],
         options: AnalyzeOptions,
     ) -> None:
         self.comparison, self.options = comparison, options
@@ -234,8 +284,7 @@ class _Setting:
         self.scores = pd.DataFrame({name: self.design.reduced(row.scores.mean()) for name, row in self.rows.items()})
         # Replicates x sets, for rows that are more than a published mean.
         self.runs = {name: self.design.means(row.scores) for name, row in self.rows.items() if not row.mean_of}
-        places, lower = (list(comparison.sets), list(comparison.algorithms)), sorted(design.lower_blocks)
-        self.rules = {rule: orient(matrix.loc[places], lower) for rule, matrix in rules.items()}
+        self.lower = sorted(design.lower_blocks)
         self.control = _control(options, comparison)
 
     @property
@@ -267,10 +316,13 @@ class _Setting:
     def bayesian(self) -> pd.DataFrame:
         return bayesian.compare_pairs(self.scores, self.options.rope, self.options.alpha, self.control)
 
-    def flips(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def flips(self, rules: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return `FLIP_COLUMNS` and `CHECK_COLUMNS`. rules: block matrices of further selection rules."""
         alpha = self.options.alpha
+        places = list(self.comparison.sets), list(self.comparison.algorithms)
+        oriented = {rule: orient(matrix.loc[places], self.lower) for rule, matrix in rules.items()}
         columns = {name: row.scores for name, row in self.rows.items()}
-        changed = stability.variants(self.scores, columns, self.rules, alpha, self.design.means)
+        changed = stability.variants(self.scores, columns, oriented, alpha, self.design.means)
         return stability.flips(self.scores, alpha, changed, self.control)
 
     def pool(self) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,14 @@ PAIR_COLUMNS = (
 )
 
 
-def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tuple[pd.DataFrame, pd.DataFrame]:
+class SetTests(NamedTuple):
+    """Tests over runs on each set."""
+
+    sets: pd.DataFrame  # SET_COLUMNS
+    pairs: pd.DataFrame  # PAIR_COLUMNS
+
+
+def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> SetTests:
     """Return `SET_COLUMNS`: Kruskal-Wallis on every set, and `PAIR_COLUMNS`: Mann-Whitney of every pair on every set.
 
     runs: algorithm -> runs x sets, higher is better, NaN if a run has no score. An algorithm without any score on a set
@@ -51,7 +59,7 @@ def per_set(runs: Mapping[str, pd.DataFrame], alpha: float, family: Pairs) -> tu
     for dataset, is_significant in zip(datasets, omnibus["significant"].tolist(), strict=True):
         if not reasons[dataset]:
             pairs += _pair_rows(dataset, samples[dataset], alpha, family, is_significant)
-    return omnibus, pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
+    return SetTests(omnibus, pd.DataFrame(pairs, columns=list(PAIR_COLUMNS)))
 
 
 def welch(a: Array, b: Array, level: float) -> tuple[float, float, float]:

@@ -15,7 +15,6 @@ import pytest
 
 import biasbed
 from biasbed import cli
-from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from helpers.commands import ROOT, command_environment
 from helpers.demsar import DEMSAR
@@ -54,7 +53,7 @@ def test_demsar_s_example(table: Path) -> None:
 
 def test_p_values_are_those_of_autorank_and_scikit_posthocs(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the examples of both packages' documentation. Without sizes of effects, which take most of the time."""
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
     example = REFERENCE["autorank"]
     result = biasbed.compare(frame_of(example), bootstrap=200)
     assert result.friedman is not None

@@ -13,7 +13,6 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.statistics import pairwise
 from biasbed.settings import build
 from helpers.sizes import draw_few, without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
@@ -105,4 +104,4 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Effects, stability and power take most of an analysis; tests of what is compared do without."""
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)

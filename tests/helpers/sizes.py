@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
-from biasbed.analysis.statistics import bayesian, pairwise, per_set, planner
+from biasbed.analysis.statistics import bayesian, per_set, planner
 from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.statistics.pairwise import PairwiseResults
 
 
 def draw_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,14 +19,7 @@ def draw_few(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 200)
 
 
-Begin = Callable[..., AbstractContextManager[pairwise.Computing]]
-
-
-def without_sizes(computing: Begin) -> Begin:
-    """`pairwise.computing` as where nothing could be tested over sets: all frames, and those over sets empty."""
-
-    def begin(comparisons: tuple[RankTests, ...], *rest: object) -> AbstractContextManager[pairwise.Computing]:
-        skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
-        return computing(skipped, *rest)
-
-    return begin
+def without_sizes(comparisons: tuple[RankTests, ...], *rest: Any) -> PairwiseResults:
+    """Return `PairwiseResults` as where nothing could be tested over sets: all frames, and those over sets empty."""
+    skipped = [dataclasses.replace(comparison, skipped="a test does without") for comparison in comparisons]
+    return PairwiseResults(skipped, *rest)

@@ -21,7 +21,7 @@ from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.report import laid_out_tables
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics import friedman, pairwise
+from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
 from biasbed.errors import UsageError
@@ -162,7 +162,7 @@ def analysed(imported: str, once: Callable[..., Any]) -> Analysis:
     def make(folder: Path) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(folder / "home"))
-            patch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+            patch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
             return load(imported, study="published_debiasing", bootstrap=200)
 
     found: Analysis = once("analysis_of_debiasing", make)
@@ -219,7 +219,7 @@ def test_another_measure_is_compared(
 ) -> None:
     """LfF on Waterbirds at 20 %: conflicting accuracy as printed, and what follows, of which no spread is known."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
     found = load(imported, study="published_debiasing", bootstrap=200, measure=measure, sets=("waterbirds_ac-20",))
     row = found.scores.set_index("algorithm").loc["lff"]
     assert row["mean"] == pytest.approx(mean, abs=0.05)
@@ -239,7 +239,7 @@ def test_own_runs_stand_beside_the_published_ones(
     """Two severities of one's own: in one table with the paper's, and as a card."""
     shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
     recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
     protocol = make_protocol(["colored_mnist_10_test"], suite="debiasing", training_sets=("colored_mnist_10",))
     for seed in range(2):
@@ -260,7 +260,7 @@ def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
 ) -> None:
     shutil.copy(imported.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
     recorder = Recorder(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
     name = "colored_mnist_10_test"
     kinds = ("test/aligned_accuracy", "test/conflicting_accuracy")

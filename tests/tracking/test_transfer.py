@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from biasbed import cli, record
-from biasbed.analysis.statistics import pairwise
 from biasbed.errors import UsageError
 from biasbed.options import ZipOptions
 from biasbed.tracking import claims, transfer
@@ -79,7 +78,7 @@ def test_a_study_is_analysed_alike_where_it_was_imported(
     recorder: Recorder, move: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_few(monkeypatch)
-    monkeypatch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+    monkeypatch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
     study = recorder.client.create_run(recorder.experiment, tags={record.KIND: "study", record.STUDY: "mine"})
     recorder.client.set_terminated(study.info.run_id)
     fill(recorder, THREE, study="mine", **{"mlflow.parentRunId": study.info.run_id})

@@ -137,7 +137,7 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     for cue_set, rows in analysis.cues.groupby("dataset", sort=False):
         drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
         yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
-    yield from sections.figures(analysis, Links(analysis))
+    yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))
 
 
 def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFigure]:

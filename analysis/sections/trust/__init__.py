@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.result import SCORE_DIGITS, Analysis, Scored
+from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
 from biasbed.analysis.sections.trust import sentences, tables
 from biasbed.analysis.sections.trust.assessed_rows import TrustTables, assess_rows
@@ -18,10 +18,10 @@ class Trust(Section[TrustTables]):
     title = "Trust: calibration, conformal sets, detection"
     cited = "trust"
 
-    def compute(self, scored: Scored) -> TrustTables:
-        decisions = scored.inputs.decisions
-        sets = () if decisions.is_empty else scored.sets
-        return assess_rows(decisions, scored.inputs.collection, sets, scored.selected.values, scored.options)
+    def compute(self, analysis: Analysis) -> TrustTables:
+        decisions = analysis.inputs.decisions
+        sets = () if decisions.is_empty else analysis.columns
+        return assess_rows(decisions, analysis.collection, sets, analysis.selected.values, analysis.options)
 
     def files(self, data: TrustTables, analysis: Analysis) -> Iterator[CsvFile]:
         about = "calibration, conformal sets and detection of every algorithm on every set, where scores are stored"

@@ -32,6 +32,7 @@ from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.selection.select import rule_names
 from biasbed.analysis.statistics.friedman import ALL_SETS, COMPLETE
+from helpers.changed import with_inputs
 from helpers.toy_runs import Recorder, fill_cells, make_protocol
 
 DOMAINS = {"pacs": ("art", "photo"), "office": ("clip", "real")}
@@ -316,7 +317,7 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     runs = []
     for run in analysis.collection.runs:
         runs.append(dataclasses.replace(run, config={**run.config, "init_seen": "images of PACS"}))
-    said = dataclasses.replace(analysis, collection=dataclasses.replace(analysis.collection, runs=tuple(runs)))
+    said = with_inputs(analysis, collection=dataclasses.replace(analysis.collection, runs=tuple(runs)))
     assert set(study_design.row_frame(said)["seen"]) == {"images of PACS"}
     assert "init_seen" not in study_design.row_frame(said)
     assert "init_seen" not in study_design.rows(said, Links(said)).caption

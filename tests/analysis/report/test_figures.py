@@ -34,6 +34,7 @@ from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.sections.selection_cost import draw_gaps, rows_with_gap
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.analysis.statistics import friedman
+from helpers.changed import with_inputs
 
 NAMES = ("debiased", "deepaug", "deepaug_all", "deepaug_cae", "deepaug_edsr", "erm", "infodrop", "noise2net", "padain")
 NAMES += ("sagnet", "stylized_erm")
@@ -135,7 +136,7 @@ def test_a_printed_p_value_is_on_its_side_of_alpha(p: float) -> None:
 
 
 def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
-    oracle = dataclasses.replace(outcome.analysis, rule=BestEpoch())
+    oracle = with_inputs(outcome.analysis, rule=BestEpoch())
     drawn = {planned.name: planned.draw() for planned in figures.planned(oracle)}
     assert set(drawn) > {"critical_difference", "p_values", "ranks", "effects", "scores", "shape_bias"}
     for name, figure in drawn.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import hashlib
 import re
@@ -12,7 +13,6 @@ import subprocess
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -28,6 +28,7 @@ from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
 from biasbed.system import commands
+from helpers.changed import with_inputs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
 
 EVIL = "<script>alert(1)</script>"
@@ -118,7 +119,7 @@ def test_runs_of_a_web_server_are_linked_and_of_nothing_else(outcome: Outcome, t
     assert provenance.run_url("https://host:5000/", run).startswith("https://host:5000/#/experiments/")
     assert provenance.run_url("javascript:alert(1)//http://", run) == ""
     assert provenance.run_url("sqlite:///mlflow.db", run) == ""
-    web = dataclasses.replace(outcome.analysis, tracking_uri='https://host"><script>alert(1)</script>')
+    web = with_inputs(outcome.analysis, origin='https://host"><script>alert(1)</script>')
     text = rendered(web, tmp_path)
     assert text.count("<script") == 1
     assert f"runs/{run.id}" in text
@@ -128,15 +129,13 @@ def test_runs_of_a_web_server_are_linked_and_of_nothing_else(outcome: Outcome, t
 def test_nothing_from_the_server_is_read_as_html(recorder: Recorder) -> None:
     fill(recorder, {EVIL: THREE["erm"], **THREE}, study=EVIL, **{"biasbed.git_commit": EVIL})
     outcome = recorder.analyze()
-    hostile: dict[str, Any] = {"notes": (EVIL,), "versions": {"biasbed": EVIL, EVIL: "1"}}
     sets = tuple(
         dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, made_by=EVIL))
         for column in outcome.analysis.sets
     )
-    for text in (
-        html(outcome),
-        rendered(dataclasses.replace(outcome.analysis, sets=sets, **hostile), recorder.folder),
-    ):
+    hostile = dataclasses.replace(outcome.analysis, sets=sets, notes=(EVIL,))
+    vars(hostile)["versions"] = {"biasbed": EVIL, EVIL: "1"}
+    for text in (html(outcome), rendered(hostile, recorder.folder)):
         Page(text)
         assert text.count("<script") == 1
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -150,13 +149,16 @@ def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
     a = outcome.analysis
     frames = {name: getattr(a, name).map(renamed) for name in ("runs", "scores")}
     sets = tuple(dataclasses.replace(entry, name=str(renamed(entry.name))) for entry in a.sets)
-    found = dataclasses.replace(a.pairwise, sets=a.pairwise.sets.map(renamed), flips=a.pairwise.flips.map(renamed))
+    tests = copy.copy(a.pairwise)
+    tests.on_sets = tests.on_sets._replace(sets=tests.sets.map(renamed))
+    tests.stability = tests.stability._replace(flips=tests.flips.map(renamed))
     main = dataclasses.replace(a.comparisons[0], ranks=a.comparisons[0].ranks.rename(index={"edge": EVIL}))
     main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
     costs = SelectionCosts(*(frame.map(renamed) for frame in a.data(SELECTION_COST)))
-    computed = {**a.scored.computed, SELECTION_COST.name: costs}
-    scored = dataclasses.replace(a.scored, sets=sets, runs=frames["runs"], scores=frames["scores"], computed=computed)
-    renamed_parts = {**frames, "scored": scored, "sets": sets, "pairwise": found, "comparisons": (main,)}
+    computed = {**a.computed, SELECTION_COST.name: costs}
+    rules = dataclasses.replace(a.rules, chosen=dataclasses.replace(a.rules.chosen, **frames))
+    renamed_parts = {"rules": rules, "columns": sets, "sets": sets, "pairwise": tests, "computed": computed}
+    renamed_parts |= {"comparisons": (main,)}
     text = rendered(dataclasses.replace(a, **renamed_parts), tmp_path)
     assert text.count("<script") == 1
     assert text.count("&lt;script&gt;") > 5
@@ -168,7 +170,7 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
     marked = [caption for caption in captions if "ORACLE" in caption]
     assert len(captions) > len(marked) == 2
     assert all("own best epoch" in caption for caption in marked)
-    text = rendered(dataclasses.replace(outcome.analysis, rule=BestEpoch()), tmp_path)
+    text = rendered(with_inputs(outcome.analysis, rule=BestEpoch()), tmp_path)
     captions = re.findall(r'<p class="caption">(.*?)</p>', text)
     assert [caption for caption in captions if "ORACLE" not in caption] == [
         caption for caption in captions if caption.startswith(("What is compared", "Every run: its MLflow id"))
@@ -180,7 +182,9 @@ def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path)
     values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, 0.05, -2.5, -5.0, 0.01, 0.02, "interval", "differs")
     card = pd.DataFrame([values], columns=list(reproduction.CARD_COLUMNS))
     assert "Reproduction" not in html(outcome)
-    text = rendered(dataclasses.replace(outcome.analysis, reproduction=card), tmp_path)
+    compared = dataclasses.replace(outcome.analysis)
+    vars(compared)["reproduction"] = card
+    text = rendered(compared, tmp_path)
     row = re.search(r"<tr>.*differs.*", text)
     assert row
     cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]

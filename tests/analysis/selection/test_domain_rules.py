@@ -31,7 +31,6 @@ from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
 from biasbed.analysis.selection.published import _shared
 from biasbed.analysis.selection.select import known_rule
-from biasbed.analysis.statistics import pairwise
 from biasbed.errors import Failure
 from biasbed.published import cells, sweeps
 from biasbed.published.sweep_runs import import_sweep
@@ -82,7 +81,7 @@ def analysed(store: RunStore, rule: str, **options: object) -> Analysis:
 @pytest.fixture(scope="module")
 def results(stores: dict[str, RunStore]) -> Iterator[Results]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairwise, "computing", without_sizes(pairwise.computing))
+        patch.setattr("biasbed.analysis.result.PairwiseResults", without_sizes)
         patch.setattr(rule_comparison, "rule_names", lambda protocol: ())  # no other rule is scored
         yield {
             (name, rule): analysed(store, ours, allow=("unfinished",))

@@ -26,6 +26,7 @@ from biasbed.plugins.site.options import SiteOptions
 from biasbed.plugins.site.ranking import Ranking
 from biasbed.plugins.site.tables import ranks_on_set, ranks_over_sets
 from biasbed.settings import build
+from helpers.changed import with_inputs
 from helpers.sizes import draw_few
 from helpers.toy_runs import SETS, THREE, Recorder, fill, make_protocol
 
@@ -380,11 +381,11 @@ def test_two_editions_say_why_they_are_apart(analyses: list[Analysis]) -> None:
     scores = analysis.scores[analysis.scores["algorithm"] != gone].copy()
     moved = (scores["algorithm"] == kept[0]) & (scores["dataset"] == analysis.set_names[0])
     scores.loc[moved, "mean"] += 1
+    chosen = dataclasses.replace(analysis.rules.chosen, scores=scores)
     theirs = dataclasses.replace(
-        analysis,
+        with_inputs(analysis, collection=dataclasses.replace(analysis.collection, scope=scope)),
         algorithms=tuple(kept),
-        scores=scores,
-        collection=dataclasses.replace(analysis.collection, scope=scope),
+        rules=dataclasses.replace(analysis.rules, chosen=chosen),
     )
     other = Ranking(theirs, {})
     (line,) = ranking.apart(ours, {"a.html": ours, "b.html": other})
