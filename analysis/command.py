@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import findings, sample_images, summary, terminal_table
+from biasbed.analysis.report import sample_images, summary, terminal_table
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import SECTIONS
@@ -60,7 +61,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
         write(analysis, folder)
         output_dir = publish(folder, target)
         print(f"Tables, figures and report: {output_dir}", flush=True)
-        answer = " ".join(findings.answer_sentences(analysis, most=1))
+        answer = " ".join(answer_sentences(analysis, most=1))
         run_id = log(store, options, analysis, f"**{answer}**", folder)
         pictures = folder / "figures"
         study_row.refresh(store.uri, analysis.collection.scope.study, answer, pictures)
@@ -92,6 +93,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
         files |= report.write()
         (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
         files |= {SUMMARY: "everything that was found, as text"}
+    files = dict(sorted(files.items()))
     (folder / MANIFEST).write_text(json.dumps(files, indent=2) + "\n", encoding="utf-8")
     return files
 

@@ -180,7 +180,7 @@ class Analysis:
         with self.pairwise.computing():
             for question in questions:
                 self.data(question)
-            _ = self.cues, self.reproduction
+            _ = self.cues
             friedman.run_nemenyi(self.comparisons)
 
     @property
@@ -418,6 +418,8 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         pairwise=tests,
         notes=tuple(notes),
     )
+    if options.compare != "none":
+        _ = analysis.reproduction  # refuses studies without a common algorithm
     if ahead:
         analysis.compute_ahead(ahead)
     return analysis

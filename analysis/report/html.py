@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,28 +17,23 @@ from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     charts,
-    findings,
     further_findings,
-    limitations,
     provenance,
     report_tables,
     sample_images,
-    significance_tables,
-    study_design,
     wording,
 )
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.statistics.friedman import RankTests
+from biasbed.analysis.sections.ranks import conclusions
+from biasbed.analysis.sections.section import Prose
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
 FIRST_WORDS = 95  # before the first figure; what is left over stands below it
-# What is read before anything unfolds, 300 words in all: whole sentences of so many words in each section.
-WORDS = {"concluded": 120, "sure": 60, "flips": 60, "unseen": 60}
-CONTENTS = ("scores", "concluded", "sure", "flip", "unseen", "details", "provenance", "terms")  # anchors
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
 NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
@@ -90,36 +84,38 @@ def content(
 ) -> dict[str, Any]:
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
-    answer = findings.answer_sentences(analysis)
+    answer = answer_sentences(analysis)
     texture = further_findings.texture_sentences(analysis.texture, analysis.alpha, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in answer)
-    unseen = [*limitations.unseen(analysis), *limitations.planned(analysis)]
     tables = report_tables.on_page(analysis, links)
-    shown = list(sections.shown(analysis, links))
-    leading = [(section, parts) for section, parts in shown if section.leads(analysis)]
+    standing_open = [(section, section.parts(analysis, links)) for section in sections.SECTIONS if section.is_open]
+    details = [(section, parts) for section, parts in sections.shown(analysis, links) if not section.is_open]
+    leading = [(section, parts) for section, parts in details if section.leads(analysis)]
     return {
         **_frame(),
         "analysis": analysis,
         "answer": answer,
         "texture": texture,
         "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
-        "caveats": fold(findings.caveats(analysis), FIRST_WORDS - first_words),
+        "caveats": fold(conclusions.caveats(analysis), FIRST_WORDS - first_words),
         "notes": [name_ids(note, analysis) for note in analysis.notes],
-        "compared": study_design.sentences(analysis),
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
         "score_charts": charts.score_charts(analysis),
         "scores_figure": wording.scores_figure(analysis),
-        "settings": [_setting(analysis, comparison, links, pictures) for comparison in analysis.comparisons],
+        "settings": {
+            comparison.setting: wording.setting_title(comparison, analysis.label) for comparison in analysis.comparisons
+        },
         "contents": [
             *((section.name, section.title) for section, _ in leading),
-            *((anchor, say(f"headings.{anchor}")) for anchor in CONTENTS),
+            *_headings("scores"),
+            *((section.name, section.title) for section, _ in standing_open),
+            *_headings("details", "provenance", "terms"),
         ],
+        "openings": list(sections.openings(analysis)),
         "leading": leading,
-        "sections": [(section, parts) for section, parts in shown if not section.leads(analysis)],
-        "on_single_sets": findings.on_single_sets(analysis),
-        "weaknesses": limitations.weaknesses(analysis),
-        "unseen": fold(unseen, WORDS["unseen"]),
+        "open": standing_open,
+        "sections": [(section, parts) for section, parts in details if not section.leads(analysis)],
         "figures": pictures,
         "files": _Files(folder, is_alone),
         "looks": sample_images.shown(folder),
@@ -130,11 +126,14 @@ def content(
     }
 
 
-def fold(sentences: Sequence[str], most: int) -> Mapping[str, list[str]]:
-    """Split sentences into those that are shown at once (`lead`), of so many words at most, and the `rest`."""
-    words_so_far = itertools.accumulate(len(sentence.split()) for sentence in sentences)
-    number = sum(count <= most for count in words_so_far)
-    return {"lead": list(sentences[:number]), "rest": list(sentences[number:])}
+def fold(sentences: Sequence[str], most: int) -> Prose:
+    """Return sentences of which so many words are shown at once."""
+    return Prose(tuple(sentences), most)
+
+
+def _headings(*anchors: str) -> list[tuple[str, str]]:
+    """Return the anchors of the page's own headings with their texts."""
+    return [(anchor, say(f"headings.{anchor}")) for anchor in anchors]
 
 
 def _title(analysis: Analysis) -> str:
@@ -144,22 +143,6 @@ def _title(analysis: Analysis) -> str:
         number = wording.count(len(blocks(analysis.sets)), "data set")
     subject = Path(analysis.collection.scope.suite).name
     return f"{subject}: {wording.count(len(analysis.algorithms), 'algorithm')} on {number}"
-
-
-def _setting(analysis: Analysis, comparison: RankTests, links: Links, pictures: _Pictures) -> Mapping[str, Any]:
-    """Return sentences, tables and figures of one choice of sets."""
-    flips = [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
-    return {
-        "title": wording.setting_title(comparison, analysis.label),
-        "rank_chart": charts.rank_chart(analysis, comparison),
-        "about": wording.setting_sentence(analysis, comparison),
-        "significant": comparison.significant,
-        "concluded": fold(findings.concluded(analysis, comparison), WORDS["concluded"]),
-        "sure": fold(findings.sure(analysis, comparison), WORDS["sure"]),
-        "flips": fold(flips, WORDS["flips"]),
-        "tables": significance_tables.of_setting(analysis, comparison, links),
-        "figures": pictures.with_suffix(comparison.suffix),
-    }
 
 
 def _frame() -> dict[str, object]:
@@ -261,17 +244,12 @@ def _render_cell(cell: TableCell) -> str:
 class _Pictures:
     """Figures by name: each an SVG element, as wide as its letters become about as large as the page's."""
 
-    def __init__(self, folder: Path, is_alone: bool, suffix: str = "") -> None:
-        """suffix: appended to each figure's name (`RankTests.suffix`)."""
-        self.folder, self.is_alone, self.suffix = folder, is_alone, suffix
-
-    def with_suffix(self, suffix: str) -> _Pictures:
-        """Return the figures of one choice of sets."""
-        return _Pictures(self.folder, self.is_alone, suffix)
+    def __init__(self, folder: Path, is_alone: bool) -> None:
+        self.folder, self.is_alone = folder, is_alone
 
     def __getitem__(self, name: str) -> Mapping[str, Any] | None:
         """Return a figure; None if it was not drawn."""
-        path = self.folder / "figures" / f"{name}{self.suffix}.svg"
+        path = self.folder / "figures" / f"{name}.svg"
         if not path.exists():
             return None
         text = path.read_text(encoding="utf-8")

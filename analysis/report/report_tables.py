@@ -12,8 +12,6 @@ from biasbed.analysis.report import (
     laid_out_tables,
     latex,
     score_tables,
-    significance_tables,
-    study_design,
     wording,
 )
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -24,18 +22,12 @@ from biasbed.analysis.sections.section import PrintedTable
 def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Return the tables that the page shows for all settings together; None for those without rows."""
     return {
-        "rows": study_design.rows(analysis, links),
-        "cells": study_design.cells(analysis),
         "scores": score_tables.scores(analysis, links),
         "texture": score_tables.shape_bias(analysis, links),
         "averages": score_tables.averages(analysis, links),
         "deviations": score_tables.deviations(analysis, links),
-        "sets": significance_tables.per_set(analysis),
-        "pairs_on_sets": significance_tables.pairs_on_sets(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "card": score_tables.card(analysis, links),
-        "power": significance_tables.power(analysis),
-        "plan": significance_tables.plan(analysis),
     }
 
 
@@ -86,15 +78,6 @@ def _in_print(
             if group.wide:
                 table = score_tables.of_data_set(analysis, links, group)
                 tables[f"scores_{group.block}"] = (table, f"scores on {group.block} alone")
-    tables["ranks"] = (significance_tables.ranks_of_settings(analysis, links), "average ranks and omnibus test")
-    for comparison in analysis.comparisons:
-        sets = wording.setting_file(comparison)
-        if comparison.nemenyi is not None:
-            table = significance_tables.nemenyi(analysis, comparison, links)
-            tables[f"nemenyi{comparison.suffix}"] = (table, f"p-values of Nemenyi's test, {sets}")
-        pairs = significance_tables.pairs(analysis, comparison, links)
-        description = f"differences of all pairs with intervals and tests, {sets}"
-        tables[f"pairs{comparison.suffix}"] = (pairs, description)
     deviations = score_tables.deviations(analysis, links)
     tables["spread"] = (deviations, "scores with deviations over runs and epochs")
     for name, table, description in sections.of_kind(PrintedTable, analysis, links):

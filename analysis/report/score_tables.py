@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,6 @@ from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import groups, latex, wording
 from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
 from biasbed.analysis.report.phrases import say
-from biasbed.analysis.report.study_design import Repeat, repeats
 from biasbed.analysis.report.table_model import (
     MISSING,
     CellMaker,
@@ -184,6 +184,29 @@ def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportT
 
 
 # --- scores of every run ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """One line of the scores behind the means: a run, or a replicate with its run for each column."""
+
+    algorithm: str
+    name: str  # its seed and the domains held out, or the replicate's
+    scores: Mapping[str, float]  # column -> score
+    runs: Mapping[str, str]  # column -> id of the run
+
+
+def repeats(analysis: Analysis) -> list[Repeat]:
+    """Return all repeats by algorithm in display order."""
+    run_names = {run.id: f"{run.seed} {run.test_domains}" for run in analysis.collection.runs}
+    is_run = wording.repeated(analysis) == "run"
+    lines = []
+    for (algorithm, name), table in analysis.runs.groupby(["algorithm", "replicate"], sort=False):
+        columns = [str(column) for column in table["dataset"]]
+        scores = dict(zip(columns, table["score"].astype(float), strict=True))
+        runs = dict(zip(columns, table["run_id"], strict=True))
+        lines.append(Repeat(str(algorithm), run_names[str(name)] if is_run else str(name).strip(), scores, runs))
+    return sorted(lines, key=lambda line: analysis.algorithms.index(line.algorithm))
 
 
 def by_run(analysis: Analysis, links: Links) -> ReportTable:

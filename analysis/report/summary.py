@@ -8,24 +8,21 @@ from collections.abc import Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
-    findings,
     further_findings,
     groups,
     laid_out_tables,
-    limitations,
     score_tables,
     wording,
 )
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
-from biasbed.analysis.sections.section import AnySection, Sentences, ShownPart
-from biasbed.analysis.sections.single_runs import SINGLE_RUNS
+from biasbed.analysis.sections.section import AnySection, ForSets, Sentences, ShownPart
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
-from biasbed.analysis.statistics.friedman import RankTests
 
 WIDTH = 100
+NAMING = ("algorithm", "set")  # heads of first columns whose names say what they are
 
 
 def render(analysis: Analysis) -> str:
@@ -44,18 +41,13 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
-    parts += _section(say("summary_seen"), limitations.seen_before(analysis))
     parts += _section(
         say("summary_texture"), further_findings.texture_sentences(analysis.texture, analysis.alpha, label)
     )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
-    for section, shown in sections.shown(analysis, links):
-        parts += _of_section(section, shown, analysis)
+    for section in sections.SECTIONS:
+        parts += _of_section(section, analysis, links)
     parts += _reproduction(analysis)
-    parts += [_comparison(analysis, comparison) for comparison in analysis.comparisons]
-    if analysis.collection.is_table and analysis.comparisons[0].skipped and not analysis.data(SINGLE_RUNS).applies:
-        parts += _section(say("headings.single"), findings.on_single_sets(analysis))
-    parts += _section(say("summary_plan"), limitations.planned(analysis))
     return "\n\n".join(parts)
 
 
@@ -66,15 +58,28 @@ def _section(title: str, lines: Sequence[str], bullet: str = "") -> list[str]:
     return []
 
 
-def _of_section(section: AnySection, shown: Sequence[ShownPart], analysis: Analysis) -> list[str]:
-    """Render what the terminal shows of a section; nothing if that is nothing."""
+def _of_section(section: AnySection, analysis: Analysis, links: Links) -> list[str]:
+    """Render what the terminal shows of a section, each choice of sets below a title of its own; [] if nothing."""
+    texts, lines = [], []
+    for part in section.on_terminal(analysis, links):
+        if isinstance(part, ForSets):
+            texts.append(_titled(wording.title_of(analysis, part.setting), *_of_parts(part.parts)))
+        else:
+            lines += _of_parts([part])
+    if lines:
+        texts.append(_titled(section.terminal_title or section.title, *lines))
+    return texts
+
+
+def _of_parts(parts: Sequence[ShownPart]) -> list[str]:
+    """Render sentences and tables, these with their captions."""
     lines = []
-    for part in section.on_terminal(shown, analysis):
+    for part in parts:
         if isinstance(part, Sentences):
             lines.append(wrap(part.lines))
         elif isinstance(part, ReportTable):
-            lines += [render_table(part), wrap([part.caption])]
-    return [_titled(section.title, *lines)] if lines else []
+            lines += [render_table(part), *([wrap([part.caption])] if part.caption else [])]
+    return lines
 
 
 def _titled(*parts: str) -> str:
@@ -141,20 +146,6 @@ def _signed(value: float) -> str:
     return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no -0.0
 
 
-def _comparison(analysis: Analysis, comparison: RankTests) -> str:
-    parts = [wording.setting_title(comparison, analysis.label)]
-    about = wording.setting_sentence(analysis, comparison)
-    if about:
-        parts.append(wrap([about]))
-    if comparison.reach is not None:
-        ranks = [[analysis.label(name), f"{value:.2f}"] for name, value in comparison.mean_ranks.items()]
-        parts.append(align(["average rank", "1 = best"], ranks))
-    power = wording.power_sentence(comparison)
-    lines = [*wording.statistics(comparison), *findings.concluded(analysis, comparison)]
-    parts.append(wrap([*lines, *([power] if power else [])]))
-    return "\n".join(parts)
-
-
 def _duplicates(analysis: Analysis) -> str:
     scores = scores_by_run(analysis.duplicates)
     rows = []
@@ -175,7 +166,7 @@ def wrap(lines: Sequence[str], indent: int = 2, bullet: str = "") -> str:
 
 
 def render_table(table: ReportTable) -> str:
-    """Render a table as text, its first column without a head."""
+    """Render a table as text, a column of algorithms without a head."""
     return align(*_texts(table))
 
 
@@ -188,7 +179,8 @@ def column_widths(table: ReportTable) -> list[int]:
 def _texts(table: ReportTable) -> tuple[list[str], list[list[str]]]:
     """Return the heads and the cells of a table as text."""
     rows = [[_cell_text(cell) for cell in cells] for cells in table.screen_rows]
-    return ["", *table.full_heads[1:]], rows
+    first, *heads = table.full_heads
+    return ["" if first in NAMING else first, *heads], rows
 
 
 def _cell_text(cell: TableCell) -> str:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from biasbed.analysis.report import score_tables, summary, wording
-from biasbed.analysis.report.findings import answer_sentences
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.report.verdicts import main

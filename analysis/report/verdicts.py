@@ -191,11 +191,7 @@ def is_compared(analysis: Analysis, comparison: RankTests, pair: Iterable[str]) 
 
 def mean_lead(analysis: Analysis, comparison: RankTests, better: str, worse: str) -> float:
     """Return by how many points one's mean over the sets is ahead of the other's; NaN if sets have no common unit."""
-    frame = analysis.pairwise.effects
-    rows = frame[frame["setting"] == comparison.setting]
-    differences = dict(zip(zip(rows["a"], rows["b"], strict=True), rows["mean_difference"], strict=True))
-    lead = differences.get((better, worse), -differences.get((worse, better), math.nan))
-    return round(float(lead), DIGITS) + 0.0
+    return round(analysis.pairwise.lead(comparison.setting, better, worse), DIGITS) + 0.0
 
 
 def firm(analysis: Analysis, comparison: RankTests) -> list[Claim]:

@@ -12,9 +12,16 @@ from biasbed.analysis.columns import blocks
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report.phrases import group, say
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, Friedman, RankTests
 from biasbed.analysis.statistics.pairwise import Limits
 from biasbed.analysis.statistics.planner import Rate
+
+TEST_NAMES = {  # by those in sensitivity.csv
+    stability.OMNIBUS: "Friedman's test",
+    stability.NEMENYI: "Nemenyi's test",
+    stability.WILCOXON: "Wilcoxon tests with Holm's correction",
+}
 
 # --- corrections ------------------------------------------------------------------------------------------------------
 
@@ -145,6 +152,11 @@ def setting_title(comparison: RankTests, label: Labels) -> str:
     if len(comparison.sets) == 1:
         return say("setting_one_set")
     return say("setting_all", size=comparison.size)
+
+
+def title_of(analysis: Analysis, setting: str) -> str:
+    """Return the heading of a choice of sets by its name."""
+    return next(setting_title(tests, analysis.label) for tests in analysis.comparisons if tests.setting == setting)
 
 
 def pool(comparison: RankTests) -> str:

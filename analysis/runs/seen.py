@@ -2,7 +2,7 @@
 
 The setting `init_seen` comes first: what users say of their own weights.
 
-The report says it in `report/limitations.py` (`seen_before`) and in its table of rows.
+The report says it in the sections `weaknesses` and `study_design`.
 
 Answers: What have the weights of a row seen?
 """
@@ -18,6 +18,10 @@ from biasbed.analysis.runs.run import TESTED, Run
 from biasbed.record import slug
 
 NOTHING, UNKNOWN = "nothing", "unknown"
+SAY_SEEN = (
+    "Where it is unknown what weights have seen, say it with the setting init_seen of train or evaluate, as in "
+    "--init_seen 'labels of ImageNet-1k'."
+)
 
 
 class Pretraining(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from biasbed.analysis.report.table_model import Links
@@ -10,16 +10,35 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
+from biasbed.analysis.sections.power import POWER
+from biasbed.analysis.sections.ranks import RANKS
+from biasbed.analysis.sections.ranks.conclusions import CERTAINTY, CONCLUSIONS
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
-from biasbed.analysis.sections.section import AnySection, CsvFile, ShownPart
+from biasbed.analysis.sections.section import (
+    AnySection,
+    CsvFile,
+    ForSets,
+    JsonFile,
+    PlannedFigure,
+    PrintedTable,
+    ShownPart,
+    Unfolding,
+)
 from biasbed.analysis.sections.selection_cost import SELECTION_COST
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
+from biasbed.analysis.sections.single_sets import SINGLE_SETS
+from biasbed.analysis.sections.stability import STABILITY
+from biasbed.analysis.sections.study_design import STUDY_DESIGN
 from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
+from biasbed.analysis.sections.weaknesses import WEAKNESSES
 
-ShownKind = TypeVar("ShownKind", bound=ShownPart)
+ShownKind = TypeVar("ShownKind", PlannedFigure, PrintedTable)
+FileKind = TypeVar("FileKind", CsvFile, JsonFile)
 
 SECTIONS: tuple[AnySection, ...] = (
+    STUDY_DESIGN,
+    WEAKNESSES,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
@@ -28,35 +47,47 @@ SECTIONS: tuple[AnySection, ...] = (
     LABEL_GAINS,
     SELECTION_COST,
     SEARCH_WINNERS,
+    CONCLUSIONS,
+    CERTAINTY,
+    RANKS,
+    SINGLE_SETS,
+    STABILITY,
+    POWER,
 )
 
 
-def parts(section: AnySection, analysis: Analysis, links: Links) -> list[ShownPart]:
-    """Return what a section shows. It is made once, whoever asks."""
-    key = section.name, links.prefix
-    if key not in analysis.shown:
-        analysis.shown[key] = list(section.show(analysis.data(section), analysis, links))
-    made: list[ShownPart] = analysis.shown[key]
-    return made
-
-
-def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, list[ShownPart]]]:
+def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequence[ShownPart]]]:
     """Yield each section that has something to show, with its parts."""
     for section in SECTIONS:
-        made = parts(section, analysis, links)
-        if made:
-            yield section, made
+        parts = section.parts(analysis, links)
+        if parts:
+            yield section, parts
 
 
-def csv_files(analysis: Analysis) -> Iterator[CsvFile]:
-    """Yield the CSV files of all sections."""
+def openings(analysis: Analysis) -> Iterator[ShownPart]:
+    """Yield what sections show at the top of the page."""
     for section in SECTIONS:
-        yield from section.files(analysis.data(section), analysis)
+        yield from section.opening(analysis)
+
+
+def files(kind: type[FileKind], analysis: Analysis) -> Iterator[FileKind]:
+    """Yield the CSV or the JSON files of all sections."""
+    for section in SECTIONS:
+        for file in section.files(analysis.data(section), analysis):
+            if isinstance(file, kind):
+                yield file
 
 
 def of_kind(kind: type[ShownKind], analysis: Analysis, links: Links) -> Iterator[ShownKind]:
     """Yield the parts of one kind, such as figures, of all sections."""
-    for _, made in shown(analysis, links):
-        for part in made:
-            if isinstance(part, kind):
-                yield part
+    yield from _of_kind(kind, openings(analysis))
+    for _, parts in shown(analysis, links):
+        yield from _of_kind(kind, parts)
+
+
+def _of_kind(kind: type[ShownKind], parts: Iterable[ShownPart]) -> Iterator[ShownKind]:
+    for part in parts:
+        if isinstance(part, kind):
+            yield part
+        elif isinstance(part, Unfolding | ForSets):
+            yield from _of_kind(kind, part.parts)

@@ -46,8 +46,8 @@ class SearchWinners(Section[Winners]):
         if len(data.each):
             yield make_trial_table(data, analysis, links)
 
-    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
-        return parts[:1]
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        return self.parts(analysis, links)[:1]
 
 
 SEARCH_WINNERS = SearchWinners()

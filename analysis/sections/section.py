@@ -8,7 +8,8 @@ that list and know no section by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from biasbed.analysis.report.table_model import Links, ReportTable
@@ -17,6 +18,8 @@ from biasbed.analysis.result import Analysis
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from biasbed.analysis.report.charts import Chart
 
 SectionData = TypeVar("SectionData")
 
@@ -27,6 +30,24 @@ class Sentences(NamedTuple):
     lines: tuple[str, ...]
 
 
+class Prose(NamedTuple):
+    """Sentences that are read one after the other; whole sentences after so many words unfold."""
+
+    sentences: tuple[str, ...]
+    words: int
+
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """Sentences that are shown at once."""
+        words_so_far = itertools.accumulate(len(sentence.split()) for sentence in self.sentences)
+        return self.sentences[: sum(count <= self.words for count in words_so_far)]
+
+    @property
+    def rest(self) -> tuple[str, ...]:
+        """Sentences that unfold."""
+        return self.sentences[len(self.lead) :]
+
+
 class PlannedFigure(NamedTuple):
     """Figure that the result allows, before it is drawn."""
 
@@ -35,6 +56,7 @@ class PlannedFigure(NamedTuple):
     description: str  # one line for the list of files
     alt: str = ""  # what the figure is, for those who do not see it
     caption: str = ""
+    narrow: tuple[Chart, ...] = ()  # that a narrow screen shows in its place
     marked: bool = False  # it says itself which of its numbers are an oracle's
 
 
@@ -54,7 +76,29 @@ class CsvFile(NamedTuple):
     description: str  # one line for the list of files
 
 
-ShownPart: TypeAlias = Sentences | ReportTable | PlannedFigure | PrintedTable  # of what a section shows, in its order
+class JsonFile(NamedTuple):
+    """Content of a JSON file."""
+
+    name: str
+    content: Mapping[str, Any]
+    description: str  # one line for the list of files
+
+
+class Unfolding(NamedTuple):
+    """Parts that a click unfolds."""
+
+    title: str
+    parts: tuple[ShownPart, ...]
+
+
+class ForSets(NamedTuple):
+    """Parts about one choice of sets; a page shows one choice at a time."""
+
+    setting: str  # of `RankTests`
+    parts: tuple[ShownPart, ...]
+
+
+ShownPart: TypeAlias = "Sentences | Prose | ReportTable | PlannedFigure | PrintedTable | Unfolding | ForSets"
 
 
 class Section(Generic[SectionData]):
@@ -62,27 +106,42 @@ class Section(Generic[SectionData]):
 
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
+    terminal_title: ClassVar[str] = ""  # if it is another one
+    is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
+    if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
 
     def compute(self, analysis: Analysis) -> SectionData:
         """Compute the section's data from runs, scores and decisions. Raises UsageError for unknown names."""
         raise NotImplementedError
 
-    def files(self, data: SectionData, analysis: Analysis) -> Iterator[CsvFile]:
-        """Yield the CSV files."""
+    def files(self, data: SectionData, analysis: Analysis) -> Iterator[CsvFile | JsonFile]:
+        """Yield the CSV and JSON files."""
         yield from ()
 
     def show(self, data: SectionData, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         """Yield sentences, tables and figures as the page has them. No part: the section is left out."""
         yield from ()
 
+    def parts(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        """Return what `show` yields, which is made once whoever asks: page, terminal, LaTeX, figures."""
+        key = self.name, links.prefix
+        if key not in analysis.shown:
+            analysis.shown[key] = tuple(self.show(analysis.data(self), analysis, links))
+        made: tuple[ShownPart, ...] = analysis.shown[key]
+        return made
+
+    def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
+        """Yield what stands at the top of the page, below its answer."""
+        yield from ()
+
     def leads(self, analysis: Analysis) -> bool:
         """Return True if the section is what the page is about, and stands open above the scores."""
         return False
 
-    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
-        """Return the parts that the terminal shows: by default the sentences."""
-        return [part for part in parts if isinstance(part, Sentences)]
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        """Return the parts that the terminal shows: by default the sentences. A terminal computes only these."""
+        return [part for part in self.parts(analysis, links) if isinstance(part, Sentences)]
 
 
 AnySection = Section[Any]

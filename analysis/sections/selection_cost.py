@@ -96,8 +96,8 @@ class SelectionCost(Section[SelectionCosts]):
         if skipped:
             yield Sentences(tuple(skipped))
 
-    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
-        return [part for part in parts if isinstance(part, ReportTable)][:1]
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        return [part for part in self.parts(analysis, links) if isinstance(part, ReportTable)][:1]
 
 
 SELECTION_COST = SelectionCost()

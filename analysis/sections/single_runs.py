@@ -86,10 +86,10 @@ class SingleRuns(Section[ComparedOverImages]):
         if len(data.table):
             yield make_pair_table(data.table, analysis, links)
 
-    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         if analysis.collection.is_table:  # decisions on single items that a user brought
-            return parts
-        return super().on_terminal(parts, analysis)
+            return self.parts(analysis, links)
+        return super().on_terminal(analysis, links)
 
 
 SINGLE_RUNS = SingleRuns()

@@ -129,6 +129,13 @@ class PairwiseResults:
         """Wilcoxon's test of every pair."""
         return _stack(self._parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"])
 
+    def lead(self, setting: str, a: str, b: str) -> float:
+        """Return by how much the mean of a over the sets is better than that of b; NaN if sets have no common unit."""
+        for part in self._parts:
+            if part.name == setting:
+                return float(differences_of(part.scores, [(a, b)])[0].mean())
+        return math.nan
+
     @cached_property
     def resampled(self) -> Resampled:
         """Results that share the resamples of each setting."""

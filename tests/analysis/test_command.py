@@ -21,9 +21,11 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.analysis import command
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import figures, findings, significance_tables, summary, terminal_table
+from biasbed.analysis.report import figures, summary, terminal_table
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections import single_sets
 from biasbed.api.comparison import compare
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
@@ -199,7 +201,7 @@ def test_every_pair_on_a_set_stands_in_the_report(recorder: Recorder) -> None:
     page = (outcome.output_dir / "report.html").read_text()
     links, shown = Links(outcome.analysis), 0
     for name in pairs.index.unique("dataset"):
-        table = significance_tables.pairs_on_set(outcome.analysis, links, name, has_legend=False)
+        table = single_sets.make_pair_table(outcome.analysis, links, name, has_legend=False)
         assert table is not None
         assert table.caption in html.unescape(page)
         for a, b, difference, p, _ in table.rows:
@@ -384,7 +386,7 @@ def test_the_answer_fits_a_screen(which: str, outcome: Outcome, published: Analy
     assert len(shown) >= min(3, len(analysis.algorithms))
     left_out = len(analysis.algorithms) - len(shown)
     assert (f"{left_out} row" in "\n".join(lines)) == (left_out > 0)
-    answer = " ".join(findings.answer_sentences(analysis))
+    answer = " ".join(answer_sentences(analysis))
     assert answer in " ".join(" ".join(lines).split())
 
 
@@ -443,7 +445,7 @@ def test_the_analysis_is_a_run_beside_the_runs(full: tuple[Outcome, Recorder]) -
     assert run.data.params["config/sets"] == "all"
     assert not run.data.metrics  # pages would draw bars of its tests beside the curves of trainings
     note = run.data.tags[NOTE]
-    assert note.startswith(f"**{' '.join(findings.answer_sentences(outcome.analysis))}**")
+    assert note.startswith(f"**{' '.join(answer_sentences(outcome.analysis))}**")
     pictures = re.findall(r"get-artifact\?path=(\S+)&run_uuid=(\w+)", note)
     assert {run_id for _, run_id in pictures} == {outcome.run_id}
     assert {path for path, _ in pictures} == {"figures/scores.png", "figures/critical_difference.png"}

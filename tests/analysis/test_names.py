@@ -10,8 +10,9 @@ from matplotlib.text import Text
 
 from biasbed import algorithms, cli, published
 from biasbed.analysis import display_names
-from biasbed.analysis.report import figures, latex, score_tables, study_design
+from biasbed.analysis.report import figures, latex, score_tables
 from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.sections import study_design
 from biasbed.errors import UsageError
 from biasbed.suites import demo
 from helpers.report_text import pieces
@@ -93,7 +94,7 @@ def test_the_id_stands_where_one_looks_what_to_type(recorder: Recorder) -> None:
     fill(recorder, THREE)
     outcome = recorder.analyze()
     analysis, page = outcome.analysis, (outcome.output_dir / "report.html").read_text()
-    rows = study_design.rows(analysis, Links(analysis))
+    rows = study_design.make_row_table(analysis, Links(analysis))
     assert rows.heads[:2] == ["algorithm", "id"]
     assert [(row[0].text, row[1].text) for row in rows.rows] == [(analysis.label(n), n) for n in analysis.algorithms]
     assert 'title="infodrop"' in page

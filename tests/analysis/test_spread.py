@@ -9,10 +9,11 @@ import statistics
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex, limitations
+from biasbed.analysis.report import latex
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections import weaknesses
 from biasbed.analysis.sections.selection_cost import SELECTION_COST, make_printed_table
 from biasbed.settings import build
 from helpers.toy_runs import SETS, Recorder
@@ -62,7 +63,7 @@ def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
     assert luck is not None
     assert luck.without_it.interval[0] < luck.with_it.value < 0.06
     assert luck.excess[1] < 0.005
-    assert not any("luck" in line for line in limitations.weaknesses(published))
+    assert not any("luck" in line for line in weaknesses.describe(published))
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from biasbed import record
-from biasbed.analysis.report import findings, wording
+from biasbed.analysis.report import wording
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.ranks import conclusions
 from biasbed.datasets.corruption_benchmarks import BENCHMARK, conditions
 from biasbed.suites.corruption_errors import derivations
 from helpers.toy_runs import Recorder
@@ -106,7 +107,7 @@ def test_columns_are_of_the_other_conditions_in_the_strict_setting(recorder: Rec
         "brightness, because AugMix trains on similar corruptions"
     )
     assert said == " ".join(f"{name} leaves out {reasons}." for name in CORRUPTED)
-    caveats = " ".join(findings.caveats(analysis))
+    caveats = " ".join(conclusions.caveats(analysis))
     assert "Without the conditions that some algorithm's training corruptions resemble (5 sets)" in caveats
 
 

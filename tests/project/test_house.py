@@ -63,7 +63,7 @@ FLOORS = (
     ("command",),
     ("report",),
     ("sections",),
-    ("report.latex",),
+    ("report.latex", "report.charts", "report.groups", "report.verdicts"),
     ("report.table_model", "report.figures.svg"),
     ("report.wording", "report.figures.style"),
     ("report.phrases", "report.figures.font"),

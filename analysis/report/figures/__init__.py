@@ -19,12 +19,10 @@ from matplotlib.figure import Figure
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import wording
-from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
+from biasbed.analysis.report.figures import scores, style, svg
 from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.report.verdicts import verdicts
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.section import PlannedFigure
-from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.system.forks import ForkedTasks, forked
 
 
@@ -124,8 +122,6 @@ def _draw_marked(draw_figure: Callable[[], Figure]) -> Figure:
 def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     """Yield the figures in their order; each is drawn when it is needed, so that only one is held at a time."""
     make = functools.partial
-    for comparison in analysis.comparisons:
-        yield from _of_setting(analysis, comparison)
     yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         description = "scores over epochs, mean and standard deviation over runs"
@@ -138,22 +134,3 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
         drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
         yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
     yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))
-
-
-def _of_setting(analysis: Analysis, comparison: RankTests) -> Iterator[PlannedFigure]:
-    """Yield the figures on one comparison; none where its tests are skipped."""
-    if comparison.skipped:
-        return
-    make, of_setting = functools.partial, (analysis, comparison)
-    where, suffix = wording.setting_file(comparison), comparison.suffix
-    if comparison.nemenyi is not None:
-        description = f"average ranks and critical difference, {where}"
-        yield PlannedFigure(f"critical_difference{suffix}", make(ranks.critical_difference, *of_setting), description)
-        yield PlannedFigure(f"p_values{suffix}", make(ranks.p_values, *of_setting), f"p-values of all pairs, {where}")
-    yield PlannedFigure(
-        f"ranks{suffix}", make(ranks.rank_map, *of_setting), f"rank of each algorithm on each set, {where}"
-    )
-    pairs = effects.most(verdicts(*of_setting))
-    if pairs:
-        description = f"mean difference of every pair with its interval, {where}"
-        yield PlannedFigure(f"effects{suffix}", make(effects.forest, *of_setting, pairs), description)

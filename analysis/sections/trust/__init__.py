@@ -37,8 +37,8 @@ class Trust(Section[TrustTables]):
         if data.left_out:
             yield Sentences(data.left_out)
 
-    def on_terminal(self, parts: Sequence[ShownPart], analysis: Analysis) -> Sequence[ShownPart]:
-        return parts[:1]
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        return self.parts(analysis, links)[:1]
 
 
 TRUST = Trust()

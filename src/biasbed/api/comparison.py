@@ -230,14 +230,15 @@ class ScoreComparison:
     @property
     def verdict(self) -> str:
         """Conclusion that the scores support, in a few sentences; on one data set by seeds or single items."""
-        from biasbed.analysis.report import findings
+        from biasbed.analysis.sections import single_sets
+        from biasbed.analysis.sections.ranks import conclusions
         from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 
-        analysis, sentences = self.analysis, [findings.verdict(self.analysis)]
+        analysis, sentences = self.analysis, [conclusions.verdict(self.analysis)]
         if not self._tests.skipped:
             sentences.append(pairs_apart(analysis.data(SINGLE_RUNS), analysis.alpha, analysis.label))
-        elif len(analysis.sets) == 1 and not findings.without_tests_over_sets(analysis):
-            sentences += findings.on_single_sets(analysis)
+        elif len(analysis.sets) == 1 and not conclusions.without_tests_over_sets(analysis):
+            sentences += single_sets.describe(analysis)
         return " ".join(filter(None, sentences))
 
     @property

@@ -15,14 +15,11 @@ import pytest
 from biasbed import record
 from biasbed.analysis.report import (
     data_files,
-    findings,
     groups,
     html,
     latex,
-    limitations,
     report_tables,
     score_tables,
-    study_design,
     summary,
     wording,
 )
@@ -30,6 +27,8 @@ from biasbed.analysis.report.figures import scores as pictures
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections import power, single_sets, stability, study_design, weaknesses
+from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.selection.select import rule_names
 from biasbed.analysis.statistics.friedman import ALL_SETS, COMPLETE
 from helpers.changed import with_inputs
@@ -50,16 +49,16 @@ def printed_scores(analysis: Analysis) -> str:
 
 def said(analysis: Analysis) -> list[str]:
     """Every sentence."""
-    found = [findings.verdict(analysis), *findings.caveats(analysis), *study_design.sentences(analysis)]
+    found = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
     for comparison in analysis.comparisons:
         found += [wording.setting_title(comparison, analysis.label), wording.setting_sentence(analysis, comparison)]
-        found += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
-        found += [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
-    found += [*findings.on_single_sets(analysis), *limitations.weaknesses(analysis)]
+        found += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
+        found += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
+    found += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
     return [
         *found,
-        *limitations.unseen(analysis),
-        *limitations.planned(analysis),
+        *power.describe(analysis),
+        *power.describe_plan(analysis),
         *analysis.notes,
         *wording.terms(analysis).values(),
     ]
@@ -136,7 +135,7 @@ def test_no_set_in_common_leaves_the_pool_that_has_all(recorder: Recorder) -> No
         "no set is left to compare on",
         "tests need at least two algorithms and there is one (both)",
     ]
-    assert findings.verdict(analysis) == "Nothing was tested: no set is left to compare on."
+    assert conclusions.verdict(analysis) == "Nothing was tested: no set is left to compare on."
     assert "ranks.csv" in data_files.frames(analysis)
     html.write(analysis, recorder.folder)
     page = (recorder.folder / "report.html").read_text()
@@ -205,7 +204,7 @@ def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path
 
 
 def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files: Path) -> None:
-    found = study_design.repeats(cells)
+    found = score_tables.repeats(cells)
     assert [(one.algorithm, one.name) for one in found[:2]] == [("erm", "seed 0"), ("erm", "seed 1")]
     names = {run.id: run.name for run in cells.collection.runs}
     assert {column: names[run] for column, run in found[0].runs.items()} == {
@@ -256,7 +255,7 @@ def test_what_is_monitored_is_named_of_all_cells(cells: Analysis, monitor: str, 
     first, *others = cells.collection.cells
     other = dataclasses.replace(first, protocol=dataclasses.replace(first.protocol, monitor=monitor))
     collection = dataclasses.replace(cells.collection, cells=(first, other, *others[1:]))
-    assert wording.rule_label(dataclasses.replace(cells, collection=collection)) == label
+    assert wording.rule_label(with_inputs(cells, collection=collection)) == label
 
 
 def test_cells_say_what_they_train_on_and_hold_out(cells: Analysis) -> None:
@@ -293,7 +292,7 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
     )
     assert (large["parameters"], large["optim.lr"], large["preprocessing"]) == (11.7, "0.02", "crop 224")
     assert frame.loc["clip", ["kind", "weights", "image_size"]].tolist() == ["evaluate", "fedcba98", "336"]
-    lines = study_design.sentences(analysis)
+    lines = study_design.describe(analysis)
     assert "Training did not start alike: large from named:v2; small from scratch." in lines
     assert "Only tested, trained elsewhere: clip." in lines
     assert frame["seen"].to_dict() == {"small": "nothing", "large": "unknown", "clip": "texts of OpenAI's WIT"}
@@ -301,27 +300,27 @@ def test_rows_are_described_with_what_they_differ_in(recorder: Recorder, tmp_pat
         "Where it is unknown what weights have seen, say it with the setting init_seen of train or evaluate, as in "
         "--init_seen 'labels of ImageNet-1k'."
     )
-    assert limitations.seen_before(analysis) == [
+    assert weaknesses.describe_seen(analysis) == [
         "Algorithms are ranked across weights that have seen different data before: texts of OpenAI's WIT (clip); "
         "unknown (large); nothing (small). Between these groups, a difference may come from the data and not from the "
         "method.",
         how_to_say,
         "Images of the test sets are likely among the images that these weights have seen: clip.",
     ]
-    assert " ".join(limitations.seen_before(analysis)) in " ".join(summary.render(analysis).split())
+    assert " ".join(weaknesses.describe_seen(analysis)) in " ".join(summary.render(analysis).split())
     html.write(analysis, tmp_path)
     page = (tmp_path / "report.html").read_text()
     for entry in ("only tested", "resnet152", "crop 224", "86.0", "fedcba98", "0.02"):
         assert f">{entry}<" in page.replace("<wbr>", ""), entry
-    assert how_to_say in study_design.rows(analysis, Links(analysis)).caption
+    assert how_to_say in study_design.make_row_table(analysis, Links(analysis)).caption
     runs = []
     for run in analysis.collection.runs:
         runs.append(dataclasses.replace(run, config={**run.config, "init_seen": "images of PACS"}))
     said = with_inputs(analysis, collection=dataclasses.replace(analysis.collection, runs=tuple(runs)))
     assert set(study_design.row_frame(said)["seen"]) == {"images of PACS"}
     assert "init_seen" not in study_design.row_frame(said)
-    assert "init_seen" not in study_design.rows(said, Links(said)).caption
-    assert limitations.seen_before(said) == []
+    assert "init_seen" not in study_design.make_row_table(said, Links(said)).caption
+    assert weaknesses.describe_seen(said) == []
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

@@ -28,8 +28,9 @@ from biasbed.analysis.columns import Column
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import WIDTHS
 from biasbed.analysis.report import figures
-from biasbed.analysis.report.figures import effects, ranks, scores, style, svg
+from biasbed.analysis.report.figures import scores, style, svg
 from biasbed.analysis.report.groups import ColumnGroup
+from biasbed.analysis.sections.ranks import diagrams, forest
 from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.sections.selection_cost import draw_gaps, rows_with_gap
 from biasbed.analysis.selection.rules import BestEpoch
@@ -69,14 +70,14 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 def test_the_letters_of_a_critical_difference_diagram_do_not_overlap(num_algorithms: int, spread: float) -> None:
     compared = comparison(num_algorithms, 10, spread)
     with matplotlib.rc_context(style.STYLE):
-        figure = ranks.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
+        figure = diagrams.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
     assert overlapping(figure) == []
 
 
 def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only() -> None:
     for spread in (0.0, 3.0):
         compared = comparison(5, 10, spread)
-        figure = ranks.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
+        figure = diagrams.critical_difference(ANALYSIS, compared)  # type: ignore[arg-type]
         bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 4]
         assert len(bars) == (len(compared.groups()) if compared.significant else 0)
         assert compared.significant == (spread > 0)
@@ -87,7 +88,7 @@ def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only(
 def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int, num_sets: int) -> None:
     compared = comparison(num_algorithms, num_sets)
     with matplotlib.rc_context(style.STYLE):
-        figure = ranks.rank_map(AS_TYPED, compared)  # type: ignore[arg-type]
+        figure = diagrams.rank_map(AS_TYPED, compared)  # type: ignore[arg-type]
     axes = figure.axes[0]
     printed = {(text.get_position()[1] - 0.5, text.get_text()) for text in axes.texts}
     for row, (name, average) in enumerate(compared.mean_ranks.items()):
@@ -100,7 +101,7 @@ def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int
 
 def test_a_map_of_many_sets_is_no_wider_than_a_page() -> None:
     """Where a rank can't be read its colour remains, and the averages."""
-    figure = ranks.rank_map(AS_TYPED, comparison(11, 80))  # type: ignore[arg-type]
+    figure = diagrams.rank_map(AS_TYPED, comparison(11, 80))  # type: ignore[arg-type]
     assert figure.get_size_inches()[0] < 20
     assert len(figure.axes[0].texts) == 11
 
@@ -121,15 +122,15 @@ def test_many_columns_go_into_lines_with_data_sets_whole() -> None:
 
 def test_of_very_many_pairs_those_told_apart_are_drawn() -> None:
     pairs: list[Any] = [SimpleNamespace(told_apart=i % 10 == 0, difference=100.0 - i) for i in range(100)]
-    drawn = effects.most(pairs)
-    assert len(drawn) == effects.MOST
+    drawn = forest.choose_drawn(pairs)
+    assert len(drawn) == forest.MOST
     assert sum(pair.told_apart for pair in drawn) == 10
     assert [pair.difference for pair in drawn] == sorted((pair.difference for pair in drawn), reverse=True)
 
 
 @pytest.mark.parametrize("p", [0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999])
 def test_a_printed_p_value_is_on_its_side_of_alpha(p: float) -> None:
-    printed = ranks._p_text(p, 0.05)
+    printed = diagrams._p_text(p, 0.05)
     value = float("0" + printed.removeprefix("<")) if printed != "1" else 1.0
     assert (value <= 0.0499999 or printed.startswith("<")) == (p < 0.05)
     assert value > 0
@@ -147,18 +148,18 @@ def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
         assert ("ORACLE" in words) == (planned.name == "selection_gap"), planned.name
 
 
-@pytest.mark.parametrize("number", [ranks.MOST_NUMBERED, ranks.MOST_NUMBERED + 1])
+@pytest.mark.parametrize("number", [diagrams.MOST_NUMBERED, diagrams.MOST_NUMBERED + 1])
 def test_a_long_map_writes_p_values_below_a_tenth(number: int) -> None:
     names = [f"row{position}" for position in range(number)]
     values = np.random.default_rng(0).normal(50, 1, (6, number)) + np.arange(number)
     compared = friedman.compare(pd.DataFrame(values, index=[*"abcdef"], columns=names), 0.05)
     wilcoxon = pd.DataFrame(columns=["setting", "a", "b", "p_holm"])
     analysis = SimpleNamespace(label=str, pairwise=SimpleNamespace(wilcoxon=wilcoxon))
-    figure = ranks.p_values(analysis, compared)  # type: ignore[arg-type]
+    figure = diagrams.p_values(analysis, compared)  # type: ignore[arg-type]
     p = [compared.p(*pair) for pair in itertools.combinations(names, 2)]
     assert min(p) < 0.1 < max(p)
     assert len(figure.tips) == len(p)
-    is_long = number > ranks.MOST_NUMBERED
+    is_long = number > diagrams.MOST_NUMBERED
     assert len(figure.axes[0].texts) == sum(value < 0.1 or not is_long for value in p)
 
 
@@ -204,7 +205,7 @@ def contrast(a: str, b: str) -> float:
 
 
 def test_letters_on_a_colour_have_contrast() -> None:
-    for shade in ranks.SHADES:
+    for shade in diagrams.SHADES:
         assert contrast(style.text_on(*parts(shade)), shade) >= 4.5, shade  # WCAG 2.1, AA
 
 
@@ -234,7 +235,7 @@ def test_a_figure_has_no_colour_that_a_dark_page_would_hide(outcome: Outcome) ->
     assert {"#000000", "#ffffff"} <= seen
 
 
-@pytest.mark.parametrize("shade", [*ranks.SHADES, "#ffffff", "#000000"])
+@pytest.mark.parametrize("shade", [*diagrams.SHADES, "#ffffff", "#000000"])
 def test_letters_on_a_cell_are_the_same_on_a_dark_page(shade: str) -> None:
     assert style.text_on(*parts(shade)) not in style.DARK
 
@@ -293,7 +294,7 @@ def test_a_critical_difference_diagram_fits_a_column_and_a_page(
     num_algorithms: int, inches: float, points: float
 ) -> None:
     compared = comparison(num_algorithms, 10)
-    figure, width, sizes = printed(lambda: ranks.critical_difference(ANALYSIS, compared), inches, points)  # type: ignore[arg-type]
+    figure, width, sizes = printed(lambda: diagrams.critical_difference(ANALYSIS, compared), inches, points)  # type: ignore[arg-type]
     assert width < inches + style.BORDER
     assert points / 2 < max(sizes) <= points
     assert not overlapping(figure)

@@ -9,10 +9,11 @@ import re
 import pytest
 
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.report import findings, limitations, study_design
 from biasbed.analysis.report.verdicts import claims, verdicts
-from biasbed.analysis.result import compute
+from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections import power, single_sets, stability, study_design, weaknesses
+from biasbed.analysis.sections.ranks import conclusions
 from helpers.toy_runs import THREE, Recorder, fill
 
 pytestmark = pytest.mark.usefixtures("few_draws")
@@ -21,19 +22,17 @@ DIFFERENT = {"a": (0.9,) * 6, "b": (0.6, 0.61, 0.62, 0.63, 0.64, 0.65), "c": (0.
 ALIKE = {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}
 
 
-def everything(analysis: findings.Analysis) -> str:
+def everything(analysis: Analysis) -> str:
     """All sentences about all sets."""
     comparison = analysis.comparisons[0]
-    parts = [findings.verdict(analysis), *findings.caveats(analysis), *study_design.sentences(analysis)]
-    parts += [*findings.concluded(analysis, comparison), *findings.sure(analysis, comparison)]
-    parts += [*limitations.flippable(analysis, comparison), *limitations.pool(analysis, comparison)]
-    parts += [*findings.on_single_sets(analysis), *limitations.weaknesses(analysis)]
-    return "\n".join([*parts, *limitations.unseen(analysis), *limitations.planned(analysis)])
+    parts = [conclusions.verdict(analysis), *conclusions.caveats(analysis), *study_design.describe(analysis)]
+    parts += [*conclusions.concluded(analysis, comparison), *conclusions.sure(analysis, comparison)]
+    parts += [*stability.describe(analysis, comparison), *stability.describe_pool(analysis, comparison)]
+    parts += [*single_sets.describe(analysis), *weaknesses.describe(analysis)]
+    return "\n".join([*parts, *power.describe(analysis), *power.describe_plan(analysis)])
 
 
-def analysed(
-    recorder: Recorder, runs: dict[str, tuple[float, ...]], seeds: int = 2, **options: str
-) -> findings.Analysis:
+def analysed(recorder: Recorder, runs: dict[str, tuple[float, ...]], seeds: int = 2, **options: str) -> Analysis:
     fill(recorder, runs, seeds)
     return compute(RunStore(recorder.uri), recorder.options(**options))
 
@@ -54,8 +53,8 @@ def test_exactly_the_pairs_that_a_test_separates_are_named(recorder: Recorder) -
     nemenyi = {frozenset(pair) for pair in itertools.combinations("abc", 2) if comparison.p(*pair) < 0.05}
     assert comparison.significant
     assert named == nemenyi == {frozenset("ac")}
-    assert findings.verdict(analysis) == "Over these 6 sets the algorithms differ: a is better than c."
-    concluded = " ".join(findings.concluded(analysis, comparison))
+    assert conclusions.verdict(analysis) == "Over these 6 sets the algorithms differ: a is better than c."
+    concluded = " ".join(conclusions.concluded(analysis, comparison))
     assert "Nemenyi's test tells 1 of 3 pairs apart: a is better than c." in concluded
     assert "They could not have told any" in concluded  # 3 tests on 6 sets: 3/32
 
@@ -65,15 +64,15 @@ def test_a_mean_that_contradicts_the_ranks_is_said_to_do_so(recorder: Recorder) 
     analysis = analysed(recorder, often | {"c": (0.3,) * 5 + (0.05,), "d": (0.2,) * 5 + (0.04,)}, alpha="0.9")
     comparison = analysis.comparisons[0]
     assert ("nemenyi", "often", "rarely") in claims(analysis, comparison)
-    sizes = [line for line in findings.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
+    sizes = [line for line in conclusions.sure(analysis, comparison) if line.startswith("often ranks before rarely")]
     assert len(sizes) == 1
     assert "better on 5 of 6 sets, yet its mean over the sets is 11.7 points worse" in sizes[0]
-    assert not any("rarely is better than often" in line for line in findings.sure(analysis, comparison))
+    assert not any("rarely is better than often" in line for line in conclusions.sure(analysis, comparison))
 
 
 def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, control="c", alpha="0.1")
-    concluded = " ".join(findings.concluded(analysis, analysis.comparisons[0]))
+    concluded = " ".join(conclusions.concluded(analysis, analysis.comparisons[0]))
     assert "2 of 2 pairs with c apart: a is better than c; b is better than c" in concluded
     assert {pair.b for pair in verdicts(analysis, analysis.comparisons[0])} == {"c"}
 
@@ -86,12 +85,12 @@ def test_a_single_run_is_said_to_be_one(recorder: Recorder) -> None:
 def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
-        text = " ".join(limitations.flippable(analysis, comparison))
+        text = " ".join(stability.describe(analysis, comparison))
         flips = analysis.pairwise.flips
         own = flips[(flips["setting"] == comparison.setting) & (flips["test"] == "iman_davenport")]
         assert ("survives all of it" in text) == own.empty
         for change, what in zip(own["change"].head(3), own["what"].head(3), strict=True):
-            assert limitations.change_text(analysis, change, what) in text
+            assert stability.describe_change(analysis, change, what) in text
 
 
 def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> None:
@@ -102,8 +101,8 @@ def test_sets_with_the_same_images_weaken_every_verdict(recorder: Recorder) -> N
         for column in analysis.sets
     )
     shared = dataclasses.replace(analysis, sets=sets)
-    assert any("same images" in line for line in findings.caveats(shared))
-    assert any("same images" in line for line in limitations.weaknesses(shared))
+    assert any("same images" in line for line in conclusions.caveats(shared))
+    assert any("same images" in line for line in weaknesses.describe(shared))
 
 
 def test_pairs_seen_from_the_other_side_are_the_same_pairs(outcome: Outcome) -> None:
@@ -137,7 +136,7 @@ def test_small_comparisons_have_sentences_too(recorder: Recorder, options: dict[
 def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, 4, sets="edge")
     (name,) = analysis.set_names
-    verdict = findings.verdict(analysis)
+    verdict = conclusions.verdict(analysis)
     assert verdict.startswith(f"On {analysis.label(name)} alone the runs ")
     assert "a leads c by" in verdict
     assert "tests need at least two sets and there is one" in verdict
@@ -146,4 +145,4 @@ def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
 
 def test_the_plan_is_put_into_words(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, plan="true", difference="40")
-    assert any("40.0 points" in line for line in limitations.planned(analysis))
+    assert any("40.0 points" in line for line in power.describe_plan(analysis))

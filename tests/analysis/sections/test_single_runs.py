@@ -12,9 +12,11 @@ import pytest
 from biasbed import record
 from biasbed.analysis import scores
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import findings, summary
+from biasbed.analysis.report import summary
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS
 from biasbed.analysis.statistics import exact
 from biasbed.data.names import photographs
@@ -101,7 +103,7 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
 def test_the_report_on_one_set_leads_with_the_tests_over_images(recorder: Recorder) -> None:
     fill(recorder)
     outcome = recorder.analyze(sets="plain")
-    verdict = findings.verdict(outcome.analysis)
+    verdict = conclusions.verdict(outcome.analysis)
     assert verdict.startswith("Item by item, Mixup beats ERM on plain (p = ")
     assert verdict in " ".join((outcome.output_dir / "summary.txt").read_text(encoding="utf-8").split())
     assert "Nothing was tested" not in (outcome.output_dir / "report.html").read_text(encoding="utf-8")
@@ -112,11 +114,11 @@ def test_what_images_show_is_said_first_and_nothing_contradicts_it(recorder: Rec
     fill(recorder)
     analysis = computed(recorder)
     assert not analysis.comparisons[0].skipped
-    first, scope, over_sets, *_ = findings.answer_sentences(analysis)
+    first, scope, over_sets, *_ = answer_sentences(analysis)
     assert first.startswith("Item by item, Mixup beats ERM on plain (p = ")
     assert "say nothing about other seeds" in scope
     assert over_sets.startswith("Over the sets together it is not shown that the algorithms differ.")
-    assert "These runs do not show" not in " ".join(findings.answer_sentences(analysis))
+    assert "These runs do not show" not in " ".join(answer_sentences(analysis))
 
 
 def test_what_is_missing_or_damaged_is_said_and_the_rest_compared(

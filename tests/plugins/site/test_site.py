@@ -211,7 +211,7 @@ def test_a_table_that_is_no_number_for_a_paper_is_marked_on_every_page(
     collection = analyses[0].collection
     protocol = dataclasses.replace(collection.protocol, limit=8)
     cells = (dataclasses.replace(collection.cells[0], protocol=protocol),)
-    limited = dataclasses.replace(analyses[0], collection=dataclasses.replace(collection, cells=cells))
+    limited = with_inputs(analyses[0], collection=dataclasses.replace(collection, cells=cells))
     pages.write([Ranking(limited, {}), Ranking(analyses[1], {})], [], tmp_path)
     for name in ("index.html", "method-erm.html", "set-toy-sketch.html"):
         text = (tmp_path / name).read_text()
@@ -352,7 +352,7 @@ def test_the_start_page_has_verdicts_first_titles_in_words_and_the_papers(
         assert 0 < text.index(html.escape(ranking.verdict(analysis))) < text.index('<h2 id="tables">')
     assert "BiasBed - Rigorous Texture Bias Evaluation, CVPR 2023: best validation" in text
     last: Any = SimpleNamespace(name="last_n")
-    title = Ranking(dataclasses.replace(analyses[0], rule=last), {}).title
+    title = Ranking(with_inputs(analyses[0], rule=last), {}).title
     scope = analyses[0].collection.scope
     tested = f"{scope.suite}, {len(analyses[0].sets)} sets"
     assert title == f"{scope.study} ({tested}): last {analyses[0].options.n} epochs"
@@ -502,7 +502,7 @@ def test_a_paper_with_standard_errors_says_what_its_table_shows(analyses: list[A
     )
     scope = dataclasses.replace(analyses[1].collection.scope, study=f"published_{name}")
     collection = dataclasses.replace(analyses[1].collection, scope=scope)
-    table = Ranking(dataclasses.replace(analyses[1], collection=collection), {})
+    table = Ranking(with_inputs(analyses[1], collection=collection), {})
     assert ranking.spread_sentence(table).startswith("The paper prints standard errors; ± here is the standard ")
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from biasbed import record
 from biasbed.analysis.columns import Column
-from biasbed.analysis.report import findings, provenance, score_tables, significance_tables, wording
 from biasbed.analysis.report import html as report
-from biasbed.analysis.report import study_design as design
+from biasbed.analysis.report import provenance, score_tables, wording
+from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.charts import set_chart
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
@@ -28,6 +28,9 @@ from biasbed.analysis.report.table_model import (
 from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
+from biasbed.analysis.sections import single_sets, study_design
+from biasbed.analysis.sections.ranks import conclusions
+from biasbed.analysis.sections.ranks.tables import make_pair_table
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.plugins.site import tables
 from biasbed.plugins.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
@@ -120,7 +123,7 @@ class SitePages:
         for ranking, links in zip(rankings, self.links, strict=True):
             analysis = ranking.analysis
             self.run_tables.append(provenance.run_tables(analysis, links))
-            self.rows.append(design.rows(analysis, links))
+            self.rows.append(study_design.make_row_table(analysis, links))
             self.set_ranks.append({name: tables.ranks_on_set(analysis, name) for name in analysis.set_names})
 
     def pages(self) -> dict[str, Page]:
@@ -189,7 +192,7 @@ class SitePages:
         analysis = ranking.analysis
         comparison = main(analysis)
         charts = [*tables.rank_charts(analysis), tables.mean_chart(analysis)]
-        concluded = findings.concluded(analysis, comparison)
+        concluded = conclusions.concluded(analysis, comparison)
         sections = {"scores": "Scores"}
         if concluded:
             sections["concluded"] = say("headings.concluded")
@@ -205,17 +208,17 @@ class SitePages:
             "ranking": ranking,
             "analysis": analysis,
             "rule": wording.rule_sentence(analysis),
-            "answer": findings.answer_sentences(analysis),
-            "caveats": findings.caveats(analysis),
+            "answer": answer_sentences(analysis),
+            "caveats": conclusions.caveats(analysis),
             "scores": tables.score_table(analysis, links),
             "ranks": tables.ranks_sentence(analysis, tables.ranks_over_sets(analysis)),
             "setting": wording.setting_title(comparison, analysis.label),
             "averages": score_tables.averages(analysis, links),
             "charts": [chart for chart in charts if chart is not None],
             "concluded": concluded,
-            "pairs": None if comparison.skipped else significance_tables.pairs(analysis, comparison, links),
+            "pairs": None if comparison.skipped else make_pair_table(analysis, comparison, links),
             "most_pairs": MOST_PAIRS,
-            "compared": design.sentences(analysis),
+            "compared": study_design.describe(analysis),
             "rows": self.rows[position],
             "sets": self._links_to(self._set_files(ranking)),
             "facts": {
@@ -277,7 +280,7 @@ class SitePages:
                     "facts": facts_of(analysis, columns[0]),
                     "ranks": tables.ranks_sentence(analysis, [tables.ON_SET] if self.set_ranks[position][name] else []),
                     "scores": tables.set_table(analysis, links, name, self.set_ranks[position][name]),
-                    "pairs": significance_tables.pairs_on_set(analysis, links, name),
+                    "pairs": single_sets.make_pair_table(analysis, links, name),
                     "chart": set_chart(analysis, name),
                 }
                 parts.append(part)

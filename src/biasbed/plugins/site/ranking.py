@@ -16,12 +16,13 @@ from typing import Literal, NamedTuple
 
 from biasbed import published
 from biasbed.analysis import scores
-from biasbed.analysis.report import findings, references, wording
+from biasbed.analysis.report import references, wording
 from biasbed.analysis.report.further_findings import texture_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.verdicts import Claim, claims, firm, main
 from biasbed.analysis.report.wording import listing
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.statistics.friedman import STRICT
 from biasbed.plugins.site import tables
 from biasbed.plugins.site.tables import DecisionCounts
@@ -122,7 +123,7 @@ def verdict(analysis: Analysis) -> str:
     comparison = main(analysis)
     plain = [name for name in tables.baselines(analysis) if name in comparison.algorithms]
     if comparison.skipped or not plain:
-        return findings.verdict(analysis)
+        return conclusions.verdict(analysis)
     claimed = claims(analysis, comparison)
     better = [claim for claim in claimed if claim.worse in plain and claim.better not in plain]
     worse = [claim for claim in claimed if claim.better in plain and claim.worse not in plain]

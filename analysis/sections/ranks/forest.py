@@ -20,13 +20,13 @@ APART, NOT_APART = "#0072B2", "#9a9a9a"
 MOST = 60  # pairs that are drawn; the table has all
 
 
-def most(pairs: Sequence[Verdict]) -> list[Verdict]:
+def choose_drawn(pairs: Sequence[Verdict]) -> list[Verdict]:
     """Choose the pairs that are drawn: of many those that a test separates, then the largest differences, in order."""
     first = sorted(pairs, key=lambda pair: (not pair.told_apart, -abs(pair.difference)))[:MOST]
     return [pair for pair in pairs if pair in first]
 
 
-def forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Sheet:
+def draw_forest(analysis: Analysis, comparison: RankTests, pairs: Sequence[Verdict]) -> Sheet:
     """Draw the mean difference over the sets of every pair, with its bootstrap interval; filled if a test separates it.
 
     The band is the region of practical equivalence.

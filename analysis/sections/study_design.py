@@ -1,4 +1,4 @@
-"""Design of the study: sentences on what was compared, tables of the rows and of the cells."""
+"""Design of the study: what was compared, in sentences and in tables of the rows and of the cells."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from biasbed.algorithms.requests import NEEDS
 from biasbed.analysis.report.groups import groups
-from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
@@ -32,59 +30,85 @@ from biasbed.analysis.report.wording import count, listing, repeated, rule_label
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.collect import PUBLISHED_MARK
 from biasbed.analysis.runs.run import TABLE, TESTED, Run, TrainedOn
-from biasbed.analysis.runs.seen import UNKNOWN, read_seen
+from biasbed.analysis.runs.seen import SAY_SEEN, UNKNOWN, read_seen
 from biasbed.analysis.scores import published_means
+from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
 
+FILE = "rows.csv"
 MOST_UNUSUAL = 3  # algorithms with another number of runs than most that are named
+
+
+class StudyDesign(Section[pd.DataFrame]):
+    """Rows, cells, sets and runs of the study; the data are `row_frame`."""
+
+    name = "compared"
+    title = "What was compared"
+
+    def compute(self, analysis: Analysis) -> pd.DataFrame:
+        return row_frame(analysis)
+
+    def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
+        yield CsvFile(FILE, data, "what every algorithm is, with the settings in which they differ")
+
+    def show(self, data: pd.DataFrame, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        yield Sentences(tuple(describe(analysis)))
+        yield make_row_table(analysis, links)
+        cells = make_cell_table(analysis)
+        if cells is not None:
+            yield cells
+
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        return ()
+
+
+STUDY_DESIGN = StudyDesign()
 
 # --- sentences --------------------------------------------------------------------------------------------------------
 
 
-def sentences(analysis: Analysis) -> list[str]:
+def describe(analysis: Analysis) -> list[str]:
     """Describe the design: algorithms, sets, runs, and which epoch's scores count."""
-    collection = analysis.collection
+    collection, run = analysis.collection, repeated(analysis)
     published = len(collection.runs) - len(collection.unpublished)
-    compared = {
-        "algorithms": count(len(analysis.algorithms), "algorithm"),
-        "names": listing(map(analysis.label, analysis.algorithms)),
-        "sets": _sets(analysis),
-        "of_each": of_each(analysis, analysis.algorithms),
-        "in_all": _in_all(analysis),
-    }
-    lines = [say("design", **compared), *_replicates(analysis)]
+    algorithms = f"{count(len(analysis.algorithms), 'algorithm')} ({listing(map(analysis.label, analysis.algorithms))})"
+    runs = f"{count_runs(analysis, analysis.algorithms)}, {_count_all(analysis)}"
+    lines = [f"{algorithms} on {_name_sets(analysis)}, {runs}.", *_describe_replicates(analysis)]
     if collection.is_table:
-        lines.append(say("design_table_score", run=repeated(analysis)))
+        lines.append(f"An algorithm's score on a set is the mean over its {run}s.")
     else:
-        score = "design_published_score" if collection.published else "design_score"
         rule = rule_label(analysis).removeprefix("as published: ")
-        lines += [*_training_data(analysis), *_start(analysis), say(score, rule=rule, run=repeated(analysis))]
+        as_published = ", as published" if collection.published else ""
+        score = f"A run's score on a set is that of {rule}{as_published}."
+        lines += [*_describe_training_data(analysis), *_describe_start(analysis)]
+        lines.append(f"{score} An algorithm's score is the mean over its {run}s.")
     if published and not collection.published:
-        lines.append(say("design_published_mark", mark=PUBLISHED_MARK))
+        lines.append(f"Names with {PUBLISHED_MARK} are published results, shown beside yours.")
     if analysis.options.control != "none":
-        lines.append(say("design_control", control=analysis.label(analysis.options.control)))
+        control = analysis.label(analysis.options.control)
+        lines.append(f"Every algorithm is compared with the control {control}, in place of all pairs.")
     return lines
 
 
-def _in_all(analysis: Analysis) -> str:
+def _count_all(analysis: Analysis) -> str:
     """Return how many runs the analysis has, those that ran here and those published."""
     collection = analysis.collection
     runs = [run for run in collection.runs if not run.summary]
     published = sum(run.kind == "published" for run in runs)
-    number = count(len(runs), "trial" if collection.is_search else "run")
     parts = []
-    if runs and collection.published:
-        parts.append(say("design_all_published", number=number))
-    elif runs and published:
-        parts.append(say("design_some_published", number=number, published=published))
-    elif runs:
-        parts.append(say("design_runs", number=number))
+    if runs:
+        in_all = f"{count(len(runs), 'trial' if collection.is_search else 'run')} in all"
+        if collection.published:
+            in_all += ", all published"
+        elif published:
+            in_all += f", {published} of them published"
+        parts.append(in_all)
     means = len(collection.runs) - len(runs)
     if means:
-        parts.append(say("design_means", number=count(means, "algorithm")))
+        parts.append(f"of {count(means, 'algorithm')} published means alone")
     return " and ".join(parts)
 
 
-def _sets(analysis: Analysis) -> str:
+def _name_sets(analysis: Analysis) -> str:
     """Name the evaluation sets; the data sets with their columns if some have several."""
     column_groups = groups(analysis)
     if all(len(group.columns) == 1 for group in column_groups):
@@ -97,7 +121,7 @@ def _sets(analysis: Analysis) -> str:
     return f"{count(len(column_groups), 'data set')} ({', '.join(names)})"
 
 
-def replicates(analysis: Analysis) -> dict[str, int]:
+def count_replicates(analysis: Analysis) -> dict[str, int]:
     """Return how many times each algorithm was trained: runs, or replicates if each cell has a run of its own.
 
     Of published means the largest number of runs that the paper tells.
@@ -107,37 +131,34 @@ def replicates(analysis: Analysis) -> dict[str, int]:
     return {str(name): int(published.get(name, number)) for name, number in counts.items()}
 
 
-def of_each(analysis: Analysis, algorithms: Iterable[str]) -> str:
+def count_runs(analysis: Analysis, algorithms: Iterable[str]) -> str:
     """Say how often each was trained: `10 runs of each algorithm`, `10 runs of each algorithm but 9 of sagnet`."""
-    names = set(algorithms)
-    numbers = {name: number for name, number in replicates(analysis).items() if name in names}
+    names, run = set(algorithms), repeated(analysis)
+    numbers = {name: number for name, number in count_replicates(analysis).items() if name in names}
     usual = statistics.mode(numbers.values())
     unusual = [f"{number} of {analysis.label(name)}" for name, number in numbers.items() if number != usual]
     if len(unusual) > MOST_UNUSUAL:
-        slots = {"low": min(numbers.values()), "high": max(numbers.values()), "run": repeated(analysis)}
-        return say("design_each_range", **slots)
-    text = say("design_each", number=count(usual, repeated(analysis)))
-    return text + (say("design_each_but", others=listing(unusual)) if unusual else "")
+        return f"{min(numbers.values())} to {max(numbers.values())} {run}s of each algorithm"
+    exceptions = f" but {listing(unusual)}" if unusual else ""
+    return f"{count(usual, run)} of each algorithm{exceptions}"
 
 
-def _replicates(analysis: Analysis) -> list[str]:
+def _describe_replicates(analysis: Analysis) -> list[str]:
     """Say what a replicate is, if it is no single run."""
     collection = analysis.collection
     names = [cell.name for cell in collection.cells if cell.name]
     lines = []
     if names:
-        lines.append(say("design_cells", cells=count(len(names), "cell"), names=listing(names)))
+        lines.append(f"Each of {count(len(names), 'cell')} ({listing(names)}) has its own training runs.")
     if collection.is_search:
-        where = ""
-        if names:
-            where = say("design_on_all_cells")
-        lines.append(say("design_replicate_of_search", where=where))
+        where = " on all cells" if names else ""
+        lines.append(f"A replicate is the trials that the rule chooses from one repeat of a search{where}.")
     elif names:
-        lines.append(say("design_replicate"))
+        lines.append("A replicate is the runs of an algorithm with one seed on all cells.")
     return lines
 
 
-def _training_data(analysis: Analysis) -> list[str]:
+def _describe_training_data(analysis: Analysis) -> list[str]:
     """Say which data were trained on. Empty if none is known, as of results that others report."""
     collection = analysis.collection
     usual: dict[str, None] = {}
@@ -146,15 +167,15 @@ def _training_data(analysis: Analysis) -> list[str]:
     unusual: dict[str, set[str]] = {}
     for run in collection.runs:
         unusual.setdefault(run.algorithm, set()).update(set(run.training_data) - {*usual, "train"})
-    parts = [say("design_trained_on", data=listing(map(analysis.label, usual)))] if usual else []
+    parts = [f"Trained on {listing(map(analysis.label, usual))}"] if usual else []
     for name, data in unusual.items():
         if data:
             others = listing(map(analysis.label, sorted(data)))
-            parts.append(say("design_trained_also_on", algorithm=analysis.label(name), data=others))
+            parts.append(f"{analysis.label(name)} also or only on {others}")
     return ["; ".join(parts) + "."] if parts else []
 
 
-def _start(analysis: Analysis) -> list[str]:
+def _describe_start(analysis: Analysis) -> list[str]:
     """Say in what training started from algorithms differ, and which were not trained here."""
     starts: dict[str, list[str]] = {}
     tested: dict[str, None] = {}
@@ -167,39 +188,15 @@ def _start(analysis: Analysis) -> list[str]:
     if len(starts) > 1:
         parts = []
         for start, names in starts.items():
-            slots = {"algorithms": listing(map(analysis.label, names)), "start": start or say("design_unknown_start")}
-            parts.append(say("design_from", **slots))
-        lines.append(say("design_starts", starts="; ".join(parts)))
+            parts.append(f"{listing(map(analysis.label, names))} from {start or 'an unknown start'}")
+        lines.append(f"Training did not start alike: {'; '.join(parts)}.")
     if tested:
-        lines.append(say("design_only_tested", algorithms=listing(map(analysis.label, tested))))
+        lines.append(f"Only tested, trained elsewhere: {listing(map(analysis.label, tested))}.")
     return lines
 
 
 def _start_of(run: Run) -> str:
     return str(run.init.get("start", ""))
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """One line of the scores behind the means: a run, or a replicate with its run for each column."""
-
-    algorithm: str
-    name: str  # its seed and the domains held out, or the replicate's
-    scores: Mapping[str, float]  # column -> score
-    runs: Mapping[str, str]  # column -> id of the run
-
-
-def repeats(analysis: Analysis) -> list[Repeat]:
-    """Return all repeats by algorithm in display order."""
-    run_names = {run.id: f"{run.seed} {run.test_domains}" for run in analysis.collection.runs}
-    is_run = repeated(analysis) == "run"
-    lines = []
-    for (algorithm, name), table in analysis.runs.groupby(["algorithm", "replicate"], sort=False):
-        columns = [str(column) for column in table["dataset"]]
-        scores = dict(zip(columns, table["score"].astype(float), strict=True))
-        runs = dict(zip(columns, table["run_id"], strict=True))
-        lines.append(Repeat(str(algorithm), run_names[str(name)] if is_run else str(name).strip(), scores, runs))
-    return sorted(lines, key=lambda line: analysis.algorithms.index(line.algorithm))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -265,7 +262,7 @@ def _describe(analysis: Analysis, runs: Sequence[Run]) -> dict[str, object]:
         "kind": first.kind,
         "parameters": max(run.parameters for run in runs) / 1e6 or math.nan,
         "images_per_second": statistics.fmean(speeds) if speeds else math.nan,
-        "num_runs": replicates(analysis).get(first.algorithm, 0) if first.summary else len(runs),
+        "num_runs": count_replicates(analysis).get(first.algorithm, 0) if first.summary else len(runs),
     }
 
 
@@ -311,28 +308,26 @@ def _differing_settings(runs_by_place: Mapping[tuple[str, str], Sequence[Run]]) 
     return sorted(settings - {*NAMES, *SHOWN_ELSEWHERE, *PLACES})
 
 
-def rows(analysis: Analysis, links: Links) -> ReportTable:
-    """A line for each algorithm; values that differ between its cells are listed. Empty columns are left out."""
-    frame = row_frame(analysis)
+def make_row_table(analysis: Analysis, links: Links) -> ReportTable:
+    """Return a line for each algorithm; values that differ between its cells are listed. Empty columns are left out."""
+    frame = analysis.data(STUDY_DESIGN)
     settings = [str(name) for name in frame if name not in ROW_COLUMNS]
     names = [*HEADS, *settings[:MOST_SETTINGS]]
     records: dict[str, dict[str, object]] = {name: {"algorithm": name} for name in analysis.algorithms}
     for algorithm, lines in frame.groupby("algorithm", sort=False):
         for name in names:
             records[str(algorithm)][name] = _row_cell(lines[name], name)
-    caption = say("rows")
+    caption = "What is compared: every algorithm with what it is and what it was made from."
     if settings:
         hidden = len(settings) - MOST_SETTINGS
-        more = ""
-        if hidden > 0:
-            more = say("rows_more_settings", number=hidden)
-        caption += say("rows_settings", more=more)
+        more = f" ({hidden} more in the file)" if hidden > 0 else ""
+        caption += f" Last, the settings in which they differ{more}."
     models = [run for run in analysis.collection.unpublished if run.kind != TABLE]
     if any(read_seen(run).text == UNKNOWN for run in models):
-        caption += " " + say("seen_unknown")
+        caption += f" {SAY_SEEN}"
     columns = [TableColumn("algorithm", links.algorithm()), TableColumn("id", text("algorithm"))]
     columns += [TableColumn(HEADS.get(name, name), prepared(name)) for name in names]
-    table = make_table(caption, columns, records.values(), "rows.csv", oracle=False)
+    table = make_table(caption, columns, records.values(), FILE, oracle=False)
     shown = {"kind": [KINDS["train"]] * len(records), "id": [*map(links.label, records)], "method": list(records)}
     fields = ["algorithm", "id", *names]
 
@@ -376,8 +371,8 @@ def cell_contents(analysis: Analysis) -> Iterator[CellContent]:
             yield CellContent(cell, data, ", ".join(cell.test_domains), columns)
 
 
-def cells(analysis: Analysis) -> ReportTable | None:
-    """Table of the cells: training data, held-out domains, columns, runs; None without named cells."""
+def make_cell_table(analysis: Analysis) -> ReportTable | None:
+    """Return the table of the cells: training data, held-out domains, columns, runs; None without named cells."""
     runs = Counter(run.cell for run in analysis.collection.runs)
     records = []
     for content in cell_contents(analysis):
@@ -395,5 +390,6 @@ def cells(analysis: Analysis) -> ReportTable | None:
     if not records:
         return None
     columns = prepared_columns(records[0])
-    table = make_table(say("cells"), columns, records, oracle=False)
+    caption = "Cells: what their runs train on, what is held out of training, and which columns they fill."
+    table = make_table(caption, columns, records, oracle=False)
     return without_columns(table, lambda index, cells: not any(cell.text for cell in cells))

@@ -1,0 +1,231 @@
+"""Power of the comparison: what this design could not have shown, and what a further study would take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from biasbed.analysis.report import wording
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    count_cell,
+    make_table,
+    number,
+    prepared,
+    text,
+)
+from biasbed.analysis.report.verdicts import main
+from biasbed.analysis.report.wording import capitalized, count, listing, points
+from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import CsvFile, JsonFile, Prose, Section, Sentences, ShownPart, Unfolding
+from biasbed.analysis.sections.study_design import count_runs
+from biasbed.analysis.statistics import planner
+from biasbed.analysis.statistics.pairwise import Limits, limits_fields
+
+FILE, PLAN_FILE = "power.json", "plan.csv"
+WORDS = 60  # before anything unfolds
+# Names of tests by those in power.json.
+PROCEDURES = {
+    "nemenyi": "Nemenyi's test",
+    "wilcoxon_holm": "Wilcoxon tests of all pairs",
+    "wilcoxon_holm_control": "Wilcoxon tests against one control",
+    "wilcoxon": "Wilcoxon's test",
+    "iman_davenport": "Friedman's test",
+}
+
+
+class Power(Section[tuple[Limits, ...]]):
+    """Limits of the design for each choice of sets."""
+
+    name = "unseen"
+    title = "What could not have been seen"
+    terminal_title = "Plan"
+    is_open = True
+    if_empty = "There is no test, so none could have missed a difference."
+
+    def compute(self, analysis: Analysis) -> tuple[Limits, ...]:
+        return analysis.pairwise.limits
+
+    def files(self, data: tuple[Limits, ...], analysis: Analysis) -> Iterator[CsvFile | JsonFile]:
+        if analysis.pairwise.plan is not None:
+            yield CsvFile(PLAN_FILE, analysis.pairwise.plan, "power of larger and smaller designs")
+        if data:
+            yield JsonFile(FILE, _fields(data, analysis), "what this design could and could not have shown")
+
+    def show(self, data: tuple[Limits, ...], analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        sentences = [*describe(analysis), *describe_plan(analysis)]
+        if sentences:
+            yield Prose(tuple(sentences), WORDS)
+        if data:
+            yield Unfolding("The tables of power", tuple(_tables(data, analysis)))
+
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        plan = describe_plan(analysis)
+        return [Sentences(tuple(plan))] if plan else []
+
+
+POWER = Power()
+
+
+def _fields(limits_of_settings: Sequence[Limits], analysis: Analysis) -> dict[str, Any]:
+    """Return what the design could have shown as plain values."""
+    content: dict[str, Any] = {"rule": analysis.rule.name, "oracle": analysis.rule.oracle}
+    for limits in limits_of_settings:
+        sentence = " ".join(describe_detectable(analysis, limits))
+        content[limits.setting] = limits_fields(limits, analysis.alpha) | {"sentence": sentence}
+    plan = analysis.pairwise.plan
+    if plan is not None:
+        designs: dict[str, Any] = {}
+        for name in planner.procedures(len(main(analysis).algorithms), analysis.alpha):
+            cheapest = planner.cheapest(plan, name)
+            designs[name] = None if cheapest is None else {"num_sets": cheapest[0], "num_runs": cheapest[1]}
+        content["plan"] = {"difference": float(plan["difference"].iloc[0]), "cheapest": designs}
+    return content
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def describe(analysis: Analysis) -> list[str]:
+    """Say what this design could not have shown, whatever the truth."""
+    skipped, lines = analysis.pairwise.skipped, []
+    if skipped and not all(comparison.skipped for comparison in analysis.comparisons):
+        lines.append(f"What these tests could have missed is not known: {skipped}.")
+    for limits in analysis.data(POWER):
+        setting = wording.setting_of(limits)
+        for sentence in (f"{limits.nemenyi.sentence}.", *describe_detectable(analysis, limits)):
+            lines.append(setting + sentence if setting else capitalized(sentence))
+    for limits in analysis.data(POWER)[:1]:
+        needed = limits.smallest_num_runs
+        if limits.num_runs < needed and not _can_tell_pairs_on_a_set(analysis):
+            lines.append(
+                "By tests over runs, no pair could have been told apart on a single set (Mann-Whitney with Holm's "
+                f"correction): where all algorithms have the same number of runs, it takes {needed} of each."
+            )
+    return lines
+
+
+def _can_tell_pairs_on_a_set(analysis: Analysis) -> bool:
+    """Return True if the clearest possible outcome would have told some pair apart on some set."""
+    return bool((analysis.pairwise.set_pairs["smallest_p"].astype(float) < analysis.alpha).any())
+
+
+def describe_detectable(analysis: Analysis, limits: Limits) -> list[str]:
+    """Say which differences the design finds; in lower case, as a setting's name may stand before."""
+    unit, noun = wording.unit(analysis), limits.nemenyi.noun
+    sizes, blind = [], []
+    for size in limits.detectable:
+        test = PROCEDURES[size.procedure]
+        if size.possible:
+            sizes.append(f"{size.difference:.2g} {unit} ({test})")
+        else:
+            blind.append(test)
+    lines = []
+    if sizes:
+        runs = f"{limits.num_sets} {noun}s and {count_runs(analysis, algorithms_in(analysis, limits.setting))}"
+        others = "the other" if limits.num_algorithms == 2 else "all others"
+        lines.append(
+            f"to be found with a probability of {planner.TARGET:.0%} on {runs}, one algorithm must be better than "
+            f"{others} by {' or '.join(sizes)}; smaller differences would have been missed more often."
+        )
+    if blind:
+        share = f"{1 - planner.TARGET:.0%}"
+        lines.append(f"{listing(blind)} would have missed a difference of any size in more than {share} of the cases.")
+    if math.isfinite(limits.pair_alone) and limits.num_algorithms > 2:
+        lines.append(
+            f"half of the pairs would need a difference of at least {limits.pair_alone:.2g} {unit} to be detected, "
+            "even without correction for the other pairs."
+        )
+    return lines
+
+
+def algorithms_in(analysis: Analysis, setting: str) -> tuple[str, ...]:
+    """Return the algorithms that a choice of sets compares."""
+    for comparison in analysis.comparisons:
+        if comparison.setting == setting:
+            return tuple(comparison.algorithms)
+    return analysis.algorithms
+
+
+def describe_plan(analysis: Analysis) -> list[str]:
+    """Say what would show the difference that `plan=` asks for."""
+    plan = analysis.pairwise.plan
+    if plan is None:
+        return []
+    difference, run = points(analysis, analysis.options.difference), wording.repeated(analysis)
+    noun = analysis.comparisons[0].noun
+    largest = f"{plan['num_sets'].max()} {noun}s and {plan['num_runs'].max()} {run}s"
+    lines = []
+    for name in dict.fromkeys(plan["procedure"]):
+        test, cheapest = PROCEDURES[name], planner.cheapest(plan, name)
+        if cheapest is None:
+            lines.append(f"{test}: no design of up to {largest} shows {difference}.")
+            continue
+        sets, runs = cheapest
+        lines.append(f"{test}: {difference} take {sets} {noun}s with {count(runs, run)} of each algorithm.")
+    return lines
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _tables(limits_of_settings: Sequence[Limits], analysis: Analysis) -> Iterator[ReportTable]:
+    """Yield the table of power, and that of the plan if `plan=` asks for it."""
+    yield make_power_table(limits_of_settings, analysis)
+    if analysis.pairwise.plan is not None:
+        yield make_plan_table(analysis)
+
+
+def make_power_table(limits_of_settings: Sequence[Limits], analysis: Analysis) -> ReportTable:
+    """Return fewest sets, detectable difference and false positives of each test on each choice of sets."""
+    records = []
+    for limits in limits_of_settings:
+        rates = {test.procedure: test.rate for test in limits.false_positives}
+        for test in limits.detectable:
+            rate = wording.rate_text(rates[test.procedure]) if test.procedure in rates else "-"
+            records.append(
+                {
+                    "test": PROCEDURES[test.procedure],
+                    "setting": limits.setting,
+                    "fewest": count_cell(test.smallest_num_sets),
+                    "detectable": test.difference,
+                    "rate": TableCell(rate),
+                }
+            )
+    columns = [
+        TableColumn("test", text("test")),
+        TableColumn("sets", text("setting")),
+        TableColumn("fewest sets", prepared("fewest")),
+        TableColumn("detectable", number("detectable", analysis.sets[0].digits)),
+        TableColumn("false positives", prepared("rate")),
+    ]
+    caption = (
+        "What each test could have found: the fewest sets on which it can reject at all, the lead over all others in "
+        f"{wording.unit(analysis)} that it finds in 80 % of the cases on these sets and runs (∞: none), and how often "
+        "it finds something among equal methods whose runs differ as these do, with the 95 % interval of that "
+        "simulation."
+    )
+    return make_table(caption, columns, records, FILE, oracle=analysis.rule.oracle)
+
+
+def make_plan_table(analysis: Analysis) -> ReportTable:
+    """Return the power of larger and smaller designs."""
+    frame = analysis.pairwise.plan
+    assert frame is not None
+    columns = [TableColumn("test", text("test")), TableColumn("sets", number("num_sets", 0))]
+    for runs in sorted(set(frame["num_runs"])):
+        columns.append(TableColumn(count(runs, "run"), prepared(runs)))
+    records: dict[tuple[str, float], dict[Any, Any]] = {}
+    for row in frame.to_dict("records"):
+        procedure, num_sets, share = row["procedure"], float(row["num_sets"]), row["power"]
+        record = records.setdefault((procedure, num_sets), {"test": PROCEDURES[procedure], "num_sets": num_sets})
+        record[row["num_runs"]] = TableCell(f"{share:.0%}", value=share, bold=share >= planner.TARGET)
+    caption = (
+        f"Plan: with what probability a lead of {analysis.options.difference:g} points would be found, for so many "
+        "sets and runs of each algorithm. Bold: at least 80 %."
+    )
+    return make_table(caption, columns, records.values(), PLAN_FILE, oracle=analysis.rule.oracle)
