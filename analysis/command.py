@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from biasbed import record
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import sample_images, summary, terminal_table
@@ -50,10 +48,7 @@ def analyze(options: AnalyzeOptions) -> Outcome:
     check_run_id(tracking_uri=options.tracking_uri)
     if options.output_dir != "auto":
         check_folder(Path(options.output_dir).expanduser().absolute())
-    # Matrices are small: on a busy machine threads would wait for each other ten times as long as they compute, and the
-    # last digits would go by the number of cores.
-    with threadpool_limits(limits=1, user_api="blas"):
-        analysis = compute(store, options, SECTIONS)
+    analysis = compute(store, options, SECTIONS)
     target = output_folder(store, options, analysis)
     print(terminal_table.render(analysis), end="\n\n", flush=True)
     with new_folder() as folder:
@@ -78,6 +73,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
     from biasbed.analysis.report import figures
 
+    analysis.compute_ahead(SECTIONS)
     with figures.drawing(analysis, folder) as drawing:
         from biasbed.analysis.report import data_files, html, references, report_tables, score_tables
         from biasbed.analysis.report.table_model import Links

@@ -27,6 +27,7 @@ from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.pairwise import PairwiseResults
+from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -126,6 +127,7 @@ class Question(Protocol[Answer]):
     """Question whose answer `Analysis.data` keeps: a section (`biasbed.analysis.sections`)."""
 
     name: ClassVar[str]
+    of_tests: ClassVar[bool]  # its data are those of the tests
 
     def compute(self, analysis: Analysis) -> Answer: ...
 
@@ -167,7 +169,7 @@ class Analysis:
     def data(self, question: Question[Answer]) -> Answer:
         """Return what a section computes. It is computed at the first call."""
         if question.name not in self.computed:
-            self.computed[question.name] = question.compute(self)
+            self.computed[question.name] = on_one_thread(question.compute)(self)
         data: Answer = self.computed[question.name]
         return data
 
@@ -179,7 +181,8 @@ class Analysis:
         _ = self.rules.scores
         with self.pairwise.computing():
             for question in questions:
-                self.data(question)
+                if not question.of_tests:
+                    self.data(question)
             _ = self.cues
             friedman.run_nemenyi(self.comparisons)
 
@@ -368,15 +371,16 @@ class Analysis:
 
 
 def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
-    """Read the runs that the options name, score and test them.
+    """Read the runs that the options name, and score them.
 
-    ahead: sections that are computed beside the tests; others are when somebody asks for them. Raises UsageError for
+    ahead: sections that are computed with all tests now; others are when somebody asks for them. Raises UsageError for
     options that fit no run, Failure if runs are missing or must not be compared.
     """
     paper_layout.requested(options)  # refuses an unknown layout before any run is read
     return compute_from(gather(store, options), options, ahead)
 
 
+@on_one_thread
 def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequence[Question[Any]] = ()) -> Analysis:
     """Score the inputs (`compute`). Raises Failure if cells are empty that are not accepted."""
     collection, sets, rule, histories = inputs.collection, inputs.sets, inputs.rule, inputs.histories

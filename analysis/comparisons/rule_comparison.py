@@ -55,6 +55,7 @@ from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.analysis.statistics.pairwise import BlockMatrices
 from biasbed.errors import Failure, UsageError
 from biasbed.system.forks import forked
+from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -143,6 +144,7 @@ class RuleComparison:
     overlaps: Overlaps
 
     @cached_property
+    @on_one_thread
     def scores(self) -> list[RuleScores]:
         """Scores under every rule, those of the rule in use first; the others are scored beside each other."""
         is_published = self.collection.published

@@ -43,6 +43,7 @@ class Power(Section[tuple[Limits, ...]]):
 
     name = "unseen"
     title = "What could not have been seen"
+    of_tests = True
     terminal_title = "Plan"
     is_open = True
     if_empty = "There is no test, so none could have missed a difference."

@@ -40,6 +40,7 @@ class SingleSets(Section[SetTests]):
 
     name = "single"
     title = "On single sets"
+    of_tests = True
 
     def compute(self, analysis: Analysis) -> SetTests:
         return analysis.pairwise.on_sets

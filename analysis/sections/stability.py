@@ -34,6 +34,7 @@ class StabilityOfConclusions(Section[StabilityFrames]):
 
     name = "flip"
     title = "What could flip it"
+    of_tests = True
     is_open = True
     if_empty = "There is no conclusion to check under other choices."
 

@@ -31,6 +31,7 @@ from biasbed.analysis.statistics import (
 from biasbed.analysis.statistics.design import NO_SCORES, Design, RowScores, rows_of
 from biasbed.analysis.statistics.friedman import STRICT, RankTests, differences_of, orient
 from biasbed.system.forks import forked
+from biasbed.system.one_thread import on_one_thread
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
@@ -125,6 +126,7 @@ class PairwiseResults:
         return parts
 
     @cached_property
+    @on_one_thread
     def wilcoxon(self) -> pd.DataFrame:
         """Wilcoxon's test of every pair."""
         return _stack(self._parts, _Setting.wilcoxon, [*pairs.TEST_COLUMNS, "omnibus_significant", "significant"])
@@ -137,6 +139,7 @@ class PairwiseResults:
         return math.nan
 
     @cached_property
+    @on_one_thread
     def resampled(self) -> Resampled:
         """Results that share the resamples of each setting."""
         effects = [(part.name, part.effects()) for part in self._parts]
@@ -158,11 +161,13 @@ class PairwiseResults:
         return self.resampled.intervals
 
     @cached_property
+    @on_one_thread
     def bayesian(self) -> pd.DataFrame:
         """Bayesian tests, for percentages only: the unit of the region of practical equivalence."""
         return _stack([part for part in self._parts if part.in_points], _Setting.bayesian, bayesian.COLUMNS)
 
     @cached_property
+    @on_one_thread
     def on_sets(self) -> per_set.SetTests:
         """Tests over runs, which look at each column by itself, whatever block it is in."""
         algorithms = self._comparisons[0].algorithms
@@ -182,6 +187,7 @@ class PairwiseResults:
         return self.on_sets.pairs
 
     @cached_property
+    @on_one_thread
     def stability(self) -> Stability:
         """Conclusions that flip after a change, and the changes that were tried."""
         rules = self._rules()
@@ -203,12 +209,14 @@ class PairwiseResults:
         return self.stability.checks
 
     @cached_property
+    @on_one_thread
     def pool(self) -> pd.DataFrame:
         """Pairs whose verdict by Nemenyi's test depends on which algorithms are compared."""
         of_many = [part for part in self._parts if len(part.scores.columns) > 2]
         return _stack(of_many, _Setting.pool, stability.POOL_COLUMNS)
 
     @cached_property
+    @on_one_thread
     def design_limits(self) -> list[Limits]:
         """Limits of each setting with tests, without what its pairs can detect."""
         return [part.limits() for part in self._parts]
@@ -219,6 +227,7 @@ class PairwiseResults:
         return tuple(_add_pairs(limits, self.effects) for limits in self.design_limits)
 
     @cached_property
+    @on_one_thread
     def plan(self) -> pd.DataFrame | None:
         """Plan of a further study, for all sets; None if it is not requested or can't be made."""
         if not self._options.plan or not self._parts or not self._parts[0].in_points:

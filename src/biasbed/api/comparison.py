@@ -83,15 +83,12 @@ def compare(scores: Scores, **options: Any) -> ScoreComparison:
 
 
 def _compare(scores: Scores, options: CompareOptions) -> ScoreComparison:
-    from threadpoolctl import threadpool_limits
-
     from biasbed.analysis.result import compute_from
     from biasbed.analysis.score_inputs import gather_scores
 
     user_scores = read_scores(scores, options)
-    with threadpool_limits(limits=1, user_api="blas"):  # as in `analyze`: the last digits go by the number of threads
-        inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
-        return ScoreComparison(compute_from(inputs, options.analysis), user_scores)
+    inputs = gather_scores(user_scores, options.analysis, _lower(options, user_scores), options.unit)
+    return ScoreComparison(compute_from(inputs, options.analysis), user_scores)
 
 
 def read_scores(scores: Scores, options: CompareOptions) -> UserScores:
@@ -396,7 +393,8 @@ class ScoreComparison:
         from biasbed.analysis.report import figures, html
 
         path = _checked_path(Path(file), (".html", ".htm"))
-        with scratch_folder() as folder, threadpool_limits(limits=1, user_api="blas"):
+        self.analysis.compute_ahead(SECTIONS)
+        with scratch_folder() as folder:
             figures.write(self.analysis, folder)
             html.write(self.analysis, folder, is_alone=True)
             _write(path, (folder / html.REPORT).read_text(encoding="utf-8"))

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from biasbed import published
 from biasbed.analysis import display_names
 from biasbed.analysis.command import MANIFEST, check_folder, publish
@@ -149,8 +147,7 @@ def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking
         names=options.names,
         tracking_uri=options.tracking_uri,
     )
-    with threadpool_limits(limits=1, user_api="blas"):  # as in `analyze`, so that the numbers are the same
-        analysis = compute(store, settings)
+    analysis = compute(store, settings)
     return Ranking(analysis, count_decisions(store, analysis))
 
 
