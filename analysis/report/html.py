@@ -33,7 +33,7 @@ from biasbed.analysis.sections.section import Prose
 
 TEMPLATES = Path(__file__).parent / "templates"
 REPORT = "report.html"
-FIRST_WORDS = 95  # before the first figure; what is left over stands below it
+FIRST_WORDS = 95  # before the table of scores; what is left over stands below it
 NEGATIVE = re.compile(r"-\d[\d.]*(?:e-?\d+)?|\d[\d.]*e-\d+")
 SIZE = re.compile(r'width="([\d.]+)pt" height="([\d.]+)pt"')  # of a drawing, its first numbers
 NAMESPACES = re.compile(r' xmlns(?::xlink)?="[^"]*"')  # of a file; a page needs none
@@ -97,7 +97,7 @@ def content(
         "answer": answer,
         "texture": texture,
         "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
-        "caveats": fold(conclusions.caveats(analysis), FIRST_WORDS - first_words),
+        "caveats": Prose(tuple(conclusions.caveats(analysis)), FIRST_WORDS - first_words),
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),
@@ -124,11 +124,6 @@ def content(
         "facts": provenance.facts(analysis),
         "terms": wording.terms(analysis),
     }
-
-
-def fold(sentences: Sequence[str], most: int) -> Prose:
-    """Return sentences of which so many words are shown at once."""
-    return Prose(tuple(sentences), most)
 
 
 def _headings(*anchors: str) -> list[tuple[str, str]]:

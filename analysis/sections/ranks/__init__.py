@@ -30,16 +30,16 @@ from biasbed.analysis.sections.section import (
 from biasbed.analysis.statistics.friedman import RankTests
 
 
-class Ranks(Section[tuple[RankTests, ...]]):
+class Ranks(Section[None]):
     """Tests over sets, for each choice of sets."""
 
     name = "ranks"
     title = "Ranks and pairs"
 
-    def compute(self, analysis: Analysis) -> tuple[RankTests, ...]:
-        return analysis.comparisons
+    def compute(self, analysis: Analysis) -> None:
+        """Compute nothing: the tests are those of the analysis."""
 
-    def files(self, data: tuple[RankTests, ...], analysis: Analysis) -> Iterator[CsvFile | JsonFile]:
+    def files(self, data: None, analysis: Analysis) -> Iterator[CsvFile | JsonFile]:
         yield from make_files(analysis)
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
@@ -62,8 +62,8 @@ class Ranks(Section[tuple[RankTests, ...]]):
             )
             yield ForSets(comparison.setting, (figure,))
 
-    def show(self, data: tuple[RankTests, ...], analysis: Analysis, links: Links) -> Iterator[ShownPart]:
-        for comparison in data:
+    def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        for comparison in analysis.comparisons:
             if not comparison.skipped:
                 yield ForSets(comparison.setting, tuple(_show_setting(analysis, comparison, links)))
         yield from _printed_tables(analysis, links)

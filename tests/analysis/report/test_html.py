@@ -23,7 +23,10 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.section import Prose
 from biasbed.analysis.sections.selection_cost import SELECTION_COST, SelectionCosts
+from biasbed.analysis.sections.single_sets import SINGLE_SETS
+from biasbed.analysis.sections.stability import STABILITY
 from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
@@ -156,6 +159,8 @@ def test_a_set_may_have_any_name(outcome: Outcome, tmp_path: Path) -> None:
     main = dataclasses.replace(main, sets=tuple(str(renamed(name)) for name in main.sets))
     costs = SelectionCosts(*(frame.map(renamed) for frame in a.data(SELECTION_COST)))
     computed = {**a.computed, SELECTION_COST.name: costs}
+    for section in (SINGLE_SETS, STABILITY):
+        computed[section.name] = section.compute(dataclasses.replace(a, pairwise=tests))
     rules = dataclasses.replace(a.rules, chosen=dataclasses.replace(a.rules.chosen, **frames))
     renamed_parts = {"rules": rules, "columns": sets, "sets": sets, "pairwise": tests, "computed": computed}
     renamed_parts |= {"comparisons": (main,)}
@@ -265,11 +270,11 @@ def words_of(text: str) -> list[str]:
     return re.sub(r"<[^>]+>", " ", text).split()
 
 
-def test_the_first_figure_comes_soon_and_the_prose_is_short(outcome: Outcome) -> None:
-    """Under 120 words before the figure; at most 300 in the four answers, under either choice of sets."""
+def test_the_scores_come_soon_and_the_prose_is_short(outcome: Outcome) -> None:
+    """Under 120 words before their table; at most 300 in the four answers, under either choice of sets."""
     page = html(outcome)
     body = re.sub(r'<details class="contents">.*?</details>', "", page[page.index("<main>") :])  # folded
-    assert len(words_of(body[: body.index("<figure")])) < 120
+    assert len(words_of(body[: body.index('<div class="table">')])) < 120
     answers = body[body.index('<h2 id="concluded">') : body.index('<h2 id="details">')]
     shown = re.sub(r"<details.*?</details>", "", answers, flags=re.S)
     for setting in range(len(outcome.analysis.comparisons)):
@@ -280,10 +285,9 @@ def test_the_first_figure_comes_soon_and_the_prose_is_short(outcome: Outcome) ->
 
 @pytest.mark.parametrize("most", [0, 3, 5, 100])
 def test_sentences_are_told_whole_and_none_is_lost(most: int) -> None:
-    sentences = ["One two three.", "Four five.", "Six."]
-    told = report.fold(sentences, most)
-    assert [*told["lead"], *told["rest"]] == sentences
-    assert sum(len(sentence.split()) for sentence in told["lead"]) <= most
+    prose = Prose(("One two three.", "Four five.", "Six."), most)
+    assert (*prose.lead, *prose.rest) == prose.sentences
+    assert sum(len(sentence.split()) for sentence in prose.lead) <= most
 
 
 @pytest.mark.usefixtures("without_figures", "few_draws")

@@ -30,7 +30,9 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections import single_sets, study_design
 from biasbed.analysis.sections.ranks import conclusions
+from biasbed.analysis.sections.ranks.conclusions import CONCLUSIONS
 from biasbed.analysis.sections.ranks.tables import make_pair_table
+from biasbed.analysis.sections.study_design import STUDY_DESIGN
 from biasbed.analysis.statistics.rank_sets import RankSet
 from biasbed.plugins.site import tables
 from biasbed.plugins.site.ranking import PUBLISHED, Ranking, answer, apart, spread_sentence
@@ -195,13 +197,14 @@ class SitePages:
         concluded = conclusions.concluded(analysis, comparison)
         sections = {"scores": "Scores"}
         if concluded:
-            sections["concluded"] = say("headings.concluded")
+            sections["concluded"] = CONCLUSIONS.title
         if not comparison.skipped:
             sections["pairs"] = "Pairs"
-        sections["compared"] = say("headings.compared")
+        sections["compared"] = STUDY_DESIGN.title
         sections |= {"sets": "Evaluation sets", "provenance": say("headings.provenance")}
         return {
             "sections": list(sections.items()),
+            "headings": sections,
             "apart": apart(ranking, self._by_file()),
             "order": tables.order_sentence(analysis),
             "notes": [report.name_ids(note, analysis) for note in analysis.notes],
