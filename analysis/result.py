@@ -16,7 +16,7 @@ import biasbed
 from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
-from biasbed.analysis.comparisons import deviations, paper_layout, rule_comparison, shape_bias, strict_setting
+from biasbed.analysis.comparisons import deviations, paper_layout, rule_comparison, strict_setting
 from biasbed.analysis.comparisons.rule_comparison import RuleComparison
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -183,7 +183,6 @@ class Analysis:
             for question in questions:
                 if not question.of_tests:
                     self.data(question)
-            _ = self.cues
             friedman.run_nemenyi(self.comparisons)
 
     @property
@@ -268,18 +267,6 @@ class Analysis:
     def measured(self) -> pd.DataFrame:
         """Choices of every rule by the measures of biased data (`rule_comparison.join_measures`)."""
         return rule_comparison.join_measures(self.rules.scores)
-
-    @cached_property
-    def texture(self) -> pd.DataFrame:
-        """Shape bias beside the reference's (`shape_bias.shape_bias_table`)."""
-        return shape_bias.shape_bias_table(self.runs, self.algorithms, self.options)
-
-    @cached_property
-    def cues(self) -> pd.DataFrame:
-        """Decisions for shape and texture by category of the shape (`shape_bias.count_by_category`)."""
-        inputs = self.inputs
-        biases = shape_bias.shape_bias_table(self.runs, self.collection.algorithms, self.options)
-        return shape_bias.count_by_category(inputs.decisions, inputs.collection, biases, self.selected.values)
 
     @cached_property
     def laid_out(self) -> pd.DataFrame:

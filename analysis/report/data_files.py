@@ -81,8 +81,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         "spread.csv": analysis.spread,
-        "shape_bias.csv": analysis.texture.round(SCORE_DIGITS),
-        "shape_bias_by_category.csv": analysis.cues.round(SCORE_DIGITS),
         laid_out_tables.CSV: laid_out,
         "reproduction.csv": analysis.reproduction,
     }

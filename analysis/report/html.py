@@ -17,7 +17,6 @@ from biasbed.analysis import sections
 from biasbed.analysis.columns import blocks
 from biasbed.analysis.report import (
     charts,
-    further_findings,
     provenance,
     report_tables,
     sample_images,
@@ -85,7 +84,6 @@ def content(
     """Return what the template prints: sentences, tables of text, and figures, which it reads when it prints them."""
     links, pictures = Links(analysis), _Pictures(folder, is_alone)
     answer = answer_sentences(analysis)
-    texture = further_findings.texture_sentences(analysis.texture, analysis.alpha, analysis.label)
     first_words = sum(len(sentence.split()) for sentence in answer)
     tables = report_tables.on_page(analysis, links)
     standing_open = [(section, section.parts(analysis, links)) for section in sections.SECTIONS if section.is_open]
@@ -95,8 +93,6 @@ def content(
         **_frame(),
         "analysis": analysis,
         "answer": answer,
-        "texture": texture,
-        "by_category": [wording.by_category(name) for name in dict.fromkeys(analysis.cues["dataset"])],
         "caveats": Prose(tuple(conclusions.caveats(analysis)), FIRST_WORDS - first_words),
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),

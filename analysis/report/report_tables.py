@@ -22,8 +22,7 @@ from biasbed.analysis.sections.section import PrintedTable
 def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Return the tables that the page shows for all settings together; None for those without rows."""
     return {
-        "scores": score_tables.scores(analysis, links),
-        "texture": score_tables.shape_bias(analysis, links),
+        "scores": score_tables.scores(analysis, links, sections.score_columns(analysis)),
         "averages": score_tables.averages(analysis, links),
         "deviations": score_tables.deviations(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
@@ -68,8 +67,10 @@ def _in_print(
     """Return each table by its file's name, with what it is; None for those without rows."""
     runs = f"score of every {wording.repeated(analysis)}, for an appendix"
     tables: dict[str, tuple[ReportTable | None, str]] = {
-        "scores": (score_tables.scores(analysis, links), "scores of the algorithms on the sets"),
-        "shape_bias": (score_tables.shape_bias(analysis, links), "shape bias beside the reference's"),
+        "scores": (
+            score_tables.scores(analysis, links, sections.score_columns(analysis)),
+            "scores of the algorithms on the sets",
+        ),
         "runs": (by_run or score_tables.by_run(analysis, links), runs),
         "averages": (score_tables.averages(analysis, links), "averages of the data sets"),
     }

@@ -1,4 +1,4 @@
-"""Tables of scores: on columns and data sets, of every run, with deviations, shape bias, published numbers.
+"""Tables of scores: on columns and data sets, of every run, with deviations, published numbers.
 
 Answers: Which columns does a table of scores have?
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +19,14 @@ from biasbed.analysis.report import groups, latex, wording
 from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
-    MISSING,
     CellMaker,
     Links,
     PrintedText,
     ReportTable,
+    ScoreColumn,
     TableCell,
     TableColumn,
     TableRecord,
-    interval,
-    interval_text,
     make_table,
     named,
     number,
@@ -47,18 +46,22 @@ from biasbed.analysis.selection.rules import Rule
 # --- scores of columns and data sets ----------------------------------------------------------------------------------
 
 
-def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> ReportTable:
-    """Algorithms x columns with the averages of data sets; on the page shape biases before them."""
-    shape_biases = _shape_biases(analysis) if with_shape_bias else {}
-    columns = [
-        links.column(),
-        *[TableColumn(head, prepared(head), printed=head, style="turned") for head in shape_biases],
-        *score_columns(groups.groups(analysis), analysis.label),
-    ]
+def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()) -> ReportTable:
+    """Algorithms x columns with the averages of data sets. further: columns before them."""
+    columns, number_of_sets = [links.column()], Counter(column.head for column in further)
+    for column in further:
+        head = column.head
+        if number_of_sets[head] > 1:
+            head += f", {analysis.label(column.dataset)}"
+        columns.append(TableColumn(head, prepared((column.head, column.dataset)), printed=head, style="turned"))
+    columns += score_columns(groups.groups(analysis), analysis.label)
     records = []
     for algorithm in analysis.algorithms:
-        biases = {head: cells[algorithm] for head, cells in shape_biases.items() if algorithm in cells}
-        records.append(_score_record(analysis, links, algorithm) | biases)
+        record = _score_record(analysis, links, algorithm)
+        for column in further:
+            if algorithm in column.cells:
+                record[column.head, column.dataset] = column.cells[algorithm]
+        records.append(record)
     run = wording.repeated(analysis)
     slots = {
         "error": wording.error(analysis),
@@ -74,8 +77,7 @@ def scores(analysis: Analysis, links: Links, with_shape_bias: bool = True) -> Re
             caption += say("scores_views")
     if analysis.daggers:
         caption += say("scores_dagger")
-    if shape_biases:
-        caption += say("scores_shape_bias")
+    caption += "".join(dict.fromkeys(column.legend for column in further))
     caption += wording.not_applicable(analysis)
     printed = _printed(analysis, "scores", "printed_scores")
     if not wording.has_deviations(analysis):
@@ -314,7 +316,7 @@ def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
     return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}
 
 
-# --- deviations, shape bias, published numbers, effective robustness -------------------------------------------------
+# --- deviations, published numbers ------------------------------------------------------------------------------------
 
 
 def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
@@ -340,48 +342,6 @@ def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
         oracle=analysis.rule.oracle,
         printed=printed,
     )
-
-
-def shape_bias(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Shape bias beside the reference's; None if no run has one."""
-    frame = analysis.texture
-    if frame.empty:
-        return None
-    reference = next(filter(None, frame["reference"]), "")
-    against_head = f"against {analysis.label(reference) or MISSING}"
-    columns = [
-        links.column(),
-        TableColumn("set", named("dataset", analysis.label), printed="set", align="l"),
-        TableColumn("shape bias", number("mean", spread="std"), printed="shape bias"),
-        TableColumn("coverage", number("coverage"), printed="coverage"),
-        TableColumn(against_head, interval("difference", "low_holm", "high_holm"), printed=against_head),
-        TableColumn(None, _corrected_bounds, printed="interval"),
-        TableColumn("p (Holm)", p_value("p_holm", analysis.alpha, bold="significant"), printed="p (Holm)"),
-        TableColumn("runs", number("num_runs", 0), printed="runs"),
-    ]
-    correction = wording.correction(int(frame["p"].notna().sum()), analysis.alpha)
-    against = "shape_bias_against" if reference else "shape_bias_alone"
-    caption = say("shape_bias") + say(against, reference=analysis.label(reference), correction=correction)
-    printed = PrintedText(
-        "shape-bias", say("printed_shape_bias"), f"{latex.prose(caption)} {latex.provenance(analysis)}."
-    )
-    records, is_oracle = frame.to_dict("records"), analysis.rule.oracle
-    return make_table(caption, columns, records, "shape_bias.csv", oracle=is_oracle, printed=printed)
-
-
-def _corrected_bounds(row: TableRecord) -> TableCell:
-    return TableCell(interval_text(row["low_holm"], row["high_holm"], 1))
-
-
-def _shape_biases(analysis: Analysis) -> dict[str, dict[str, TableCell]]:
-    """Return the algorithms' shape biases by the head of their column, one column for each set of cue conflicts."""
-    columns: dict[str, dict[str, TableCell]] = {}
-    by_set = analysis.texture.groupby("dataset", sort=False)
-    make = number("mean", spread="std")
-    for dataset, frame in by_set:
-        head = "shape bias" if by_set.ngroups == 1 else f"shape bias, {analysis.label(str(dataset))}"
-        columns[head] = {str(row["algorithm"]): make(row) for row in frame.to_dict("records")}
-    return columns
 
 
 def card(analysis: Analysis, links: Links) -> ReportTable | None:

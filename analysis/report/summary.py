@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
-    further_findings,
     groups,
     laid_out_tables,
     score_tables,
@@ -27,7 +26,7 @@ NAMING = ("algorithm", "set")  # heads of first columns whose names say what the
 
 def render(analysis: Analysis) -> str:
     """Render the summary; what must be known before the numbers stands before them."""
-    links, part, label = Links(analysis), analysis.collection.part, analysis.label
+    links, part = Links(analysis), analysis.collection.part
     rule = [] if analysis.collection.is_table else [say("summary_rule", rule=wording.rule_sentence(analysis))]
     if analysis.rule.oracle:
         rule.append(say("summary_oracle"))
@@ -41,9 +40,6 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
-    parts += _section(
-        say("summary_texture"), further_findings.texture_sentences(analysis.texture, analysis.alpha, label)
-    )
     parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
     for section in sections.SECTIONS:
         parts += _of_section(section, analysis, links)
@@ -94,7 +90,7 @@ def _scores(analysis: Analysis, links: Links) -> str:
     if analysis.error != Rule.error:
         divisor = f" ({wording.error_by(analysis)})"
     error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
-    table = score_tables.scores(analysis, links, with_shape_bias=False)
+    table = score_tables.scores(analysis, links)
     title = say("summary_scores", units=analysis.units, **error)
     if not wording.has_deviations(analysis):
         title = say("summary_single_scores", units=analysis.units)

@@ -65,6 +65,15 @@ class TableColumn:
     name: str = ""  # id of the set whose display name the head is
 
 
+class ScoreColumn(NamedTuple):
+    """Further measure of a set, beside the scores of all rows."""
+
+    head: str
+    dataset: str
+    cells: Mapping[str, TableCell]  # by algorithm
+    legend: str  # sentence for the caption, with a blank before it
+
+
 @dataclass(frozen=True)
 class PrintedText:
     """Text that LaTeX prints around a table; all fields are LaTeX."""

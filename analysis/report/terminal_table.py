@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 
 from biasbed.analysis.report import score_tables, summary, wording
-from biasbed.analysis.report.answer import answer_sentences
+from biasbed.analysis.report.answer import answer_sentences, shows_difference
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.report.verdicts import main
@@ -46,14 +46,12 @@ def _rest(analysis: Analysis) -> str:
 
 def _style(analysis: Analysis) -> Style:
     """Return the colour of the verdict: another one if no difference is shown."""
-    comparison = main(analysis)
-    is_shown = comparison.significant and not comparison.skipped
-    return Style.GREEN if is_shown or bool(analysis.texture["significant"].any()) else Style.YELLOW
+    return Style.GREEN if shows_difference(analysis) else Style.YELLOW
 
 
 def _scores(analysis: Analysis, lines: int) -> str:
     """Render the table of scores in so many lines, with its title and what it leaves out."""
-    table = score_tables.scores(analysis, Links(analysis), with_shape_bias=False)
+    table = score_tables.scores(analysis, Links(analysis))
     if wording.has_deviations(analysis):
         error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": ""}
         title = say("summary_scores", units=analysis.units, **error)

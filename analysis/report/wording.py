@@ -23,18 +23,6 @@ TEST_NAMES = {  # by those in sensitivity.csv
     stability.WILCOXON: "Wilcoxon tests with Holm's correction",
 }
 
-# --- corrections ------------------------------------------------------------------------------------------------------
-
-
-def correction(num_tests: int, alpha: float) -> str:
-    """Return what intervals and p of so many tests are corrected for; empty without any test."""
-    if not num_tests:
-        return ""
-    if num_tests == 1:
-        return say("corrected_none", level=percent(1 - alpha))
-    return say("corrected", number=num_tests)
-
-
 # --- nouns ------------------------------------------------------------------------------------------------------------
 
 
@@ -130,11 +118,6 @@ def rule_name(row: Mapping[Any, Any]) -> str:
     if row["oracle"]:
         return f"{row['rule']} (ORACLE)"
     return str(row["rule"])
-
-
-def by_category(dataset: str) -> str:
-    """Return the name of the figure of shape biases by category of the shape."""
-    return f"shape_bias_by_category_{dataset}"
 
 
 # --- settings of the tests --------------------------------------------------------------------------------------------

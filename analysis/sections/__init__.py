@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.report.table_model import Links, ScoreColumn
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
@@ -21,10 +21,12 @@ from biasbed.analysis.sections.section import (
     JsonFile,
     PlannedFigure,
     PrintedTable,
+    SectionAnswer,
     ShownPart,
     Unfolding,
 )
 from biasbed.analysis.sections.selection_cost import SELECTION_COST
+from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.sections.single_sets import SINGLE_SETS
 from biasbed.analysis.sections.stability import STABILITY
@@ -39,6 +41,7 @@ FileKind = TypeVar("FileKind", CsvFile, JsonFile)
 SECTIONS: tuple[AnySection, ...] = (
     STUDY_DESIGN,
     WEAKNESSES,
+    SHAPE_BIAS,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
@@ -62,6 +65,22 @@ def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequen
         parts = section.parts(analysis, links)
         if parts:
             yield section, parts
+
+
+def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
+    """Yield what each section says first of all."""
+    for section in SECTIONS:
+        answer = section.answer(analysis)
+        if answer.sentences:
+            yield answer
+
+
+def score_columns(analysis: Analysis) -> list[ScoreColumn]:
+    """Return the columns that sections add to tables of scores."""
+    columns: list[ScoreColumn] = []
+    for section in SECTIONS:
+        columns += section.score_columns(analysis)
+    return columns
 
 
 def openings(analysis: Analysis) -> Iterator[ShownPart]:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
-from biasbed.analysis.report.table_model import Links, ReportTable
+from biasbed.analysis.report.table_model import Links, ReportTable, ScoreColumn
 from biasbed.analysis.result import Analysis
 
 if TYPE_CHECKING:
@@ -84,6 +84,13 @@ class JsonFile(NamedTuple):
     description: str  # one line for the list of files
 
 
+class SectionAnswer(NamedTuple):
+    """Sentences of a section among the first ones of the report."""
+
+    sentences: tuple[str, ...]
+    is_shown: bool  # a difference is shown; else that none is
+
+
 class Unfolding(NamedTuple):
     """Parts that a click unfolds."""
 
@@ -102,7 +109,10 @@ ShownPart: TypeAlias = "Sentences | Prose | ReportTable | PlannedFigure | Printe
 
 
 class Section(Generic[SectionData]):
-    """One question. Override what it has: all but `compute` may show nothing."""
+    """One question. Override what it has: all but `compute` may show nothing.
+
+    Methods without `data` ask for `analysis.data(self)` themselves, so that a section without them is not computed.
+    """
 
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
@@ -131,6 +141,14 @@ class Section(Generic[SectionData]):
             analysis.shown[key] = tuple(self.show(analysis.data(self), analysis, links))
         made: tuple[ShownPart, ...] = analysis.shown[key]
         return made
+
+    def answer(self, analysis: Analysis) -> SectionAnswer:
+        """Return what the section says first of all, on every page and terminal."""
+        return SectionAnswer((), False)
+
+    def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
+        """Yield columns for the pages' tables of scores."""
+        yield from ()
 
     def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
         """Yield what stands at the top of the page, below its answer."""

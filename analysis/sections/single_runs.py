@@ -25,10 +25,11 @@ from biasbed.analysis.report.table_model import (
     p_value,
     prepared,
 )
+from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
+from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
 from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.statistics.pairs import pairs
@@ -75,6 +76,12 @@ class SingleRuns(Section[ComparedOverImages]):
         decisions = analysis.inputs.decisions
         sets = () if decisions.is_empty else analysis.columns
         return compare_single_runs(decisions, analysis.collection, sets, analysis.selected.values, analysis.options)
+
+    def answer(self, analysis: Analysis) -> SectionAnswer:
+        data = analysis.data(self)
+        if main(analysis).skipped or not data.table["significant"].astype(bool).any():  # skipped: the verdict says it
+            return SectionAnswer((), False)
+        return SectionAnswer((f"{pairs_apart(data, analysis.alpha, analysis.label)} {SCOPE}",), True)
 
     def files(self, data: ComparedOverImages, analysis: Analysis) -> Iterator[CsvFile]:
         description = "rows with one run: McNemar's exact test and paired bootstrap over images, from stored decisions"

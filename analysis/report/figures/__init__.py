@@ -18,7 +18,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from biasbed.analysis import sections
-from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures import scores, style, svg
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
@@ -126,11 +125,4 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
         description = "scores over epochs, mean and standard deviation over runs"
         yield PlannedFigure("epochs", make(scores.epochs, analysis), description, marked=True)
-    points = scores.shape_bias_points(analysis)
-    if len(points):
-        description = "shape bias against validation accuracy, one point per run"
-        yield PlannedFigure("shape_bias", make(scores.shape_bias, analysis, points), description)
-    for cue_set, rows in analysis.cues.groupby("dataset", sort=False):
-        drawn_by_category = make(scores.shape_bias_by_category, analysis, rows)
-        yield PlannedFigure(wording.by_category(str(cue_set)), drawn_by_category, "shape bias by category")
     yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))

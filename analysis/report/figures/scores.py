@@ -1,23 +1,20 @@
-"""Figures of scores: on the sets, over epochs, against shape bias, and the gap to the oracle."""
+"""Figures of scores: on the sets and over epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 
 from biasbed.analysis.columns import Column, names_of
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.figures.style import CHANCE, GREY, Sheet, legend, look, marker_offset, set_axis
 from biasbed.analysis.report.groups import ColumnGroup, groups
 from biasbed.analysis.result import Analysis
-from biasbed.published import observers, shape_bias_figure
 
 # --- scores -----------------------------------------------------------------------------------------------------------
 
@@ -161,47 +158,3 @@ def _draw_epochs(axes: Axes, analysis: Analysis, column: Column, over_runs: pd.D
     if _chance(column):
         axes.axhline(_chance(column), color=GREY, lw=0.8, ls=":", label=CHANCE)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
-
-
-# --- shape bias -------------------------------------------------------------------------------------------------------
-
-
-def shape_bias_points(analysis: Analysis) -> pd.DataFrame:
-    """Return the runs with a shape bias and a validation score of the same epochs."""
-    if "shape_bias" not in analysis.runs:
-        return analysis.runs.iloc[:0]
-    return analysis.runs.dropna(subset=["shape_bias", "monitor"])
-
-
-def shape_bias(analysis: Analysis, points: pd.DataFrame) -> Sheet:
-    """Draw one point per run: validation score against shape bias (0: decides by texture only, 100: by shape only)."""
-    figure = Sheet(figsize=(4.8, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for position, algorithm in enumerate(analysis.algorithms):
-        colour, _, marker = look(position)
-        of_row = points[points["algorithm"] == algorithm]
-        style: dict[str, Any] = dict(color=colour, marker=marker, s=28, alpha=0.85, lw=0)
-        axes.scatter(of_row["monitor"], of_row["shape_bias"], label=analysis.label(algorithm), **style)
-        for row in of_row.to_dict("records"):
-            text = f"{analysis.label(algorithm)} seed {row['seed']}: shape bias {row['shape_bias']:.1f}"
-            figure.tip(axes, row["monitor"], row["shape_bias"], f"{text}, validation {row['monitor']:.1f}")
-    axes.axhline(50, color=GREY, lw=0.8, ls=":")
-    axes.set_ylim(-3, 103)
-    axes.set_xlabel(f"in-domain validation: {analysis.collection.protocol.monitor} (%)")
-    axes.set_ylabel("shape bias (%)")
-    legend(figure, axes)
-    return figure
-
-
-def shape_bias_by_category(analysis: Analysis, frame: pd.DataFrame) -> Figure:
-    """Draw shape bias by category on one set; people and known networks beside it if it has their categories.
-
-    frame: rows of `shape_bias.CATEGORY_COLUMNS`.
-    """
-    shares = {}
-    for name in analysis.algorithms:
-        rows = frame[(frame["algorithm"] == name) & frame["shape_bias"].notna()]
-        if len(rows):
-            biases = rows["shape_bias"].astype(float) / 100
-            shares[analysis.label(name)] = dict(zip(rows["category"], biases, strict=True))
-    return shape_bias_figure.figure(shares, set(frame["category"]) == observers.categories())

@@ -19,6 +19,7 @@ from biasbed import published, record
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report import references
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
 from biasbed.errors import Failure, UsageError
 from biasbed.plugins.site import command, pages, ranking, tables
 from biasbed.plugins.site.command import site
@@ -192,9 +193,9 @@ def test_sets_of_several_suites_with_one_name_have_pages_that_lead_to_each_other
 
 
 def test_shape_bias_stands_on_the_pages_of_methods_and_sets(folder: Path, analyses: list[Analysis]) -> None:
-    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    analysis = next(analysis for analysis in analyses if len(analysis.data(SHAPE_BIAS).table))
     suite = analysis.collection.scope.suite
-    for row in analysis.texture.to_dict("records"):
+    for row in analysis.data(SHAPE_BIAS).table.to_dict("records"):
         name, shown = analysis.label(row["dataset"]), f"{row['mean']:.1f}"
         method = Page(folder / f"method-{record.slug(row['algorithm'])}.html")
         (table,) = [table for table in method.tables if ("shape bias", "", "") in table[0]]
@@ -336,7 +337,7 @@ def test_the_verdict_says_which_test_shows_it_and_what_the_checks_leave(analyses
 
 
 def test_the_answer_about_texture_comes_first_on_the_start_page(folder: Path, analyses: list[Analysis]) -> None:
-    analysis = next(analysis for analysis in analyses if len(analysis.texture))
+    analysis = next(analysis for analysis in analyses if len(analysis.data(SHAPE_BIAS).table))
     lines = ranking.answer(Ranking(analysis, {}).in_rank_order.analysis)
     assert "shape bias on" in lines[0]
     assert lines[-1] == ranking.verdict(analysis)

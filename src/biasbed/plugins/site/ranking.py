@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from biasbed import published
-from biasbed.analysis import scores
+from biasbed.analysis import scores, sections
 from biasbed.analysis.report import references, wording
-from biasbed.analysis.report.further_findings import texture_sentences
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.verdicts import Claim, claims, firm, main
 from biasbed.analysis.report.wording import listing
@@ -114,8 +113,11 @@ class Ranking:
 
 
 def answer(analysis: Analysis) -> list[str]:
-    """Return the answer of a table: which methods rely less on texture, then which are better."""
-    return [*texture_sentences(analysis.texture, analysis.alpha, analysis.label), verdict(analysis)]
+    """Return the answer of a table: what sections say first of all, then which methods are better."""
+    sentences: list[str] = []
+    for part in sections.answers(analysis):
+        sentences += part.sentences
+    return [*sentences, verdict(analysis)]
 
 
 def verdict(analysis: Analysis) -> str:

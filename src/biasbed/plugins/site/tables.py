@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from biasbed.analysis import sections
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import score_tables, wording
 from biasbed.analysis.report.charts import Chart, Mark, make_chart
@@ -14,11 +15,11 @@ from biasbed.analysis.report.table_model import (
     MISSING,
     Links,
     ReportTable,
+    ScoreColumn,
     TableCell,
     TableColumn,
     count_cell,
     make_table,
-    number,
     number_cell,
     prepared,
     prepared_columns,
@@ -33,7 +34,6 @@ from biasbed.analysis.statistics.rank_sets import RankSet, rank_sets
 DecisionCounts = Mapping[tuple[str, str], str]  # (algorithm, set) -> summary of the stored predictions
 SetRanks = Mapping[str, Mapping[str, RankSet]]  # set -> algorithm -> its ranks there
 BASELINE = "erm"  # method that only minimises the training error
-SHAPE_BIAS = "shape bias"  # head of a column
 ON_SET = "mann_whitney"  # test over the runs of one set
 TESTS = {stability.NEMENYI: "Nemenyi", stability.WILCOXON: "Wilcoxon, Holm", ON_SET: "Mann-Whitney, Holm"}
 CONFIDENCE = {
@@ -161,7 +161,7 @@ def rank_cell(ranks: Mapping[str, RankSet], algorithm: str) -> TableCell:
 
 def score_table(analysis: Analysis, links: SiteLinks) -> ReportTable:
     """Return the report's table of scores, the rank sets first and every score leading to its runs."""
-    table = score_tables.scores(analysis, links)
+    table = score_tables.scores(analysis, links, sections.score_columns(analysis))
     by_test = ranks_over_sets(analysis)
     rank_columns = [TableColumn(rank_column(test), prepared(test)) for test in by_test]
     averages = main(analysis).mean_ranks if by_test else {}
@@ -191,6 +191,7 @@ def method_table(
     decisions: DecisionCounts,
 ) -> ReportTable:
     """Return a method's score on every set. sets: name -> file of its page."""
+    further = [column for column in sections.score_columns(analysis) if algorithm in column.cells]
     records: list[dict[str, TableCell]] = []
     for column in analysis.sets:
         cell = analysis.cells[algorithm, column.name]
@@ -198,7 +199,7 @@ def method_table(
         record = {
             "set": TableCell(analysis.label(column.name), href=sets[column.name], left=True, name=column.name),
             "score": score_cell(cell, runs),
-            SHAPE_BIAS: _shape_bias_cell(analysis, algorithm, column.name),
+            **_further_cells(further, column.name, algorithm),
             "of": TableCell(measured(column), left=True),
             "runs": count_cell(cell.num_runs),
             rank_column(ON_SET): rank_cell(ranks[column.name], algorithm),
@@ -211,7 +212,7 @@ def method_table(
     caption += _legend(analysis, [record["score"] for record in records])
     if any(ranks[name] for name in analysis.set_names):
         caption += f" {ranks_sentence(analysis, [ON_SET])}"
-    caption += _shape_bias_legend(records)
+    caption += "".join(dict.fromkeys(column.legend for column in further))
     if len(measures) == 1:
         caption += f" All are {next(iter(measures))}."
         for record in records:
@@ -225,13 +226,14 @@ def method_table(
 def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[str, RankSet]) -> ReportTable:
     """Return every method's score on one set, the best first, with its ranks there."""
     column = next(column for column in analysis.sets if column.name == name)
+    further = [column for column in sections.score_columns(analysis) if column.dataset == name]
     records: list[dict[str, TableCell]] = []
     for algorithm in _by_score(analysis, column):
         cell = analysis.cells[algorithm, name]
         record = {
             "algorithm": _with_baseline(analysis, algorithm, links.algorithm_cell(algorithm)),
             "score": score_cell(cell, links.to_cell(algorithm, name)),
-            SHAPE_BIAS: _shape_bias_cell(analysis, algorithm, name),
+            **_further_cells(further, name, algorithm),
             "runs": count_cell(cell.num_runs),
         }
         if ranks:
@@ -239,23 +241,18 @@ def set_table(analysis: Analysis, links: SiteLinks, name: str, ranks: Mapping[st
         records.append(record)
     caption = f"{wording.capitalized(measured(column))}, in {analysis.units}. {say('site_order_on_set')}"
     caption += _legend(analysis, [record["score"] for record in records])
-    caption += _shape_bias_legend(records)
+    caption += "".join(dict.fromkeys(column.legend for column in further))
     table = make_table(caption, prepared_columns(records[0]), records, oracle=analysis.rule.oracle)
     return without_columns(table, _is_missing)
 
 
-def _shape_bias_cell(analysis: Analysis, algorithm: str, name: str) -> TableCell:
-    """Return a method's shape bias on a set of cue conflicts; a dash on others."""
-    frame = analysis.texture
-    rows = frame[(frame["algorithm"] == algorithm) & (frame["dataset"] == name)].to_dict("records")
-    if not rows:
-        return TableCell(MISSING, value=-math.inf)
-    return number("mean", spread="std")(rows[0])
-
-
-def _shape_bias_legend(records: Sequence[Mapping[str, TableCell]]) -> str:
-    """Say what shape bias is if a row has one."""
-    return say("scores_shape_bias") if any(row[SHAPE_BIAS].text != MISSING for row in records) else ""
+def _further_cells(columns: Sequence[ScoreColumn], name: str, algorithm: str) -> dict[str, TableCell]:
+    """Return a method's further measures of a set by their heads; dashes for those of other sets."""
+    cells = {column.head: TableCell(MISSING, value=-math.inf) for column in columns}
+    for column in columns:
+        if column.dataset == name and algorithm in column.cells:
+            cells[column.head] = column.cells[algorithm]
+    return cells
 
 
 def _is_missing(index: int, cells: Sequence[TableCell]) -> bool:

@@ -15,9 +15,9 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis import display_names
-from biasbed.analysis.comparisons import shape_bias
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report.further_findings import texture_sentences
+from biasbed.analysis.sections import shape_bias
+from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
 from biasbed.analysis.statistics import per_set
 from biasbed.evaluation.decisions import write_predictions
 from biasbed.published import observers
@@ -54,9 +54,9 @@ def test_differences_are_welch_s_with_holm_s_correction() -> None:
 
 
 def test_the_answer_is_a_sentence() -> None:
-    (said,) = texture_sentences(table(FRAME), 0.05, LABEL)
+    (said,) = shape_bias.describe(table(FRAME), 0.05, LABEL)
     assert said.startswith("Relies less on texture than ERM: InfoDrop +20.7 [+")
-    assert "; Relies more on texture than ERM: sin -10.8 [-" in said.replace("; relies", "; Relies")
+    assert "; relies more on texture than ERM: sin -10.8 [-" in said
     assert "not shown for pAdaIN +0.3 [-" in said
     assert said.endswith(
         "(shape bias on Cue Conflict in points, over runs; p with Holm's correction for 3 comparisons, each interval "
@@ -72,7 +72,7 @@ def test_what_is_not_shown_has_the_interval_and_the_p_that_decided() -> None:
     assert row["p"] < 0.05 < row["p_holm"]
     expected = per_set.welch(np.array([22.5, 23.5, 24.5]), np.array([20.0, 21.0, 22.0]), 1 - 0.05 / 2)
     assert (row["low_holm"], row["high_holm"]) == pytest.approx(expected[:2])
-    (said,) = texture_sentences(frame, 0.05, LABEL)
+    (said,) = shape_bias.describe(frame, 0.05, LABEL)
     assert said.startswith("No row is shown to rely less on texture than ERM: ")
     assert f"InfoDrop +2.5 [{row['low_holm']:+.1f} to {row['high_holm']:+.1f}; p {row['p_holm']:.3f}]" in said
 
@@ -88,31 +88,31 @@ def test_one_comparison_needs_no_correction() -> None:
     frame = table({"erm": [20.0, 21.0, 22.0], "infodrop": [22.5, 23.5, 24.5]})
     row = frame.set_index("algorithm").loc["infodrop"]
     assert (row["low_holm"], row["high_holm"]) == (row["low"], row["high"])
-    (said,) = texture_sentences(frame, 0.05, LABEL)
+    (said,) = shape_bias.describe(frame, 0.05, LABEL)
     assert said.endswith("(shape bias on Cue Conflict in points, over runs; 95% interval).")
 
 
 def test_nothing_is_claimed_of_one_run() -> None:
-    (said,) = texture_sentences(table({"erm": [20.0], "infodrop": [90.0]}), 0.05, LABEL)
+    (said,) = shape_bias.describe(table({"erm": [20.0], "infodrop": [90.0]}), 0.05, LABEL)
     assert said.startswith("No row is shown to rely less on texture than ERM: InfoDrop +70.0 [one run]")
     alike = table({"erm": [20.0, 20.0], "infodrop": [90.0, 90.0]})
     assert not alike["significant"].any()
 
 
 def test_without_a_reference_values_stand_alone() -> None:
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}), 0.05, LABEL)
+    (said,) = shape_bias.describe(table({"a": [20.0, 21.0], "b": [30.0, 31.0]}), 0.05, LABEL)
     assert said == (
         "Shape bias on Cue Conflict, percent: a 20.5, b 30.5; there is no reference to compare it with: control=<row> "
         "names one."
     )
-    (said,) = texture_sentences(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), 0.05, LABEL)
+    (said,) = shape_bias.describe(table({"a": [20.0, 21.0], "b": [40.0, 41.0]}, control="a"), 0.05, LABEL)
     assert said.startswith("Relies less on texture than a: b +20.0")
 
 
 def test_runs_without_cue_conflicts_have_no_answer() -> None:
     frame = pd.DataFrame([("sketch", "erm", 70.0)], columns=["dataset", "algorithm", "score"])
     assert shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()).empty
-    assert texture_sentences(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), 0.05, LABEL) == []
+    assert shape_bias.describe(shape_bias.shape_bias_table(frame, ["erm"], AnalyzeOptions()), 0.05, LABEL) == []
 
 
 @pytest.mark.usefixtures("few_draws", "without_evidence")
@@ -165,7 +165,7 @@ def test_decisions_are_counted_by_category_and_drawn_beside_people(
     assert means["infodrop"] == {"shape": 14, "texture": 6, "shape_bias": 70}
     assert (recorder.folder / "out" / "figures" / "shape_bias_by_category_cue_conflict.pdf").exists()
     assert "shape bias by category of the shape" in (recorder.folder / "out" / "report.html").read_text()
-    assert len(outcome.analysis.cues) == 32
+    assert len(outcome.analysis.data(SHAPE_BIAS).by_category) == 32
 
 
 def test_few_rows_are_fetched_the_reference_among_them(recorder: Recorder) -> None:
@@ -178,5 +178,5 @@ def test_few_rows_are_fetched_the_reference_among_them(recorder: Recorder) -> No
 def test_decisions_of_another_step_are_not_counted(recorder: Recorder) -> None:
     for name in ("erm", "infodrop"):
         conflicting(recorder, recorder.train(name), 0.5, step=EPOCHS - 2)
-    assert recorder.analyze(selection="last").analysis.cues.empty
-    assert recorder.analyze(selection="last_n", n=2).analysis.cues.empty
+    assert recorder.analyze(selection="last").analysis.data(SHAPE_BIAS).by_category.empty
+    assert recorder.analyze(selection="last_n", n=2).analysis.data(SHAPE_BIAS).by_category.empty
