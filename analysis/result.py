@@ -16,7 +16,7 @@ import biasbed
 from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
-from biasbed.analysis.comparisons import deviations, paper_layout, rule_comparison, strict_setting
+from biasbed.analysis.comparisons import paper_layout, rule_comparison, strict_setting
 from biasbed.analysis.comparisons.rule_comparison import RuleComparison
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -239,13 +239,6 @@ class Analysis:
     def blocks(self) -> pd.DataFrame:
         """Means of the blocks with several columns (`scores.block_scores`)."""
         return scores.block_scores(self.runs, scores.mean_matrix(self.scores), self.columns)
-
-    @cached_property
-    def spread(self) -> pd.DataFrame:
-        """Deviations over runs and epochs (`deviations.deviation_table`); empty but for last_n."""
-        inputs = self.inputs
-        settings = (inputs.histories, self.columns, inputs.rules, self.options.n)
-        return deviations.deviation_table(self.collection.runs, *settings)
 
     @cached_property
     def curves(self) -> pd.DataFrame:

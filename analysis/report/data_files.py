@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis import scores, sections
-from biasbed.analysis.report import groups, laid_out_tables, phrases, wording
+from biasbed.analysis.report import laid_out_tables, phrases, wording
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, JsonFile
@@ -75,12 +75,9 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
     return {
         "runs.csv": run_rows(analysis, analysis.runs),
         "scores.csv": scores.with_intervals(analysis.scores, analysis.sets),
-        "blocks.csv": analysis.blocks.round(SCORE_DIGITS),
-        "averages.csv": average_rows(analysis) if len(analysis.blocks) else None,
         "choices.csv": analysis.choices,
         "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
-        "spread.csv": analysis.spread,
         laid_out_tables.CSV: laid_out,
         "reproduction.csv": analysis.reproduction,
     }
@@ -99,26 +96,3 @@ def run_rows(analysis: Analysis, runs: pd.DataFrame) -> pd.DataFrame:
         frame = frame.drop(columns=["cell", "replicate"])  # they would say nothing
     first = [*scope, "algorithm", "seed", "test_domains", "dataset", "rule", "oracle"]
     return frame[[*first, *(name for name in frame if name not in first)]].round(SCORE_DIGITS)
-
-
-def average_rows(analysis: Analysis) -> pd.DataFrame:
-    """Return one row per algorithm and column, data set of several columns, and over all data sets.
-
-    Columns algorithm, dataset (of the last kind `AVERAGE`), mean, error (what ± is in tables; none over data sets), its
-    kind and ddof, num_runs.
-    """
-    kind, ddof = scores.ERRORS[analysis.error]
-    averages = groups.averages(analysis)
-    rows: list[tuple[object, ...]] = []
-    for algorithm in analysis.algorithms:
-        cells = []
-        for group in groups.groups(analysis):
-            cells += [(column.name, analysis.cells[algorithm, column.name]) for column in group.columns]
-            if group.wide:
-                cells.append((group.block, analysis.averages[algorithm, group.block]))
-        for name, cell in cells:
-            rows.append((algorithm, name, cell.mean, cell.std, kind, ddof, cell.num_runs))
-        if averages is not None and averages.means:
-            rows.append((algorithm, groups.AVERAGE, averages.means[algorithm], math.nan, "", None, None))
-    columns = ["algorithm", "dataset", "mean", "error", "kind", "ddof", "num_runs"]
-    return pd.DataFrame(rows, columns=columns).astype({"ddof": "Int64", "num_runs": "Int64"})

@@ -1,14 +1,19 @@
-"""Columns of score tables by data set, each data set's average behind its columns."""
+"""Columns and cells of score tables by data set, each data set's average behind its columns."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from biasbed.analysis.columns import Column, blocks, names_of
+from biasbed.analysis.display_names import Labels
+from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.phrases import say
+from biasbed.analysis.report.table_model import Links, PrintedText, TableColumn, prepared, score_cell
 from biasbed.analysis.report.wording import error, error_by, listing, repeated
 from biasbed.analysis.result import UNIT_WORDS, Analysis, Cell
+from biasbed.analysis.selection.rules import Rule
 
 AVERAGE = "Avg"
 
@@ -65,32 +70,57 @@ def caption(analysis: Analysis) -> str:
     return text
 
 
-class ColumnHead(NamedTuple):
-    """ColumnHead of a column: its name and its unit behind it."""
-
-    name: str
-    unit: str
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Averages:
-    """A value for each data set, and their mean."""
+def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[TableColumn]:
+    """Return the columns of the data sets, each with its average if it has several."""
+    columns = []
+    for group in column_groups:
+        prefix = ""
+        if len(group.columns) > 1:
+            prefix = f"{group.block}-"
+        for column in group.columns:
+            head, unit = label(column.name.removeprefix(prefix)), unit_of(column)
+            shown = set_column(head, column.name, unit, label(group.block), label(column.name))
+            columns.append(dataclasses.replace(shown, name=column.name))
+        if group.wide:
+            block = label(group.block)
+            key = (AVERAGE, group.block)
+            columns.append(set_column(AVERAGE, key, block=block, full_head=f"{block} {AVERAGE}"))
+    return columns
 
-    heads: tuple[ColumnHead, ...]
-    rows: dict[str, tuple[Cell, ...]]  # algorithm -> cell of each data set
-    means: dict[str, float]  # algorithm -> mean over the data sets; NaN if one lacks; empty if units differ
+
+def set_column(head: str, key: Hashable, unit: str = "", block: str = "", full_head: str | None = None) -> TableColumn:
+    return TableColumn(head, prepared(key), printed=head, style="turned", unit=unit, block=block, full_head=full_head)
 
 
-def averages(analysis: Analysis) -> Averages | None:
-    """Return the averages; None without a data set of several columns beside another one."""
-    column_groups = groups(analysis)
-    if len(column_groups) < 2 or not any(group.wide for group in column_groups):
-        return None
-    rows, means = {}, {}
-    is_alike = len({(group.counted[0].unit, group.counted[0].higher_is_better) for group in column_groups}) == 1
-    for name in analysis.algorithms:
-        rows[name] = tuple(group.value(analysis, name) for group in column_groups)
-        if is_alike:
-            means[name] = sum(cell.mean for cell in rows[name]) / len(rows[name])
-    heads = tuple(ColumnHead(group.block, unit_of(group.counted[0])) for group in column_groups)
-    return Averages(heads, rows, means)
+def score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hashable, object]:
+    """Return an algorithm's cells by column, and by (`AVERAGE`, block)."""
+    href = links.to_algorithm(algorithm)
+    record: dict[Hashable, object] = {"algorithm": algorithm}
+    for column in analysis.sets:
+        record[column.name] = score_cell(analysis.cells[algorithm, column.name], href)
+    for (name, block), cell in analysis.averages.items():
+        if name == algorithm:
+            record[AVERAGE, block] = score_cell(cell, href)
+    return record
+
+
+def printed_error(analysis: Analysis) -> str:
+    """Return what ± is in a LaTeX table, with its divisor if it is not the usual one."""
+    text = f"{wording.error(analysis)} between {wording.repeated(analysis)}s"
+    if analysis.error != Rule.error:
+        text += f", variance by ${wording.error_by(analysis)}$"
+    return text
+
+
+def printed_text(analysis: Analysis, label: str, table_caption: str) -> PrintedText:
+    """Return what LaTeX prints around a table of scores. table_caption: LaTeX."""
+    parts = [
+        f"{latex.provenance(analysis)}. Best in bold.",
+        latex.prose(caption(analysis)),
+        say("printed_dagger") if analysis.daggers else "",
+        latex.prose(wording.not_applicable(analysis, dash="--")),
+    ]
+    return PrintedText(label, table_caption, " ".join(filter(None, parts)))

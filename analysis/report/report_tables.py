@@ -8,7 +8,6 @@ from typing import Any
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
-    groups,
     laid_out_tables,
     latex,
     score_tables,
@@ -23,8 +22,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Return the tables that the page shows for all settings together; None for those without rows."""
     return {
         "scores": score_tables.scores(analysis, links, sections.score_columns(analysis)),
-        "averages": score_tables.averages(analysis, links),
-        "deviations": score_tables.deviations(analysis, links),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
         "card": score_tables.card(analysis, links),
     }
@@ -72,15 +69,7 @@ def _in_print(
             "scores of the algorithms on the sets",
         ),
         "runs": (by_run or score_tables.by_run(analysis, links), runs),
-        "averages": (score_tables.averages(analysis, links), "averages of the data sets"),
     }
-    if tables["averages"][0] is not None:
-        for group in groups.groups(analysis):
-            if group.wide:
-                table = score_tables.of_data_set(analysis, links, group)
-                tables[f"scores_{group.block}"] = (table, f"scores on {group.block} alone")
-    deviations = score_tables.deviations(analysis, links)
-    tables["spread"] = (deviations, "scores with deviations over runs and epochs")
     for name, table, description in sections.of_kind(PrintedTable, analysis, links):
         tables[name] = (table, description)
     return tables

@@ -1,4 +1,4 @@
-"""Tables of scores: on columns and data sets, of every run, with deviations, published numbers.
+"""Tables of scores: on columns and data sets, of every run, beside published numbers.
 
 Answers: Which columns does a table of scores have?
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report import groups, latex, wording
-from biasbed.analysis.report.groups import AVERAGE, ColumnGroup
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import (
     CellMaker,
@@ -33,15 +31,12 @@ from biasbed.analysis.report.table_model import (
     number_cell,
     p_value,
     prepared,
-    score_cell,
     text,
     text_cell,
 )
 from biasbed.analysis.result import Analysis, scores_by_run
-from biasbed.analysis.result import number as number_text
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.selection.reproduction import card_sentence
-from biasbed.analysis.selection.rules import Rule
 
 # --- scores of columns and data sets ----------------------------------------------------------------------------------
 
@@ -54,10 +49,10 @@ def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()
         if number_of_sets[head] > 1:
             head += f", {analysis.label(column.dataset)}"
         columns.append(TableColumn(head, prepared((column.head, column.dataset)), printed=head, style="turned"))
-    columns += score_columns(groups.groups(analysis), analysis.label)
+    columns += groups.score_columns(groups.groups(analysis), analysis.label)
     records = []
     for algorithm in analysis.algorithms:
-        record = _score_record(analysis, links, algorithm)
+        record = groups.score_record(analysis, links, algorithm)
         for column in further:
             if algorithm in column.cells:
                 record[column.head, column.dataset] = column.cells[algorithm]
@@ -79,110 +74,12 @@ def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()
         caption += say("scores_dagger")
     caption += "".join(dict.fromkeys(column.legend for column in further))
     caption += wording.not_applicable(analysis)
-    printed = _printed(analysis, "scores", "printed_scores")
-    if not wording.has_deviations(analysis):
-        printed = dataclasses.replace(printed, caption=say("printed_single_scores", units=analysis.units))
+    printed_caption = f"Scores in {analysis.units}."
+    if wording.has_deviations(analysis):
+        printed_caption = rf"Scores in {analysis.units}: mean $\pm$ {groups.printed_error(analysis)}."
+    printed = groups.printed_text(analysis, "scores", printed_caption)
     table = make_table(caption, columns, records, oracle=analysis.rule.oracle, printed=printed)
     return dataclasses.replace(table, file="scores.csv, blocks.csv" if table.above else "scores.csv")
-
-
-def score_columns(column_groups: Sequence[ColumnGroup], label: Labels) -> list[TableColumn]:
-    """Return the columns of the data sets, each with its average if it has several."""
-    columns = []
-    for group in column_groups:
-        prefix = ""
-        if len(group.columns) > 1:
-            prefix = f"{group.block}-"
-        for column in group.columns:
-            head, unit = label(column.name.removeprefix(prefix)), groups.unit_of(column)
-            shown = _set_column(head, column.name, unit, label(group.block), label(column.name))
-            columns.append(dataclasses.replace(shown, name=column.name))
-        if group.wide:
-            block = label(group.block)
-            key = (AVERAGE, group.block)
-            columns.append(_set_column(AVERAGE, key, block=block, full_head=f"{block} {AVERAGE}"))
-    return columns
-
-
-def _set_column(head: str, key: Hashable, unit: str = "", block: str = "", full_head: str | None = None) -> TableColumn:
-    return TableColumn(head, prepared(key), printed=head, style="turned", unit=unit, block=block, full_head=full_head)
-
-
-def _score_record(analysis: Analysis, links: Links, algorithm: str) -> dict[Hashable, object]:
-    """Return an algorithm's cells by column, and by (`AVERAGE`, block)."""
-    href = links.to_algorithm(algorithm)
-    record: dict[Hashable, object] = {"algorithm": algorithm}
-    for column in analysis.sets:
-        record[column.name] = score_cell(analysis.cells[algorithm, column.name], href)
-    for (name, block), cell in analysis.averages.items():
-        if name == algorithm:
-            record[AVERAGE, block] = score_cell(cell, href)
-    return record
-
-
-def _printed(analysis: Analysis, label: str, caption: str, **slots: str) -> PrintedText:
-    """Return what LaTeX prints around a table of scores. caption: a phrase with `units`, `error`, `run`, `divisor`."""
-    is_usual = analysis.error == Rule.error
-    by = ""
-    if not is_usual:
-        by = say("printed_divisor", divisor=wording.error_by(analysis))
-    error = say("printed_error", error=wording.error(analysis), run=wording.repeated(analysis), by=by)
-    parts = [
-        say("printed_scores_note", provenance=latex.provenance(analysis)),
-        latex.prose(groups.caption(analysis)),
-        say("printed_dagger") if analysis.daggers else "",
-        latex.prose(wording.not_applicable(analysis, dash="--")),
-    ]
-    note = " ".join(filter(None, parts))
-    return PrintedText(label, say(caption, units=analysis.units, error=error, **slots), note)
-
-
-def averages(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Algorithms x data sets, and the mean over them; None without a data set of several columns beside others."""
-    averages = groups.averages(analysis)
-    if averages is None:
-        return None
-    columns = [links.column()]
-    for head, unit in averages.heads:
-        columns.append(_set_column(analysis.label(head), head, unit))
-    if averages.means:
-        columns.append(_set_column(AVERAGE, "mean"))
-    records = []
-    for algorithm, cells in averages.rows.items():
-        href = links.to_algorithm(algorithm)
-        record: dict[str, object] = {"algorithm": algorithm}
-        for (head, _), cell in zip(averages.heads, cells, strict=True):
-            record[head] = score_cell(cell, href)
-        if averages.means:
-            record["mean"] = number_cell(averages.means[algorithm], analysis.sets[0].digits)
-        records.append(record)
-    caption = say("averages", units=analysis.units) + groups.caption(analysis)
-    if averages.means:
-        caption += say("averages_mean")
-    caption += wording.not_applicable(analysis)
-    printed_mean = ""
-    if averages.means:
-        printed_mean = say("printed_averages_mean")
-    return make_table(
-        caption,
-        columns,
-        records,
-        "blocks.csv, scores.csv",
-        oracle=analysis.rule.oracle,
-        printed=_printed(analysis, "averages", "printed_averages", mean=printed_mean),
-    )
-
-
-def of_data_set(analysis: Analysis, links: Links, group: ColumnGroup) -> ReportTable:
-    """Algorithms x the columns of one data set and their average; for LaTeX."""
-    columns = [links.column()]
-    for column in score_columns([group], analysis.label):
-        columns.append(dataclasses.replace(column, block="", style="plain"))
-    records = [_score_record(analysis, links, algorithm) for algorithm in analysis.algorithms]
-    name = latex.escape(analysis.label(group.block))
-    label = latex.escape(f"scores-{group.block}")
-    printed = _printed(analysis, label, "printed_data_set", data_set=name)
-    return make_table("", columns, records, oracle=analysis.rule.oracle, printed=printed)
 
 
 # --- scores of every run ----------------------------------------------------------------------------------------------
@@ -257,7 +154,7 @@ def _run_columns(analysis: Analysis, links: Links, step: str = "") -> list[Table
     ]
     if step:
         columns += [TableColumn("run", prepared("run")), TableColumn(step, prepared("steps"))]
-    return columns + [_set_column(analysis.label(name), name) for name in analysis.set_names]
+    return columns + [groups.set_column(analysis.label(name), name) for name in analysis.set_names]
 
 
 def _plain_name(links: Links) -> CellMaker:
@@ -316,32 +213,7 @@ def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
     return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}
 
 
-# --- deviations, published numbers ------------------------------------------------------------------------------------
-
-
-def deviations(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Mean and deviation over runs and epochs together, beside that between runs."""
-    cells: dict[str, dict[str, Any]] = {}
-    digits = {column.name: column.digits for column in analysis.sets}
-    for row in analysis.spread.to_dict("records"):
-        places = digits[row["dataset"]]
-        pooled, between = (number_text(row[name], places) for name in ("std_pooled", "std_between_runs"))
-        interval = say("deviations_between", std=between)
-        cell = number_cell(row["mean"], places, spread=f"±{pooled}", interval=interval)
-        cells.setdefault(row["algorithm"], {"algorithm": row["algorithm"]})[row["dataset"]] = cell
-    records = [cells[algorithm] for algorithm in analysis.algorithms if algorithm in cells]
-    if not records:
-        return None
-    slots = {"units": analysis.units, "provenance": latex.provenance(analysis)}
-    printed = PrintedText("spread", say("printed_deviations", **slots), say("printed_deviations_note", **slots))
-    return make_table(
-        say("deviations", **slots),
-        [links.column(), *(_set_column(analysis.label(name), name) for name in analysis.set_names)],
-        records,
-        "spread.csv",
-        oracle=analysis.rule.oracle,
-        printed=printed,
-    )
+# --- published numbers ------------------------------------------------------------------------------------------------
 
 
 def card(analysis: Analysis, links: Links) -> ReportTable | None:

@@ -40,7 +40,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
-    parts += [*_averages(analysis, links), *_laid_out(analysis, links)]
+    parts += _laid_out(analysis, links)
     for section in sections.SECTIONS:
         parts += _of_section(section, analysis, links)
     parts += _reproduction(analysis)
@@ -99,13 +99,6 @@ def _scores(analysis: Analysis, links: Links) -> str:
         lines.append(f"  † {say('dagger')}")
     below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis)) if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
-
-
-def _averages(analysis: Analysis, links: Links) -> list[str]:
-    table = score_tables.averages(analysis, links)
-    if table is None:
-        return []
-    return [_titled(say("summary_averages", units=analysis.units), render_table(table))]
 
 
 def _laid_out(analysis: Analysis, links: Links) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from biasbed.analysis.report.table_model import Links, ScoreColumn
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.averages import AVERAGES
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
@@ -42,6 +43,7 @@ SECTIONS: tuple[AnySection, ...] = (
     STUDY_DESIGN,
     WEAKNESSES,
     SHAPE_BIAS,
+    AVERAGES,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,

@@ -28,6 +28,7 @@ from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections import power, single_sets, stability, study_design, weaknesses
+from biasbed.analysis.sections.averages import average
 from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.selection.select import rule_names
 from biasbed.analysis.statistics.friedman import ALL_SETS, COMPLETE
@@ -192,7 +193,7 @@ def test_a_declared_value_stands_for_its_block_and_the_others_stay_in_tables(rec
 
 
 def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path) -> None:
-    found = groups.averages(cells)
+    found = average(cells)
     assert found is not None
     assert [head.name for head in found.heads] == ["bff", "office", "pacs"]
     erm = [cell.mean for cell in found.rows["erm"]]
@@ -200,7 +201,7 @@ def test_several_data_sets_have_a_table_of_averages(cells: Analysis, files: Path
     rows = (files / "tables" / "averages.tex").read_text().splitlines()
     assert next(line for line in rows if line.startswith("IRM")).endswith(r"& -- \\")
     one = dataclasses.replace(cells, sets=tuple(c for c in cells.sets if c.block == "pacs"))
-    assert groups.averages(one) is None
+    assert average(one) is None
 
 
 def test_replicates_are_listed_with_the_run_of_each_cell(cells: Analysis, files: Path) -> None:

@@ -146,3 +146,12 @@ def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
 def test_the_plan_is_put_into_words(recorder: Recorder) -> None:
     analysis = analysed(recorder, DIFFERENT, plan="true", difference="40")
     assert any("40.0 points" in line for line in power.describe_plan(analysis))
+
+
+def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
+    """Their run part is 0.16 points beside interactions of 7.8: what F rejects too often is its own."""
+    luck = published.pairwise.limits[0].luck
+    assert luck is not None
+    assert luck.without_it.interval[0] < luck.with_it.value < 0.06
+    assert luck.excess[1] < 0.005
+    assert not any("luck" in line for line in weaknesses.describe(published))

@@ -19,14 +19,13 @@ from biasbed.analysis.comparisons import rule_comparison
 from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import latex, score_tables
-from biasbed.analysis.report.data_files import average_rows
-from biasbed.analysis.report.groups import averages
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_run
 from biasbed.analysis.runs.comparable import cells_of, columns_of, split_evidence, with_protocols
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
+from biasbed.analysis.sections.averages import average, average_rows
 from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
 from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
 from biasbed.analysis.selection.published import _shared
@@ -140,7 +139,7 @@ def test_tables_are_those_of_the_original(results: Results, name: str, rule: str
         cell = (analysis.averages if place in DOMAINS else analysis.cells)[row["algorithm"].lower(), place]
         printed = f"{cell.mean_text} +/- {cell.std_text}" if row["standard_error"] else cell.mean_text
         assert printed == row["printed"]
-    overall = averages(analysis)
+    overall = average(analysis)
     if name == "synthetic_sweep":
         assert overall is not None
         for algorithm, mean in overall.means.items():

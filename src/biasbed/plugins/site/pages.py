@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from biasbed import record
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import html as report
-from biasbed.analysis.report import provenance, score_tables, wording
+from biasbed.analysis.report import provenance, wording
 from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.report.charts import set_chart
 from biasbed.analysis.report.phrases import say
@@ -29,6 +29,7 @@ from biasbed.analysis.report.verdicts import claims, main
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections import single_sets, study_design
+from biasbed.analysis.sections.averages import make_average_table
 from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.ranks.conclusions import CONCLUSIONS
 from biasbed.analysis.sections.ranks.tables import make_pair_table
@@ -216,7 +217,7 @@ class SitePages:
             "scores": tables.score_table(analysis, links),
             "ranks": tables.ranks_sentence(analysis, tables.ranks_over_sets(analysis)),
             "setting": wording.setting_title(comparison, analysis.label),
-            "averages": score_tables.averages(analysis, links),
+            "averages": make_average_table(analysis, links),
             "charts": [chart for chart in charts if chart is not None],
             "concluded": concluded,
             "pairs": None if comparison.skipped else make_pair_table(analysis, comparison, links),

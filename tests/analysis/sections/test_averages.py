@@ -1,4 +1,4 @@
-"""Deviations of runs and epochs together, from a CSV's column or from one's own curves; Table 1 in LaTeX."""
+"""Deviations of runs and epochs together, from a CSV's column or from one's own curves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import statistics
 import pytest
 
 from biasbed.analysis.options import AnalyzeOptions
-from biasbed.analysis.report import latex
-from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.result import Analysis, compute
+from biasbed.analysis.result import compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.sections import weaknesses
-from biasbed.analysis.sections.selection_cost import SELECTION_COST, make_printed_table
+from biasbed.analysis.sections.averages import AVERAGES
 from biasbed.settings import build
 from helpers.toy_runs import SETS, Recorder
 
@@ -25,14 +22,14 @@ def test_own_runs_pool_every_epoch_of_every_run(recorder: Recorder) -> None:
     for seed, own in curves.items():
         recorder.train("erm", seed, own)
     analysis = compute(RunStore(recorder.uri), recorder.options(selection="last_n", n="3"))
-    row = analysis.spread[analysis.spread["dataset"] == "edge"].iloc[0]
+    row = analysis.data(AVERAGES)[analysis.data(AVERAGES)["dataset"] == "edge"].iloc[0]
     epochs = [100 * value for own in curves.values() for value in own["edge"][1:]]
     means = [statistics.fmean(own["edge"][1:]) * 100 for own in curves.values()]
     assert row["std_pooled"] == pytest.approx(statistics.pstdev(epochs))
     assert row["std_between_runs"] == pytest.approx(statistics.stdev(means))
     assert (row["num_runs"], row["num_epochs"]) == (3, 3)
     assert list(analysis.scores["std"]) == pytest.approx([row["std_between_runs"]] * 6)
-    assert compute(RunStore(recorder.uri), recorder.options()).spread.empty
+    assert compute(RunStore(recorder.uri), recorder.options()).data(AVERAGES).empty
 
 
 @pytest.mark.slow
@@ -48,34 +45,10 @@ def test_published_deviations_pool_as_all_epochs_would(published_uri: str) -> No
         if row["selection"] == "last_30":
             mean, deviation = float(row["accuracy"]), float(row["std_over_epochs"])
             epochs.setdefault((row["algorithm"], row["dataset"]), []).extend((mean - deviation, mean + deviation))
-    found = {(row["algorithm"], row["dataset"]): row for row in analysis.spread.to_dict("records")}
+    found = {(row["algorithm"], row["dataset"]): row for row in analysis.data(AVERAGES).to_dict("records")}
     assert found.keys() == epochs.keys()
     assert len(found) == 80
     for cell, values in epochs.items():
         assert found[cell]["num_runs"] == len(values) / 2
         assert found[cell]["mean"] == pytest.approx(statistics.fmean(values))
         assert found[cell]["std_pooled"] == pytest.approx(statistics.pstdev(values))
-
-
-def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
-    """Their run part is 0.16 points beside interactions of 7.8: what F rejects too often is its own."""
-    luck = published.pairwise.limits[0].luck
-    assert luck is not None
-    assert luck.without_it.interval[0] < luck.with_it.value < 0.06
-    assert luck.excess[1] < 0.005
-    assert not any("luck" in line for line in weaknesses.describe(published))
-
-
-@pytest.mark.usefixtures("few_draws", "without_evidence")
-def test_table_1_has_oracle_rule_and_difference(recorder: Recorder) -> None:
-    for seed in range(2):
-        recorder.train("erm", seed, {name: [0.2, 0.5, 0.4, 0.3] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-        recorder.train("other_1", seed, {name: [0.2, 0.3, 0.4, 0.45] for name in SETS}, monitor=(0.1, 0.2, 0.4, 0.3))
-    analysis = compute(RunStore(recorder.uri), recorder.options())
-    table = make_printed_table(analysis.data(SELECTION_COST).gap, analysis, Links(analysis))
-    text = latex.render(table)
-    assert " & ".join(["ERM", "best epoch", *["50.0"] * 6]) in text
-    assert " & ".join(["", "best validation", *["40.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["$-$10.0"] * 6]) in text
-    assert " & ".join(["", "difference", *["$-$5.0"] * 6]) in text
-    assert r"\caption{ORACLE: each set's own best epoch" in text
