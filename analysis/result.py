@@ -21,7 +21,7 @@ from biasbed.analysis.comparisons.rule_comparison import RuleComparison
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection import completeness, published, reproduction
+from biasbed.analysis.selection import completeness, published
 from biasbed.analysis.selection.pools import pools_of
 from biasbed.analysis.selection.rules import Rule
 from biasbed.analysis.selection.select import Selected, select
@@ -266,11 +266,6 @@ class Analysis:
         """Values of tables that are laid out as a paper's (`paper_layout.layout_values`)."""
         return paper_layout.layout_values(paper_layout.requested(self.options), self.selected, self.columns)
 
-    @cached_property
-    def reproduction(self) -> pd.DataFrame | None:
-        """Our numbers beside published ones (`reproduction.cards`), if requested."""
-        return _reproduction(self.inputs, self.runs, self.options)
-
     @property
     def shown_runs(self) -> tuple[Run, ...]:
         """Runs that count, by algorithm in display order."""
@@ -402,8 +397,6 @@ def compute_from(inputs: AnalysisInputs, options: AnalyzeOptions, ahead: Sequenc
         pairwise=tests,
         notes=tuple(notes),
     )
-    if options.compare != "none":
-        _ = analysis.reproduction  # refuses studies without a common algorithm
     if ahead:
         analysis.compute_ahead(ahead)
     return analysis
@@ -441,18 +434,6 @@ def _drop_untested(sets: Sequence[Column], selected: Selected, label: Labels) ->
         return tuple(sets), []
     notes = [f"{label(name)} is not applicable under this rule: {reason}" for name, reason in reasons.items()]
     return tuple(column for column in sets if column.name not in reasons), notes
-
-
-def _reproduction(inputs: AnalysisInputs, runs: pd.DataFrame, options: AnalyzeOptions) -> pd.DataFrame | None:
-    """Return our numbers beside the published ones, if compare=published asks for them."""
-    if options.compare == "none":
-        return None
-    ours = inputs.collection.unpublished
-    trained = {run.algorithm for run in ours if run.kind != "evaluate"}
-    only_tested = {run.algorithm for run in ours} - trained
-    our_rows = runs[runs["run_id"].isin([run.id for run in ours])]
-    rule, settings = inputs.rule.name, (options.alpha, options.tolerance, only_tested)
-    return reproduction.cards(inputs.studies, rule, our_rows, inputs.histories, *settings)
 
 
 LIBRARIES = ("pandas", "scipy", "scikit-posthocs", "matplotlib")

@@ -79,7 +79,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
         "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
         laid_out_tables.CSV: laid_out,
-        "reproduction.csv": analysis.reproduction,
     }
 
 

@@ -23,7 +23,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     return {
         "scores": score_tables.scores(analysis, links, sections.score_columns(analysis)),
         "layouts": laid_out_tables.laid_out_tables(analysis, links),
-        "card": score_tables.card(analysis, links),
     }
 
 

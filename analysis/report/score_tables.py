@@ -1,4 +1,4 @@
-"""Tables of scores: on columns and data sets, of every run, beside published numbers.
+"""Tables of scores, on columns and data sets and of every run.
 
 Answers: Which columns does a table of scores have?
 """
@@ -26,17 +26,12 @@ from biasbed.analysis.report.table_model import (
     TableColumn,
     TableRecord,
     make_table,
-    named,
-    number,
     number_cell,
-    p_value,
     prepared,
-    text,
     text_cell,
 )
 from biasbed.analysis.result import Analysis, scores_by_run
 from biasbed.analysis.runs.run import Run
-from biasbed.analysis.selection.reproduction import card_sentence
 
 # --- scores of columns and data sets ----------------------------------------------------------------------------------
 
@@ -211,35 +206,3 @@ def _step_spans(run_table: pd.DataFrame) -> dict[str, str]:
         span = str(int(first)) if first == last else f"{int(first)}-{int(last)}"
         spans.setdefault(run_id, set()).add(span)
     return {run_id: "per set" if len(of_run) > 1 else of_run.pop() for run_id, of_run in spans.items()}
-
-
-# --- published numbers ------------------------------------------------------------------------------------------------
-
-
-def card(analysis: Analysis, links: Links) -> ReportTable | None:
-    """Our numbers beside the published ones, if `compare=published` asks for them."""
-    frame = analysis.reproduction
-    if frame is None:
-        return None
-    columns = [
-        TableColumn("algorithm", links.algorithm()),
-        TableColumn("set", named("dataset", analysis.label)),
-        TableColumn("ours", _ours(links)),
-        TableColumn("published", number("published_mean", spread="published_std")),
-        TableColumn("difference", number("difference")),
-        TableColumn("in published std", number("difference_in_std")),
-        TableColumn("p", p_value("p_holm", analysis.alpha)),
-        TableColumn("judged by", text("judged_by")),
-        TableColumn("verdict", text("verdict")),
-    ]
-    caption = say("card", sentence=card_sentence(frame, analysis.alpha))
-    return make_table(caption, columns, frame.to_dict("records"), "reproduction.csv", oracle=analysis.rule.oracle)
-
-
-def _ours(links: Links) -> CellMaker:
-    make_number = number("mean", spread="std")
-
-    def make(record: TableRecord) -> TableCell:
-        return make_number(record)._replace(href=links.to_algorithm(record["algorithm"]))
-
-    return make

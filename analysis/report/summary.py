@@ -17,7 +17,6 @@ from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
 from biasbed.analysis.sections.section import AnySection, ForSets, Sentences, ShownPart
-from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import Rule
 
 WIDTH = 100
@@ -43,7 +42,6 @@ def render(analysis: Analysis) -> str:
     parts += _laid_out(analysis, links)
     for section in sections.SECTIONS:
         parts += _of_section(section, analysis, links)
-    parts += _reproduction(analysis)
     return "\n\n".join(parts)
 
 
@@ -111,28 +109,6 @@ def _laid_out(analysis: Analysis, links: Links) -> list[str]:
             lines.append(say("summary_missing_rows"))
         parts.append("\n".join([*lines, *laid_out.missing]))
     return parts
-
-
-def _reproduction(analysis: Analysis) -> list[str]:
-    """Render the card: each cell ours, published, their difference, with the verdict and by what it was reached."""
-    card = analysis.reproduction
-    if card is None:
-        return []
-    rows = []
-    for row in card.to_dict("records"):
-        spread = ""
-        if not math.isnan(row["published_std"]):
-            spread = f" ±{number(row['published_std'])}"
-        numbers = (number(row["mean"]), number(row["published_mean"]) + spread)
-        differences = (_signed(row["difference"]), _signed(row["difference_in_std"]))
-        rows.append([row["algorithm"], row["dataset"], *numbers, *differences, row["judged_by"], row["verdict"]])
-    header = ["", "set", "ours", "published", "difference", "in std", "judged by", "verdict"]
-    sentence = wrap([reproduction.card_sentence(card, analysis.alpha)])
-    return [_titled(say("summary_card", units=analysis.units), align(header, rows), sentence)]
-
-
-def _signed(value: float) -> str:
-    return "-" if math.isnan(value) else f"{round(value, 1) + 0.0:+.1f}"  # + 0.0: no -0.0
 
 
 def _duplicates(analysis: Analysis) -> str:

@@ -12,6 +12,7 @@ from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
 from biasbed.analysis.sections.power import POWER
+from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.sections.ranks import RANKS
 from biasbed.analysis.sections.ranks.conclusions import CERTAINTY, CONCLUSIONS
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
@@ -44,6 +45,7 @@ SECTIONS: tuple[AnySection, ...] = (
     WEAKNESSES,
     SHAPE_BIAS,
     AVERAGES,
+    PUBLISHED_CARD,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,

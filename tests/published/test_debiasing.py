@@ -21,6 +21,7 @@ from biasbed.analysis.comparisons import layout_file
 from biasbed.analysis.report import laid_out_tables
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
 from biasbed.datasets import biased
@@ -248,8 +249,7 @@ def test_own_runs_stand_beside_the_published_ones(
     options: dict[str, Any] = dict(study="main", bootstrap=200, compare="published", with_published=True)
     found = load(recorder.uri, **options)
     assert set(found.algorithms) == {"erm", *(f"{run.algorithm}@debiasing" for run in cells.read("debiasing").runs())}
-    assert found.reproduction is not None
-    card = found.reproduction.set_index("dataset")
+    card = found.data(PUBLISHED_CARD).set_index("dataset")
     assert card["published_mean"].to_dict() == {"colored_mnist_10-0_5": 34.61, "colored_mnist_10-2": 66.84}
     assert card["verdict"].to_dict() == {"colored_mnist_10-0_5": "agrees", "colored_mnist_10-2": "differs"}
     assert list(card["judged_by"]) == ["published spread"] * 2

@@ -23,11 +23,12 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import charts, provenance, wording
 from biasbed.analysis.report import html as report
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections import published_card
+from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.sections.section import Prose
 from biasbed.analysis.sections.selection_cost import SELECTION_COST, SelectionCosts
 from biasbed.analysis.sections.single_sets import SINGLE_SETS
 from biasbed.analysis.sections.stability import STABILITY
-from biasbed.analysis.selection import reproduction
 from biasbed.analysis.selection.rules import BestEpoch
 from biasbed.settings import build
 from biasbed.system import commands
@@ -185,11 +186,10 @@ def test_oracle_numbers_are_marked_in_every_table(outcome: Outcome, tmp_path: Pa
 
 def test_the_card_of_a_reproduction_is_a_table(outcome: Outcome, tmp_path: Path) -> None:
     values = ("paper", "erm", "edge", 20.5, 0.7, 2, 23.0, 0.5, 10, 0.05, -2.5, -5.0, 0.01, 0.02, "interval", "differs")
-    card = pd.DataFrame([values], columns=list(reproduction.CARD_COLUMNS))
+    card = pd.DataFrame([values], columns=list(published_card.CARD_COLUMNS))
     assert "Reproduction" not in html(outcome)
-    compared = dataclasses.replace(outcome.analysis)
-    vars(compared)["reproduction"] = card
-    text = rendered(compared, tmp_path)
+    computed = {**outcome.analysis.computed, PUBLISHED_CARD.name: card}
+    text = rendered(dataclasses.replace(outcome.analysis, computed=computed), tmp_path)
     row = re.search(r"<tr>.*differs.*", text)
     assert row
     cells = [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td.*?</td>", row[0])]

@@ -15,8 +15,8 @@ from biasbed.analysis import frames, load
 from biasbed.analysis.columns import Column
 from biasbed.analysis.report import data_files, summary
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.published_card import AGREES, DIFFERS, PUBLISHED_CARD
 from biasbed.analysis.selection import published
-from biasbed.analysis.selection.reproduction import AGREES, DIFFERS
 from biasbed.errors import Failure, UsageError
 from biasbed.published import BIASBED
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
@@ -52,8 +52,7 @@ def own(recorder: Recorder, **options: object) -> Analysis:
 @pytest.mark.slow
 def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder) -> None:
     train_copies(beside, num_runs=10)
-    card = own(beside, compare="published").reproduction
-    assert card is not None
+    card = own(beside, compare="published").data(PUBLISHED_CARD)
     assert len(card) == 3 * 10
     assert set(card["verdict"]) == {AGREES}
     assert card["difference"].tolist() == [0.0] * 30
@@ -65,8 +64,7 @@ def test_published_runs_against_themselves_agree_in_every_cell(beside: Recorder)
 @pytest.mark.usefixtures("without_evidence")
 def test_a_perturbed_copy_differs_where_it_was_perturbed(beside: Recorder) -> None:
     train_copies(beside, shift={"imagenet": -2.0, "edge": 0.1}, num_runs=10)
-    card = own(beside, compare="published").reproduction
-    assert card is not None
+    card = own(beside, compare="published").data(PUBLISHED_CARD)
     differing = card[card["verdict"] == DIFFERS]
     assert set(differing["dataset"]) == {"imagenet"}
     assert len(differing) == 3
@@ -79,8 +77,7 @@ def test_a_perturbed_copy_differs_where_it_was_perturbed(beside: Recorder) -> No
 def test_the_card_is_written_printed_and_returned(beside: Recorder) -> None:
     train_copies(beside)
     analysis = own(beside, compare="published", sets="imagenet,edge")
-    assert analysis.reproduction is not None
-    pd.testing.assert_frame_equal(frames(analysis)["reproduction"], analysis.reproduction)
+    pd.testing.assert_frame_equal(frames(analysis)["reproduction"], analysis.data(PUBLISHED_CARD))
     assert data_files.write(analysis, beside.folder)["reproduction.csv"]
     assert len(pd.read_csv(beside.folder / "reproduction.csv")) == 6
     text = summary.render(analysis)
@@ -167,7 +164,7 @@ def test_without_a_common_set_or_rule_it_is_said_why(beside: Recorder) -> None:
 def test_without_a_common_algorithm_there_is_no_card(beside: Recorder) -> None:
     beside.train("mine", 0, [0.5] * 10, protocol=OWN, study="own")
     with pytest.raises(Failure, match=r"you have mine, and published are debiased, .*: no algorithm is among both"):
-        own(beside, compare="published")
+        own(beside, compare="published").data(PUBLISHED_CARD)
 
 
 def test_published_results_are_not_compared_with_themselves(published_uri: str) -> None:

@@ -15,7 +15,7 @@ from biasbed import record
 from biasbed.analysis import load
 from biasbed.analysis.report import html, summary
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.selection.reproduction import AGREES, DIFFERS, NOT_JUDGED
+from biasbed.analysis.sections.published_card import AGREES, DIFFERS, NOT_JUDGED, PUBLISHED_CARD
 from biasbed.errors import Failure, UsageError
 from biasbed.published import cells, import_runs
 from helpers.papers import DOMAINS, DOMAINS_CSV, SHADES, SHADES_CSV, SHIFTS, SHIFTS_CSV, write
@@ -226,7 +226,7 @@ def test_tests_over_runs_have_ones_own_rows_alone(beside: Recorder) -> None:
 
 def test_a_card_of_held_out_domains(beside: Recorder) -> None:
     hold_each_out(beside)
-    card = own(beside, compare="published").reproduction
+    card = own(beside, compare="published").data(PUBLISHED_CARD)
     assert card is not None
     assert card["study"].unique().tolist() == ["published_domains"]
     cards = card.set_index(["algorithm", "dataset"])
@@ -258,8 +258,7 @@ def test_severities_are_joined_by_the_names_of_cells(beside: Recorder) -> None:
     assert scores.loc["erm@shades", "shades_1"].tolist() == [49.87, pytest.approx(0.73), 5]
     assert scores.loc["erm@shades", "shades_5"].tolist() == [80.41, pytest.approx(0.96), 5]
     assert analysis.comparisons[0].sets == ("shades",)
-    assert analysis.reproduction is not None
-    card = analysis.reproduction.set_index(["algorithm", "dataset"])
+    card = analysis.data(PUBLISHED_CARD).set_index(["algorithm", "dataset"])
     assert card.loc["erm", "shades_5"]["difference"] == pytest.approx(70.5 - 80.41)
     assert card.loc["lff", "shades_1"]["published_mean"] == 76.17
 
@@ -300,8 +299,7 @@ def test_names_of_ones_own_and_errors_that_were_printed(beside: Recorder) -> Non
     analysis = own(beside, compare="published", with_published=True)
     assert table(analysis).loc["resnet50@shifts", "natural_adversarial"]["mean"] == pytest.approx(2.2)
     assert analysis.cells["deepaug@shifts", "natural_adversarial"].mean_text == "-"
-    assert analysis.reproduction is not None
-    card = analysis.reproduction.set_index(["algorithm", "dataset"])
+    card = analysis.data(PUBLISHED_CARD).set_index(["algorithm", "dataset"])
     assert card["verdict"].to_dict() == {
         ("resnet50", "imagenet_r"): AGREES,  # 36.14 prints as 36.1
         ("resnet50", "natural_adversarial"): DIFFERS,  # 2.3, and 2.2 was printed
@@ -310,7 +308,7 @@ def test_names_of_ones_own_and_errors_that_were_printed(beside: Recorder) -> Non
     }
     text = summary.render(analysis)
     assert "2.2 ±" not in text
-    stated = own(beside, compare="published", tolerance=0.5, sets="natural_adversarial").reproduction
+    stated = own(beside, compare="published", tolerance=0.5, sets="natural_adversarial").data(PUBLISHED_CARD)
     assert stated is not None
     assert set(stated["verdict"]) == {AGREES}
     assert set(stated["judged_by"]) == {"rounding"}

@@ -1,4 +1,4 @@
-"""Reproduction card: a verdict on each row and set that both the user and a paper have.
+"""Reproduction card (`compare=published`): a verdict on each row and set that both the user and a paper have.
 
 A difference is judged by the variance of runs: by the published spread if there is one, else by the user's own. If
 neither is known, it is judged by the rounding of the printed number and the tolerance that the user states.
@@ -8,19 +8,34 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.columns import Column, summary_metrics
+from biasbed.analysis.report.table_model import (
+    Links,
+    ReportTable,
+    TableCell,
+    TableColumn,
+    TableRecord,
+    make_table,
+    named,
+    number,
+    p_value,
+    text,
+)
+from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.run import Run
+from biasbed.analysis.sections.section import CsvFile, Section, ShownPart
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.published import PublishedStudy, under
 from biasbed.analysis.statistics import exact
 from biasbed.errors import Failure
 
+FILE = "reproduction.csv"
 AGREES, DOUBTFUL, DIFFERS, NOT_JUDGED = "agrees", "doubtful", "differs", "not judged"
 THEIR_SPREAD, OWN_SPREAD, ROUNDING = "published spread", "own spread", "rounding"
 WAYS = {
@@ -34,6 +49,40 @@ CARD_COLUMNS = (
     *("published_mean", "published_std", "published_num_runs", "published_rounding"),
     *("difference", "difference_in_std", "p", "p_holm", "judged_by", "verdict"),
 )
+
+
+class PublishedCard(Section[pd.DataFrame | None]):
+    """Our numbers beside published ones; the data are `CARD_COLUMNS`, None unless they are asked for."""
+
+    name = "card"
+    title = "Published numbers"
+
+    def compute(self, analysis: Analysis) -> pd.DataFrame | None:
+        inputs, options = analysis.inputs, analysis.options
+        if options.compare == "none":
+            return None
+        ours = inputs.collection.unpublished
+        trained = {run.algorithm for run in ours if run.kind != "evaluate"}
+        only_tested = {run.algorithm for run in ours} - trained
+        our_rows = analysis.runs[analysis.runs["run_id"].isin([run.id for run in ours])]
+        settings = (options.alpha, options.tolerance, only_tested)
+        return cards(inputs.studies, inputs.rule.name, our_rows, inputs.histories, *settings)
+
+    def files(self, data: pd.DataFrame | None, analysis: Analysis) -> Iterator[CsvFile]:
+        if data is not None:
+            yield CsvFile(FILE, data, "your numbers beside the published ones")
+
+    def show(self, data: pd.DataFrame | None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
+        if data is not None:
+            yield make_card_table(data, analysis, links)
+
+    def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
+        return self.parts(analysis, links)
+
+
+PUBLISHED_CARD = PublishedCard()
+
+# --- what is computed -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -155,19 +204,44 @@ def corrected(frame: pd.DataFrame, alpha: float) -> pd.DataFrame:
     return frame.astype({"num_runs": "int64", "published_num_runs": "int64"})
 
 
+# --- how it is shown --------------------------------------------------------------------------------------------------
+
+
+def make_card_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
+    """Return our numbers beside the published ones. frame: `CARD_COLUMNS`."""
+    make_number = number("mean", spread="std")
+
+    def make_ours(record: TableRecord) -> TableCell:
+        return make_number(record)._replace(href=links.to_algorithm(record["algorithm"]))
+
+    columns = [
+        TableColumn("algorithm", links.algorithm()),
+        TableColumn("set", named("dataset", analysis.label)),
+        TableColumn("ours", make_ours),
+        TableColumn("published", number("published_mean", spread="published_std")),
+        TableColumn("difference", number("difference")),
+        TableColumn("in published std", number("difference_in_std")),
+        TableColumn("p", p_value("p_holm", analysis.alpha)),
+        TableColumn("judged by", text("judged_by")),
+        TableColumn("verdict", text("verdict")),
+    ]
+    caption = f"Reproduction of published numbers, in {analysis.units}. {card_sentence(frame, analysis.alpha)}"
+    return make_table(caption, columns, frame.to_dict("records"), FILE, oracle=analysis.rule.oracle)
+
+
 def card_sentence(frame: pd.DataFrame, alpha: float) -> str:
     """Return the sentence with the numbers of cells that agree, and of those that would differ by chance."""
     counts = frame["verdict"].value_counts()
     tested = int(frame["p"].notna().sum())
     parts = [f"{int(counts.get(verdict, 0))} {verdict}" for verdict in (AGREES, DOUBTFUL, DIFFERS, NOT_JUDGED)]
-    text = f"{len(frame)} cells: {', '.join(parts)}."
+    sentence = f"{len(frame)} cells: {', '.join(parts)}."
     by_way = frame["judged_by"].value_counts()
     ways = [f"{int(by_way[name])} by {description}" for name, description in WAYS.items() if by_way.get(name, 0)]
     if set(by_way.index) - {THEIR_SPREAD, ""}:
-        text += f" Judged: {', '.join(ways)}."
+        sentence += f" Judged: {', '.join(ways)}."
     if tested:
-        text += (
+        sentence += (
             f" Were every run like the published ones, about {alpha * tested:.1f} would be doubtful by chance, and "
             f"with a probability of at least {1 - alpha:g} none would differ."
         )
-    return text
+    return sentence

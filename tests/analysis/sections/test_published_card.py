@@ -13,10 +13,8 @@ from scipy import stats
 from biasbed import record
 from biasbed.analysis.columns import Column
 from biasbed.analysis.runs.run import Run
-from biasbed.analysis.selection import reproduction
-from biasbed.analysis.selection.pools import History
-from biasbed.analysis.selection.published import PublishedStudy
-from biasbed.analysis.selection.reproduction import (
+from biasbed.analysis.sections import published_card
+from biasbed.analysis.sections.published_card import (
     AGREES,
     DIFFERS,
     DOUBTFUL,
@@ -25,6 +23,8 @@ from biasbed.analysis.selection.reproduction import (
     ROUNDING,
     THEIR_SPREAD,
 )
+from biasbed.analysis.selection.pools import History
+from biasbed.analysis.selection.published import PublishedStudy
 
 EDGE = record.SetRecord("edge", "accuracy", 10, 2, 0.5)
 OF_RUN = {"experiment": "0", "status": "FINISHED", "started": 0, "ended": 0, "kind": "published", "suite": "s"}
@@ -58,7 +58,7 @@ def card_of_mean(
 
 def _row(ours: Sequence[float], study: PublishedStudy, histories: Mapping[str, History], *how: object) -> pd.Series:
     own_runs = pd.DataFrame({"algorithm": "erm", "dataset": "edge", "score": list(ours)})
-    return reproduction.cards([study], "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
+    return published_card.cards([study], "last", own_runs, histories, *how).iloc[0]  # type: ignore[arg-type]
 
 
 def a_mean(value: float, rounding: float, num_runs: int = 1, std: float = math.nan) -> dict[str, float]:
@@ -87,7 +87,7 @@ def test_a_published_mean_is_judged_as_its_runs_would_be() -> None:
     ours = [52.0, 53.5, 53.1]
     printed = a_mean(float(np.mean(theirs)), 0.05, len(theirs), float(np.std(theirs, ddof=1)))
     of_runs, of_mean = card_of(ours, theirs), card_of_mean(ours, printed)
-    known = [name for name in reproduction.CARD_COLUMNS if name != "published_rounding"]
+    known = [name for name in published_card.CARD_COLUMNS if name != "published_rounding"]
     pd.testing.assert_series_equal(of_mean[known], of_runs[known])
     assert (of_mean["published_rounding"], of_mean["published_num_runs"]) == (0.05, 5)
 
@@ -183,13 +183,13 @@ def test_equal_runs_of_ones_own_have_no_spread_either() -> None:
 
 
 def test_between_doubtful_and_different_stands_holm() -> None:
-    frame = pd.DataFrame({name: [0.0] * 4 for name in reproduction.CARD_COLUMNS})
+    frame = pd.DataFrame({name: [0.0] * 4 for name in published_card.CARD_COLUMNS})
     frame["verdict"], frame["p_holm"] = [NOT_JUDGED, NOT_JUDGED, NOT_JUDGED, DIFFERS], math.nan
     frame["p"] = [0.01, 0.04, math.nan, math.nan]
-    judged = reproduction.corrected(frame.copy(), 0.05)
+    judged = published_card.corrected(frame.copy(), 0.05)
     assert judged["verdict"].tolist() == [DIFFERS, DIFFERS, NOT_JUDGED, DIFFERS]
     frame["p"] = [0.03, 0.04, 0.9, math.nan]
-    assert reproduction.corrected(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES, DIFFERS]
+    assert published_card.corrected(frame, 0.05)["verdict"].tolist() == [DOUBTFUL, DOUBTFUL, AGREES, DIFFERS]
 
 
 def test_the_sentence_says_by_what_was_judged() -> None:
@@ -198,11 +198,11 @@ def test_the_sentence_says_by_what_was_judged() -> None:
         card_of_mean([64.2, 64.6], a_mean(63.9, 0.05)),
         card_of_mean([64.4], a_mean(63.9, 0.05), tolerance=0.5),
     ]
-    sentence = reproduction.card_sentence(pd.DataFrame(rows), 0.05)
+    sentence = published_card.card_sentence(pd.DataFrame(rows), 0.05)
     assert sentence.startswith(
         "3 cells: 3 agrees, 0 doubtful, 0 differs, 0 not judged. Judged: 1 by the published runs'"
     )
     assert "1 by the spread of one's own runs" in sentence
     assert "about 0.1 would be doubtful by chance" in sentence  # of two that have a p
-    assert "chance" not in reproduction.card_sentence(pd.DataFrame(rows[2:]), 0.05)
-    assert "Judged" not in reproduction.card_sentence(pd.DataFrame(rows[:1]), 0.05)
+    assert "chance" not in published_card.card_sentence(pd.DataFrame(rows[2:]), 0.05)
+    assert "Judged" not in published_card.card_sentence(pd.DataFrame(rows[:1]), 0.05)
