@@ -16,7 +16,7 @@ import biasbed
 from biasbed import measures
 from biasbed.analysis import display_names, scores
 from biasbed.analysis.columns import Column, blocks, by_name, make_design, names_of
-from biasbed.analysis.comparisons import paper_layout, rule_comparison, strict_setting
+from biasbed.analysis.comparisons import rule_comparison, strict_setting
 from biasbed.analysis.comparisons.rule_comparison import RuleComparison
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.inputs import AnalysisInputs, gather
@@ -128,6 +128,8 @@ class Question(Protocol[Answer]):
 
     name: ClassVar[str]
     of_tests: ClassVar[bool]  # its data are those of the tests
+
+    def check(self, options: AnalyzeOptions) -> None: ...
 
     def compute(self, analysis: Analysis) -> Answer: ...
 
@@ -261,11 +263,6 @@ class Analysis:
         """Choices of every rule by the measures of biased data (`rule_comparison.join_measures`)."""
         return rule_comparison.join_measures(self.rules.scores)
 
-    @cached_property
-    def laid_out(self) -> pd.DataFrame:
-        """Values of tables that are laid out as a paper's (`paper_layout.layout_values`)."""
-        return paper_layout.layout_values(paper_layout.requested(self.options), self.selected, self.columns)
-
     @property
     def shown_runs(self) -> tuple[Run, ...]:
         """Runs that count, by algorithm in display order."""
@@ -351,7 +348,8 @@ def compute(store: RunStore, options: AnalyzeOptions, ahead: Sequence[Question[A
     ahead: sections that are computed with all tests now; others are when somebody asks for them. Raises UsageError for
     options that fit no run, Failure if runs are missing or must not be compared.
     """
-    paper_layout.requested(options)  # refuses an unknown layout before any run is read
+    for question in ahead:
+        question.check(options)
     return compute_from(gather(store, options), options, ahead)
 
 

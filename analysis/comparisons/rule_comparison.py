@@ -21,12 +21,12 @@ import pandas as pd
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column, make_design, measured_columns, names_of
-from biasbed.analysis.comparisons.bias_measures import COLUMNS as MEASURED_COLUMNS
-from biasbed.analysis.comparisons.bias_measures import measure_choices
 from biasbed.analysis.comparisons.strict_setting import NONE, Overlaps, rescore_without, score_table_like
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.scores import block_matrix, empty, mean_matrix, published_means, run_table, score_table
 from biasbed.analysis.selection import completeness, published
+from biasbed.analysis.selection.bias_measures import COLUMNS as MEASURED_COLUMNS
+from biasbed.analysis.selection.bias_measures import measure_choices
 from biasbed.analysis.selection.pools import History, pools_of
 from biasbed.analysis.selection.rules import (
     CLASS_LABELS,

@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from biasbed.analysis import scores, sections
-from biasbed.analysis.report import laid_out_tables, phrases, wording
-from biasbed.analysis.report.table_model import Links
+from biasbed.analysis.report import phrases, wording
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, JsonFile
 from biasbed.system.csv_tables import harmless
@@ -70,15 +69,13 @@ def frames(analysis: Analysis) -> dict[str, tuple[pd.DataFrame, str]]:
 
 
 def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
-    """Return what is scored, chosen and laid out."""
-    laid_out = laid_out_tables.frame(laid_out_tables.laid_out_tables(analysis, Links(analysis)))
+    """Return what is scored and chosen."""
     return {
         "runs.csv": run_rows(analysis, analysis.runs),
         "scores.csv": scores.with_intervals(analysis.scores, analysis.sets),
         "choices.csv": analysis.choices,
         "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
-        laid_out_tables.CSV: laid_out,
     }
 
 

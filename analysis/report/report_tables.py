@@ -8,7 +8,6 @@ from typing import Any
 
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
-    laid_out_tables,
     latex,
     score_tables,
     wording,
@@ -22,7 +21,6 @@ def on_page(analysis: Analysis, links: Links) -> Mapping[str, Any]:
     """Return the tables that the page shows for all settings together; None for those without rows."""
     return {
         "scores": score_tables.scores(analysis, links, sections.score_columns(analysis)),
-        "layouts": laid_out_tables.laid_out_tables(analysis, links),
     }
 
 
@@ -38,9 +36,6 @@ def write_latex(analysis: Analysis, folder: Path, by_run: ReportTable | None = N
         if table is not None:
             _write(folder, name, latex.render(table))
             files[f"tables/{name}.tex"] = f"{description}, LaTeX"
-    for laid_out in laid_out_tables.laid_out_tables(analysis, links):
-        _write(folder, laid_out.name, latex.render(laid_out.table))
-        files[f"tables/{laid_out.name}.tex"] = f"{laid_out.title}, LaTeX"
     return files
 
 

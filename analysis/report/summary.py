@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from biasbed.analysis import sections
 from biasbed.analysis.report import (
     groups,
-    laid_out_tables,
     score_tables,
     wording,
 )
@@ -39,7 +38,6 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
-    parts += _laid_out(analysis, links)
     for section in sections.SECTIONS:
         parts += _of_section(section, analysis, links)
     return "\n\n".join(parts)
@@ -97,18 +95,6 @@ def _scores(analysis: Analysis, links: Links) -> str:
         lines.append(f"  † {say('dagger')}")
     below = [line.strip() for line in (groups.caption(analysis), wording.not_applicable(analysis)) if line]
     return "\n".join([*lines, *([wrap(below)] if below else [])])
-
-
-def _laid_out(analysis: Analysis, links: Links) -> list[str]:
-    """Render the tables that are laid out as a paper's, with the rows that are missing."""
-    parts = []
-    for laid_out in laid_out_tables.laid_out_tables(analysis, links):
-        caption = laid_out.table.caption.removeprefix(f"{laid_out.title}. ")
-        lines = [laid_out.title, render_table(laid_out.table), wrap([caption])]
-        if laid_out.missing:
-            lines.append(say("summary_missing_rows"))
-        parts.append("\n".join([*lines, *laid_out.missing]))
-    return parts
 
 
 def _duplicates(analysis: Analysis) -> str:

@@ -11,6 +11,7 @@ from biasbed.analysis.sections.averages import AVERAGES
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
+from biasbed.analysis.sections.layouts import LAYOUTS
 from biasbed.analysis.sections.power import POWER
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.sections.ranks import RANKS
@@ -45,6 +46,7 @@ SECTIONS: tuple[AnySection, ...] = (
     WEAKNESSES,
     SHAPE_BIAS,
     AVERAGES,
+    LAYOUTS,
     PUBLISHED_CARD,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from biasbed.analysis.options import AnalyzeOptions
     from biasbed.analysis.report.charts import Chart
 
 SectionData = TypeVar("SectionData")
@@ -121,6 +122,9 @@ class Section(Generic[SectionData]):
     is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
     if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
+
+    def check(self, options: AnalyzeOptions) -> None:
+        """Raise UsageError for options that are wrong whatever the runs are, before any run is read."""
 
     def compute(self, analysis: Analysis) -> SectionData:
         """Compute the section's data from runs, scores and decisions. Raises UsageError for unknown names."""

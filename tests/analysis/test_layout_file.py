@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis import layout_file
 from biasbed.errors import UsageError
 
 # As the tables' file calls a column, and as layouts head it; tables 7 and 10 have errors by corruption elsewhere.

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from biasbed import algorithms, cli, suites
-from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis import layout_file
 from biasbed.analysis.selection.rules import RULES
 from biasbed.cli import catalogue
 from biasbed.studies.study_table import TABLES

@@ -17,8 +17,7 @@ import yaml
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from biasbed.analysis import command, display_names
-from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis import command, display_names, layout_file
 from biasbed.analysis.options import CompareOptions
 from biasbed.api.comparison import read_scores
 from biasbed.data.prepared import ImagesManifest

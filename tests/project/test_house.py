@@ -71,7 +71,7 @@ FLOORS = (
     ("result",),
     ("comparisons",),
     ("score_inputs",),
-    ("inputs", "scores", "display_names"),
+    ("inputs", "scores", "display_names", "layout_file"),
     ("selection",),
     ("runs",),
     ("tables",),
@@ -81,6 +81,7 @@ FLOORS = (
 )
 LOOSE_IN_ANALYSIS = {
     *("__init__", "command", "result", "inputs", "score_inputs", "scores", "display_names", "columns", "options"),
+    "layout_file",
 }
 
 Imports = Mapping[str, set[str]]  # module -> modules

@@ -16,11 +16,10 @@ import pandas as pd
 import pytest
 
 from biasbed import measures, record
-from biasbed.analysis import load
-from biasbed.analysis.comparisons import layout_file
-from biasbed.analysis.report import laid_out_tables
-from biasbed.analysis.report.table_model import Links
+from biasbed.analysis import layout_file, load
+from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.layouts import LAYOUTS, lay_out
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import RankTests
@@ -198,11 +197,12 @@ def printed(measure: str) -> Mapping[tuple[str, str], tuple[str, str]]:
 @pytest.mark.parametrize(("name", "measure"), [("debiasing_2", "accuracy"), ("debiasing_3", "conflicting_accuracy")])
 def test_tables_2_and_3_come_out_as_printed(analysed: Analysis, name: str, measure: str) -> None:
     options = replace(analysed.options, report=(name,))
-    (laid_out,) = laid_out_tables.laid_out_tables(replace(analysed, options=options), Links(analysed))
     layout = layout_file.read(name)
+    values = LAYOUTS.compute(replace(analysed, options=options)).values
+    table = lay_out(layout, values, analysed, Links(analysed))
     columns = {head: column.set for head, column in layout.columns.items()}
     cells: dict[tuple[str, str], str] = {}
-    for row, (_, *numbers) in zip(layout.rows, laid_out.table.rows, strict=True):
+    for row, (_, *numbers) in zip(layout.rows, table.rows, strict=True):
         cells |= {(row, column): cell.published for column, cell in zip(columns.values(), numbers, strict=True)}
     expected = printed(measure)
     assert len(expected) == 156
@@ -278,8 +278,9 @@ def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
         more: dict[str, Any] = dict(protocol=protocol, cell="colored_mnist_10-0_5", study="main", metrics=own)
         recorder.train("erm", seed, (0.34 + 0.02 * seed,), **more)
     analysis = load(recorder.uri, study="main", bootstrap=200, with_published=True, report=("debiasing_3",))
-    (laid_out,) = laid_out_tables.laid_out_tables(analysis, Links(analysis))
-    cell = laid_out.table.rows[0][1]
+    table = next(LAYOUTS.show(analysis.data(LAYOUTS), analysis, Links(analysis)))
+    assert isinstance(table, ReportTable)
+    cell = table.rows[0][1]
     assert (cell.text, cell.published) == ("31.0", "27.04")
     of_rule = analysis.measured[analysis.measured["rule"] == analysis.rule.name]
     ratios = of_rule.set_index(["algorithm", "measure"]).loc[("erm", "equality_of_opportunity"), "value"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import algorithms, networks
-from biasbed.analysis.comparisons import layout_file
+from biasbed.analysis import layout_file
 from biasbed.cli import main
 from biasbed.errors import UsageError
 from biasbed.evaluation import command

@@ -90,7 +90,7 @@ def _rules() -> Lines:
 
 def _tables() -> Lines:
     """Yield the tables of studies, then the layouts of published tables."""
-    from biasbed.analysis.comparisons import layout_file
+    from biasbed.analysis import layout_file
     from biasbed.studies.study_table import TABLES
 
     for path in sorted(TABLES.glob("*.yaml")):
@@ -102,8 +102,8 @@ def _tables() -> Lines:
 
 def file_formats() -> dict[str, Any]:
     """Return the classes of the files that users write, by the name of the format."""
-    from biasbed.analysis.comparisons.layout_file import TableLayout
     from biasbed.analysis.display_names import NamesFile
+    from biasbed.analysis.layout_file import TableLayout
     from biasbed.published.description import Description
     from biasbed.studies.search.space import SpaceFile
     from biasbed.studies.study_table import TableFile

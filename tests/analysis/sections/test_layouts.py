@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from biasbed import cli, record
-from biasbed.analysis.comparisons import paper_layout
+from biasbed.analysis.sections import layouts
 from biasbed.errors import UsageError
 from biasbed.published import import_runs
 from biasbed.system.csv_tables import original
@@ -102,7 +102,7 @@ def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Rec
     assert own["ours"] == "+5.0"
     assert own["about"] == f"[{between.low:+.1f} to {between.high:+.1f}]"
     assert own["printed"] == "+5.0 [+4.2 to +5.8]"
-    low, high = paper_layout.independent(42.0, 36.1, 30_000, 0.05)
+    low, high = layouts.independent(42.0, 36.1, 30_000, 0.05)
     assert cells["by images", "R"]["about"] == f"[{low:+.1f} to {high:+.1f}]"
     assert cells["by images", "Gap"]["ours"] == "+5.4"
     assert cells["by images", "Gap"]["about"] == ""
@@ -160,7 +160,7 @@ def values(measure: str = "accuracy", is_higher: bool = True, **rows: list[float
 
 def test_interval_of_newcombe() -> None:
     """His example: 56 of 70 against 48 of 80 (1998, table II a, method 10); here of as many images each."""
-    low, high = paper_layout.independent(90.0, 80.0, 100, 0.05)
+    low, high = layouts.independent(90.0, 80.0, 100, 0.05)
     # Wilson: 90 of 100 in 0.8256 to 0.9448, 80 of 100 in 0.7112 to 0.8666.
     assert low == pytest.approx(100 * (0.1 - math.hypot(0.9 - 0.82563, 0.86664 - 0.8)), abs=0.01)
     assert high == pytest.approx(100 * (0.1 + math.hypot(0.94477 - 0.9, 0.8 - 0.71118)), abs=0.01)
@@ -168,9 +168,9 @@ def test_interval_of_newcombe() -> None:
 
 def test_gains_of_what_is_better_lower_turn_round() -> None:
     for rows in ({"a": [60.0], "b": [62.0]}, {"a": [60.0, 60.4], "b": [62.0, 62.3]}):
-        higher = paper_layout.gain(values(**rows), "b", "a", 0.05)
+        higher = layouts.gain(values(**rows), "b", "a", 0.05)
         errors = {name: [100 - value for value in own] for name, own in rows.items()}
-        lower = paper_layout.gain(values(is_higher=False, **errors), "b", "a", 0.05)
+        lower = layouts.gain(values(is_higher=False, **errors), "b", "a", 0.05)
         assert higher
         assert lower
         assert higher.of == lower.of != ""
@@ -181,22 +181,20 @@ def test_gains_of_what_is_better_lower_turn_round() -> None:
 def test_decisions_on_the_same_images_give_a_narrower_interval() -> None:
     frame = values(a=[60.0], b=[62.0])
     line = {"a": "a", "b": "b", "num_runs_a": 1, "num_runs_b": 1, "difference": -2.0, "low": -3.0, "high": -1.0}
-    found = paper_layout.gain(frame, "b", "a", 0.05, pd.DataFrame([line]))
-    assert found == paper_layout.Gain(2.0, 1.0, 3.0, paper_layout.PAIRED)
+    found = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line]))
+    assert found == layouts.Gain(2.0, 1.0, 3.0, layouts.PAIRED)
     assert found.is_sure
-    assert paper_layout.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == paper_layout.Gain(
-        -2.0, -3.0, -1.0, paper_layout.PAIRED
-    )
-    several = paper_layout.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
+    assert layouts.gain(frame, "a", "b", 0.05, pd.DataFrame([line])) == layouts.Gain(-2.0, -3.0, -1.0, layouts.PAIRED)
+    several = layouts.gain(frame, "b", "a", 0.05, pd.DataFrame([line | {"num_runs_a": 2}]))
     assert several
-    assert several.of == paper_layout.IMAGES
+    assert several.of == layouts.IMAGES
 
 
 def test_what_has_no_interval_says_so() -> None:
     for frame in (values("mce", False, a=[70.0], b=[60.0]), values(a=[60.0, 60.0], b=[70.0, 70.0])):
-        found = paper_layout.gain(frame, "b", "a", 0.05)
+        found = layouts.gain(frame, "b", "a", 0.05)
         assert found
         assert found.value == 10
         assert not found.of
         assert not found.is_sure
-    assert paper_layout.gain(values(a=[60.0]), "b", "a", 0.05) is None
+    assert layouts.gain(values(a=[60.0]), "b", "a", 0.05) is None
