@@ -32,6 +32,13 @@ class Column:
         return measures.scale(self.unit)
 
     @property
+    def chance(self) -> float:
+        """Score of guessing, as shown; 0 if it is not known, as for a derived value."""
+        if self.set_record.classes:
+            return self.set_record.chance * self.scale
+        return 0.0
+
+    @property
     def digits(self) -> int:
         """Digits after the point: more for values that are no percentages, as they may be ratios around 1."""
         if self.unit in (measures.FRACTION, measures.find_measure("loss").unit):

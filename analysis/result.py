@@ -242,12 +242,6 @@ class Analysis:
         """Means of the blocks with several columns (`scores.block_scores`)."""
         return scores.block_scores(self.runs, scores.mean_matrix(self.scores), self.columns)
 
-    @cached_property
-    def curves(self) -> pd.DataFrame:
-        """Headline of each set at every step; columns algorithm, run_id, dataset, step, score."""
-        runs = self.collection.unpublished or self.collection.runs
-        return scores.curve_table(self.inputs.histories, runs, self.columns)
-
     @property
     def choices(self) -> pd.DataFrame:
         """Runs and steps that every rule chose (`select.choice_table`)."""

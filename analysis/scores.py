@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from biasbed import measures, record
 from biasbed.analysis.columns import Column, blocks, by_name, names_of
 from biasbed.analysis.runs.run import Collection, Run
-from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.select import Missing
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.errors import Failure
@@ -338,28 +335,3 @@ def validation_note(protocol: record.Protocol, label: Label) -> list[str]:
             images = f"validation and test are the same images ({label(tested.name)})"
             notes.append(f"{images}: the score on it is an oracle's, selected on what it tests")
     return notes
-
-
-# --- over epochs ------------------------------------------------------------------------------------------------------
-
-
-def curve_table(histories: Mapping[str, History], runs: Sequence[Run], sets: Sequence[Column]) -> pd.DataFrame:
-    """Return every set's headline at every step of every run, as shown: algorithm, run_id, dataset, step, score.
-
-    There may be millions of rows, so names are categories.
-    """
-    cells = [column.cell for column in sets]
-    identities, curves = [], []
-    for run in runs:
-        counted = run.among(cells)
-        for column in sets:
-            if column.cell in counted:
-                identities.append((run.algorithm, run.id, column.name, column.scale))
-                curves.append(histories[run.id].curve(column.metric))
-    names = ["algorithm", "run_id", "dataset"]
-    table = pd.DataFrame(identities, columns=[*names, "scale"]).astype(dict.fromkeys(names, "category"))
-    frame = table.loc[table.index.repeat([len(curve) for curve in curves])].reset_index(drop=True)
-    frame["step"] = np.fromiter(itertools.chain.from_iterable(curves), "int64", len(frame))
-    values = itertools.chain.from_iterable(curve.values() for curve in curves)
-    scores = np.fromiter(values, "float64", len(frame)) * frame["scale"]
-    return frame.assign(score=scores).drop(columns="scale")

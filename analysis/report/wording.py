@@ -8,7 +8,7 @@ from typing import Any
 
 from biasbed import measures
 from biasbed.analysis import scores
-from biasbed.analysis.columns import blocks
+from biasbed.analysis.columns import Column, blocks
 from biasbed.analysis.display_names import Labels
 from biasbed.analysis.report.phrases import group, say
 from biasbed.analysis.result import Analysis
@@ -89,6 +89,12 @@ def scores_figure(analysis: Analysis) -> str:
     if any(column.set_record.chance for column in analysis.sets):
         parts.append(say("figure_chance"))
     return "".join(f" {part}" for part in parts)
+
+
+def headline_label(sets: Iterable[Column]) -> str:
+    """Return what the sets' headlines measure, with units, as an axis says it."""
+    headlines = sorted({(column.headline, column.unit) for column in sets})
+    return ", ".join(f"{name.replace('_', ' ')} ({unit})" for name, unit in headlines)
 
 
 def oracle(analysis: Analysis) -> str:

@@ -10,6 +10,7 @@ from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.averages import AVERAGES
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
+from biasbed.analysis.sections.epochs import EPOCHS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
 from biasbed.analysis.sections.layouts import LAYOUTS
 from biasbed.analysis.sections.power import POWER
@@ -48,6 +49,7 @@ SECTIONS: tuple[AnySection, ...] = (
     AVERAGES,
     LAYOUTS,
     PUBLISHED_CARD,
+    EPOCHS,
     CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,

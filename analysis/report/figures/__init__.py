@@ -122,7 +122,4 @@ def _all(analysis: Analysis) -> Iterator[PlannedFigure]:
     """Yield the figures in their order; each is drawn when it is needed, so that only one is held at a time."""
     make = functools.partial
     yield PlannedFigure("scores", make(scores.scores, analysis), "scores of the algorithms on the sets")
-    if analysis.curves.duplicated(["run_id", "dataset"]).any():  # some set at several steps
-        description = "scores over epochs, mean and standard deviation over runs"
-        yield PlannedFigure("epochs", make(scores.epochs, analysis), description, marked=True)
     yield from sections.of_kind(PlannedFigure, analysis, Links(analysis))

@@ -1,14 +1,11 @@
-"""Figures of scores: on the sets and over epochs."""
+"""Figure of the scores on all sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 
 from biasbed.analysis.columns import Column, names_of
 from biasbed.analysis.report import wording
@@ -36,7 +33,7 @@ def scores(analysis: Analysis) -> Sheet:
     for axes, columns in zip(grid, lines, strict=True):
         _score_line(figure, axes, analysis, columns)
         axes.set_xlim(-0.5, longest - 0.5)
-        axes.set_ylabel(_headline_label(columns))
+        axes.set_ylabel(wording.headline_label(columns))
     legend(figure, *grid)
     return figure
 
@@ -72,7 +69,7 @@ def _score_line(figure: Sheet, axes: Axes, analysis: Analysis, columns: Sequence
         axes.errorbar(x, rows["mean"], errors, fmt=marker, ms=4, color=colour, lw=1, label=analysis.label(algorithm))
         for name, centre, mean in zip(names, x, rows["mean"], strict=True):
             figure.tip(axes, float(centre), float(mean), _describe_score(analysis, algorithm, name))
-    chances = [(i, _chance(column)) for i, column in enumerate(columns) if _chance(column)]
+    chances = [(i, column.chance) for i, column in enumerate(columns) if column.chance]
     for position, (i, chance) in enumerate(chances):
         label = None if position else CHANCE
         axes.plot([i - 0.42, i + 0.42], [chance, chance], color=GREY, lw=1, ls=":", label=label)
@@ -89,72 +86,3 @@ def _describe_score(analysis: Analysis, algorithm: str, name: str) -> str:
     interval = f", 95 % interval {cell.interval_text}" if cell.interval_text else ""
     runs = wording.count(cell.num_runs, "run")
     return f"{analysis.label(algorithm)} on {analysis.label(name)}: {cell.mean_text}{spread}{interval}, {runs}"
-
-
-def _chance(column: Column) -> float:
-    """Return the score of guessing; 0 if it is not known, as for a derived value."""
-    if column.set_record.classes:
-        return column.set_record.chance * column.scale
-    return 0.0
-
-
-def _headline_label(sets: Sequence[Column]) -> str:
-    headlines = sorted({(column.headline, column.unit) for column in sets})
-    return ", ".join(f"{name.replace('_', ' ')} ({unit})" for name, unit in headlines)
-
-
-# --- epochs -----------------------------------------------------------------------------------------------------------
-
-
-MOST_PANELS = 20
-
-
-def epochs(analysis: Analysis) -> Sheet:
-    """Draw every set's headline over epochs: mean and one standard deviation over runs (Kalischek 2023, figure 2).
-
-    Of very many columns the first of each data set is drawn, and no more than fit.
-    """
-    sets = analysis.sets
-    if len(sets) > MOST_PANELS:
-        sets = tuple(group.counted[0] for group in groups(analysis))[:MOST_PANELS]
-    number = len(sets)
-    columns = number if number <= 4 else min((4, 3, 5), key=lambda wide: -number % wide)  # fewest empty panels
-    rows = -(-number // columns)
-    figure = Sheet(figsize=(max(4.5, 2.5 * columns), 2.0 * rows + 0.6), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
-    panels = list(grid.flat)
-    unit = analysis.collection.protocol.step_unit
-    over_runs = analysis.curves.groupby(["dataset", "algorithm", "step"], observed=True)["score"].agg(["mean", "std"])
-    for axes, column in zip(panels, sets, strict=False):
-        of_set = over_runs[over_runs.index.get_level_values("dataset") == column.name].droplevel("dataset")
-        _draw_epochs(axes, analysis, column, of_set)
-        axes.set_title(analysis.label(column.name))
-    for axes in panels[number:]:
-        axes.set_axis_off()
-    for axes in panels[max(0, number - columns) : number]:
-        axes.set_xlabel(unit)
-        axes.tick_params(labelbottom=True)
-    for row in grid:
-        row[0].set_ylabel(_headline_label(sets))
-    legend(figure, *panels)
-    return figure
-
-
-def _draw_epochs(axes: Axes, analysis: Analysis, column: Column, over_runs: pd.DataFrame) -> None:
-    """Draw one set. over_runs: mean and std by algorithm and step."""
-    bands, colours = [], []
-    for position, algorithm in enumerate(analysis.algorithms):
-        colour, style, _ = look(position)
-        if algorithm not in over_runs.index:
-            continue  # published: there are no curves
-        of_row = over_runs.loc[algorithm]
-        steps, mean, spread = of_row.index.to_numpy(), of_row["mean"].to_numpy(), of_row["std"].fillna(0.0).to_numpy()
-        axes.plot(steps, mean, color=colour, ls=style, lw=1.3, label=analysis.label(algorithm))
-        outline = np.concatenate([mean - spread, (mean + spread)[::-1]])
-        bands.append(np.column_stack([np.concatenate([steps, steps[::-1]]), outline]))
-        colours.append(colour)
-    # All at once: the axes are scaled anew with everything that is added.
-    axes.add_collection(PolyCollection(bands, facecolors=colours, alpha=0.15, lw=0))
-    if _chance(column):
-        axes.axhline(_chance(column), color=GREY, lw=0.8, ls=":", label=CHANCE)
-    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))

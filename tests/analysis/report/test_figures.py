@@ -30,6 +30,7 @@ from biasbed.analysis.options import WIDTHS
 from biasbed.analysis.report import figures
 from biasbed.analysis.report.figures import scores, style, svg
 from biasbed.analysis.report.groups import ColumnGroup
+from biasbed.analysis.sections import epochs
 from biasbed.analysis.sections.ranks import diagrams, forest
 from biasbed.analysis.sections.section import PlannedFigure
 from biasbed.analysis.sections.selection_cost import draw_gaps, rows_with_gap
@@ -170,9 +171,10 @@ def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     for algorithm, line in zip(analysis.algorithms, axes.lines, strict=False):
         own = gaps[gaps["algorithm"] == algorithm].set_index("dataset")["gap"].loc[list(analysis.set_names)]
         np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), own.to_numpy(dtype=float))
-    panels = [axes for axes in scores.epochs(analysis).axes if axes.get_title()]
+    panels = [axes for axes in epochs.draw(analysis).axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == [*map(analysis.label, analysis.set_names)]
-    curve = analysis.curves[(analysis.curves["algorithm"] == "erm") & (analysis.curves["dataset"] == "plain")]
+    curves = epochs.curve_table(analysis)
+    curve = curves[(curves["algorithm"] == "erm") & (curves["dataset"] == "plain")]
     drawn = next(line for line in panels[0].lines if line.get_label() == "ERM")
     np.testing.assert_allclose(np.asarray(drawn.get_ydata(), dtype=float), curve.groupby("step")["score"].mean())
 
