@@ -252,11 +252,6 @@ class Analysis:
         """Scores under every selection rule (`rule_comparison.COLUMNS`)."""
         return self.rules.table
 
-    @cached_property
-    def measured(self) -> pd.DataFrame:
-        """Choices of every rule by the measures of biased data (`rule_comparison.join_measures`)."""
-        return rule_comparison.join_measures(self.rules.scores)
-
     @property
     def shown_runs(self) -> tuple[Run, ...]:
         """Runs that count, by algorithm in display order."""

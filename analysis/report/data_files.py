@@ -73,8 +73,6 @@ def _score_frames(analysis: Analysis) -> dict[str, pd.DataFrame | None]:
     return {
         "runs.csv": run_rows(analysis, analysis.runs),
         "scores.csv": scores.with_intervals(analysis.scores, analysis.sets),
-        "choices.csv": analysis.choices,
-        "bias_measures.csv": analysis.measured.round(SCORE_DIGITS),
         "duplicates.csv": run_rows(analysis, analysis.duplicates),
     }
 

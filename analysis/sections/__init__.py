@@ -8,6 +8,7 @@ from typing import TypeVar
 from biasbed.analysis.report.table_model import Links, ScoreColumn
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.averages import AVERAGES
+from biasbed.analysis.sections.biased_data import BIASED_DATA
 from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.epochs import EPOCHS
@@ -64,6 +65,7 @@ SECTIONS: tuple[AnySection, ...] = (
     SINGLE_SETS,
     STABILITY,
     POWER,
+    BIASED_DATA,
 )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from biasbed.analysis.comparisons.rule_comparison import Winners, join_winners
+import pandas as pd
+
+from biasbed.analysis.comparisons.rule_comparison import NO_WINNERS, WINNER_COLUMNS, Winners
 from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import (
     Links,
@@ -51,6 +53,22 @@ class SearchWinners(Section[Winners]):
 
 
 SEARCH_WINNERS = SearchWinners()
+
+
+def join_winners(winners: Sequence[Winners]) -> Winners:
+    """Join what all rules chose, below each other."""
+    winners = [of_rule for of_rule in winners if len(of_rule.each)]
+    if not winners:
+        return NO_WINNERS
+    settings: dict[str, None] = {}
+    names: dict[str, None] = {}
+    digits: dict[str, int] = {}
+    for of_rule in winners:
+        settings |= dict.fromkeys(of_rule.settings)
+        names |= dict.fromkeys(of_rule.measures)
+        digits |= of_rule.digits
+    frame = pd.concat([of_rule.each for of_rule in winners], ignore_index=True)
+    return Winners(frame.reindex(columns=[*WINNER_COLUMNS, *settings, *names]), tuple(settings), tuple(names), digits)
 
 
 def make_mean_table(winners: Winners, analysis: Analysis) -> ReportTable:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from biasbed.analysis.columns import make_design
-from biasbed.analysis.comparisons import rule_comparison
+from biasbed.analysis.columns import Column, make_design
+from biasbed.analysis.comparisons.rule_comparison import ORACLE, under_every_rule
 from biasbed.analysis.report import latex, wording
 from biasbed.analysis.report.table_model import (
     Links,
@@ -30,6 +30,7 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.result import number as number_text
+from biasbed.analysis.scores import block_matrix, mean_matrix
 from biasbed.analysis.sections.section import (
     CsvFile,
     PlannedFigure,
@@ -39,12 +40,17 @@ from biasbed.analysis.sections.section import (
     ShownPart,
 )
 from biasbed.analysis.selection.rules import RULES
+from biasbed.analysis.statistics import friedman
 from biasbed.analysis.statistics.friedman import DIGITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RULES_FILE, GAP_FILE, REGRET_FILE = "selection.csv", "selection_gap.csv", "regret.csv"
+CHOICES_FILE = "choices.csv"
+REGRET_COLUMNS = (
+    *("rule", "oracle", "labels", "algorithm", "num_sets", "regret", "largest", "largest_on", "average_rank"),
+)
 WIDEST = 18.0  # inches
 
 
@@ -52,8 +58,8 @@ class SelectionCosts(NamedTuple):
     """Scores under every rule and what each costs."""
 
     rules: pd.DataFrame  # rule_comparison.COLUMNS
-    gap: pd.DataFrame  # rule_comparison.gap_to_oracle of the rule in use
-    regret: pd.DataFrame  # rule_comparison.REGRET_COLUMNS
+    gap: pd.DataFrame  # `gap_to_oracle` of the rule in use
+    regret: pd.DataFrame  # `REGRET_COLUMNS`
 
 
 class SelectionCost(Section[SelectionCosts]):
@@ -64,10 +70,11 @@ class SelectionCost(Section[SelectionCosts]):
 
     def compute(self, analysis: Analysis) -> SelectionCosts:
         table = analysis.selection
-        gap = rule_comparison.gap_to_oracle(table, analysis.rule.name)
-        return SelectionCosts(table, gap, rule_comparison.regret_table(table, analysis.columns))
+        gap = gap_to_oracle(table, analysis.rule.name)
+        return SelectionCosts(table, gap, regret_table(table, analysis.columns))
 
     def files(self, data: SelectionCosts, analysis: Analysis) -> Iterator[CsvFile]:
+        yield CsvFile(CHOICES_FILE, analysis.choices, "which run every rule chose, and at which steps")
         yield CsvFile(RULES_FILE, data.rules, "scores under every selection rule, and the gap to the oracle")
         yield CsvFile(GAP_FILE, data.gap, "the selection rule beside the oracle")
         about = "what each selection rule costs, and where each algorithm stands under it"
@@ -108,13 +115,58 @@ def rows_with_gap(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["gap"].notna() & ~table["oracle"].astype(bool)]
 
 
+# --- what is computed -------------------------------------------------------------------------------------------------
+
+
+def gap_to_oracle(selection: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """Return a rule beside the oracle, as Kalischek et al. 2023 print it in table 1; empty without an oracle.
+
+    selection: `rule_comparison.COLUMNS`. Columns algorithm, dataset, best_epoch, the rule's name, difference (rule -
+    oracle), std (of the difference over runs).
+    """
+    keys = ["algorithm", "dataset"]
+    rows = selection[selection["skipped"] == ""]
+    oracle = rows[rows["rule"] == ORACLE].set_index(keys)["mean"]
+    of_rule = rows[(rows["rule"] == rule) & rows["gap"].notna()].set_index(keys)
+    frame = pd.DataFrame({ORACLE: oracle.reindex(of_rule.index), rule: of_rule["mean"]})
+    frame["difference"] = frame[rule] - frame[ORACLE]
+    return frame.assign(std=of_rule["gap_std"]).round(DIGITS).reset_index()
+
+
+def regret_table(selection: pd.DataFrame, sets: Sequence[Column]) -> pd.DataFrame:
+    """Return `REGRET_COLUMNS`: what each rule costs an algorithm, and the algorithm's rank under it.
+
+    selection: `rule_comparison.COLUMNS`. num_sets: number of blocks that the algorithm has; regret: mean of their gaps;
+    largest, largest_on: the largest gap and its block. Both are empty without an oracle, and if units differ.
+    Only algorithms with scores under every rule are there, which published ones rarely have.
+    """
+    design = make_design(sets)
+    selection = under_every_rule(selection[selection["skipped"] == ""])
+    has_one_unit = len(set(design.units.values())) == 1
+    rows = []
+    for rule, of_rule in selection.groupby("rule", sort=False):
+        means = block_matrix(mean_matrix(of_rule), sets)
+        ranks = friedman.rank(friedman.orient(means.dropna(), sorted(design.lower_blocks))).mean()
+        about = (rule, bool(of_rule["oracle"].iloc[0]), str(of_rule["labels"].iloc[0]))
+        gaps_by_algorithm = of_rule.pivot(index="dataset", columns="algorithm", values="gap")
+        for algorithm in of_rule["algorithm"].unique():
+            gaps = design.reduced(gaps_by_algorithm[algorithm])[means[algorithm].notna()]
+            has_gaps = has_one_unit and len(gaps) > 0 and bool(gaps.notna().all())
+            mean, largest = (float(gaps.mean()), float(gaps.max())) if has_gaps else (math.nan, math.nan)
+            largest_on = ""
+            if largest > 0:
+                largest_on = str(gaps.idxmax())
+            rows.append((*about, algorithm, len(gaps), mean, largest, largest_on, float(ranks[algorithm])))
+    return pd.DataFrame(rows, columns=list(REGRET_COLUMNS)).round(DIGITS)
+
+
 # --- tables and sentences ---------------------------------------------------------------------------------------------
 
 
 def make_regret_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
     """Return the cost of each selection rule for every algorithm, mean over the sets.
 
-    frame: `rule_comparison.REGRET_COLUMNS`, those with a regret.
+    frame: `REGRET_COLUMNS`, those with a regret.
     """
     heads = {row["rule"]: wording.rule_name(row) for row in frame.to_dict("records")}
     records: dict[str, dict[Any, Any]] = {}
@@ -189,7 +241,7 @@ def make_gap_table(table: pd.DataFrame, analysis: Analysis, links: Links) -> Rep
 def make_printed_table(frame: pd.DataFrame, analysis: Analysis, links: Links) -> ReportTable:
     """Return each set's own best epoch, the rule in use and their difference, for LaTeX.
 
-    So Kalischek et al. 2023 print it in table 1. frame: `rule_comparison.gap_to_oracle`.
+    So Kalischek et al. 2023 print it in table 1. frame: `gap_to_oracle`.
     """
     rule = analysis.rule.name
     columns = [
@@ -203,8 +255,8 @@ def make_printed_table(frame: pd.DataFrame, analysis: Analysis, links: Links) ->
     records = []
     for algorithm in analysis.algorithms:
         rows = frame[frame["algorithm"] == algorithm].to_dict("records")
-        for column in (rule_comparison.ORACLE, rule, "difference") if rows else ():
-            name = links.algorithm_cell(algorithm) if column == rule_comparison.ORACLE else TableCell("")
+        for column in (ORACLE, rule, "difference") if rows else ():
+            name = links.algorithm_cell(algorithm) if column == ORACLE else TableCell("")
             cells: dict[str, TableCell] = {"name": name, "column": text_cell(column.replace("_", " "))}
             records.append(cells | {row["dataset"]: number_cell(row[column]) for row in rows})
     shown = latex.escape(rule.replace("_", " "))

@@ -19,6 +19,7 @@ from biasbed import measures, record
 from biasbed.analysis import layout_file, load
 from biasbed.analysis.report.table_model import Links, ReportTable
 from biasbed.analysis.result import Analysis
+from biasbed.analysis.sections.biased_data import BIASED_DATA
 from biasbed.analysis.sections.layouts import LAYOUTS, lay_out
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
 from biasbed.analysis.statistics import friedman
@@ -282,7 +283,8 @@ def test_a_layout_s_columns_are_cells_and_have_own_and_printed_numbers(
     assert isinstance(table, ReportTable)
     cell = table.rows[0][1]
     assert (cell.text, cell.published) == ("31.0", "27.04")
-    of_rule = analysis.measured[analysis.measured["rule"] == analysis.rule.name]
+    measured = analysis.data(BIASED_DATA)
+    of_rule = measured[measured["rule"] == analysis.rule.name]
     ratios = of_rule.set_index(["algorithm", "measure"]).loc[("erm", "equality_of_opportunity"), "value"]
     assert ratios.tolist() == pytest.approx([100 * 30 / 90, 100 * 32 / 92])
 

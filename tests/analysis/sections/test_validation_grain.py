@@ -12,10 +12,10 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis import load
-from biasbed.analysis.comparisons.rule_comparison import OVER_METHODS
 from biasbed.analysis.report import data_files, html
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.runs.store import images_of
+from biasbed.analysis.sections.label_gains import OVER_METHODS
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 from biasbed.analysis.selection.rules import GROUP_LABELS
 from biasbed.analysis.statistics import over_images
