@@ -86,7 +86,7 @@ def _scores(analysis: Analysis, links: Links) -> str:
     if analysis.error != Rule.error:
         divisor = f" ({wording.error_by(analysis)})"
     error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": divisor}
-    table = score_tables.scores(analysis, links)
+    table = score_tables.scores(analysis, links, sections.score_columns(analysis))
     title = say("summary_scores", units=analysis.units, **error)
     if not wording.has_deviations(analysis):
         title = say("summary_single_scores", units=analysis.units)

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from biasbed.analysis import sections
 from biasbed.analysis.report import score_tables, summary, wording
 from biasbed.analysis.report.answer import answer_sentences, shows_difference
 from biasbed.analysis.report.phrases import say
@@ -51,7 +52,7 @@ def _style(analysis: Analysis) -> Style:
 
 def _scores(analysis: Analysis, lines: int) -> str:
     """Render the table of scores in so many lines, with its title and what it leaves out."""
-    table = score_tables.scores(analysis, Links(analysis))
+    table = score_tables.scores(analysis, Links(analysis), sections.score_columns(analysis))
     if wording.has_deviations(analysis):
         error = {"error": wording.error(analysis), "run": wording.repeated(analysis), "divisor": ""}
         title = say("summary_scores", units=analysis.units, **error)

@@ -16,6 +16,7 @@ from biasbed.analysis.sections.label_gains import LABEL_GAINS
 from biasbed.analysis.sections.layouts import LAYOUTS
 from biasbed.analysis.sections.power import POWER
 from biasbed.analysis.sections.published_card import PUBLISHED_CARD
+from biasbed.analysis.sections.rank_sets import RANK_SETS
 from biasbed.analysis.sections.ranks import RANKS
 from biasbed.analysis.sections.ranks.conclusions import CERTAINTY, CONCLUSIONS
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
@@ -44,6 +45,7 @@ ShownKind = TypeVar("ShownKind", PlannedFigure, PrintedTable)
 FileKind = TypeVar("FileKind", CsvFile, JsonFile)
 
 SECTIONS: tuple[AnySection, ...] = (
+    RANK_SETS,
     STUDY_DESIGN,
     WEAKNESSES,
     SHAPE_BIAS,

@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from biasbed.analysis.statistics import exact, power
+from biasbed.analysis.statistics.rank_sets import RankSet, ranks_over_sets
 from biasbed.errors import Failure, listed
 
 ALL_SETS = "all"  # every set that all algorithms can be tested on
@@ -78,6 +79,7 @@ class RankTests:
     left_out: tuple[str, ...]
     alpha: float
     ranks: pd.DataFrame  # sets x algorithms, 1 = best
+    oriented: pd.DataFrame  # scores of the same, negated where lower is better
     skipped: str = ""  # the reason if there are no tests
     friedman: Friedman | None = None
     pair: PairTest | None = None
@@ -93,6 +95,14 @@ class RankTests:
         if self.friedman is None:
             return None
         return _nemenyi(self.ranks)
+
+    @cached_property
+    def rank_sets(self) -> dict[str, RankSet]:
+        """Ranks that each algorithm can have, best average rank first; empty without tests."""
+        if self.skipped:
+            return {}
+        found = ranks_over_sets(self.oriented, self.alpha)
+        return {name: found[name] for name in self.mean_ranks}
 
     @property
     def size(self) -> str:
@@ -317,10 +327,10 @@ def compare(
     base |= dict(alpha=alpha, noun=noun)
     if not sets:
         empty = pd.DataFrame(columns=list(algorithms), dtype="float64")
-        return RankTests(**base, ranks=empty, skipped=f"no {noun} is left to compare on")
+        return RankTests(**base, ranks=empty, oriented=empty, skipped=f"no {noun} is left to compare on")
     check_scores(scores)
     ranks = rank(scores, lower_is_better)
-    base |= dict(ranks=ranks)
+    base |= dict(ranks=ranks, oriented=orient(scores, lower_is_better).round(DIGITS))
     reason = why_not_testable(scores, noun)
     if reason:
         return RankTests(**base, skipped=reason)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.analysis.statistics import sign_flips
-from biasbed.analysis.statistics.friedman import DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,9 +36,10 @@ class RankSet(NamedTuple):
 def ranks_over_sets(scores: pd.DataFrame, alpha: float) -> dict[str, RankSet]:
     """Return the rank set of each algorithm, by `sign_flips.joint_p`.
 
-    scores: sets x algorithms, higher is better on every set (`friedman.orient`), without missing values.
+    scores: sets x algorithms, higher is better on every set (`friedman.orient`), without missing values; rounded so
+    that ties are exact.
     """
-    is_shown_better = sign_flips.joint_p(scores.to_numpy(dtype="float64").round(DIGITS)) < alpha
+    is_shown_better = sign_flips.joint_p(scores.to_numpy(dtype="float64")) < alpha
     best = 1 + is_shown_better.sum(axis=0)
     worst = len(is_shown_better) - is_shown_better.sum(axis=1)
     return {str(name): RankSet(*ranks) for name, *ranks in zip(scores, best.tolist(), worst.tolist(), strict=True)}

@@ -24,7 +24,8 @@ from biasbed.analysis.sections.study_design import count_replicates
 from biasbed.analysis.statistics import stability
 from biasbed.analysis.statistics.friedman import COMPLETE, STRICT, RankTests
 
-MOST = 6  # pairs that are put into words; the tables have all
+MOST = 6  # pairs whose sizes are put into words; the tables have all
+MOST_LISTED = 15  # pairs in a list
 MOST_WORDS, WORDS = 120, 60  # of conclusions, and of how sure they are, before anything unfolds
 
 
@@ -268,9 +269,13 @@ def _named_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cl
 
 
 def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Claim]) -> str:
-    """Return `a is better than b and c; d is better than c`; pairs that the means contradict apart, with the means."""
+    """Return `a is better than b and c; d is better than c`; pairs that the means contradict apart, with the means.
+
+    Of many pairs the first are listed, and the others counted.
+    """
     pairs_by_better: dict[str, list[RankedPair]] = {}
-    for pair in _pairs_of(claimed):
+    all_pairs = _pairs_of(claimed)
+    for pair in all_pairs[:MOST_LISTED]:
         pairs_by_better.setdefault(pair.better, []).append(pair)
     parts = []
     for better, pairs in pairs_by_better.items():
@@ -279,6 +284,8 @@ def _list_pairs(analysis: Analysis, comparison: RankTests, claimed: Sequence[Cla
         if clear:
             parts.append(f"{analysis.label(better)} is better than {listing(map(analysis.label, clear))}")
         parts += [_ranks_before(analysis, comparison, pair) for pair in contradicted]
+    if len(all_pairs) > MOST_LISTED:
+        parts.append(f"{count(len(all_pairs) - MOST_LISTED, 'more pair')}, which the table of pairs has")
     return "; ".join(parts)
 
 

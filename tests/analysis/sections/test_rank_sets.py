@@ -1,0 +1,53 @@
+"""Ranks that algorithms can have: in the table, in the first sentence, in the CSV file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import biasbed
+from biasbed import cli
+
+
+def some_scores(num_sets: int, **leads: float) -> pd.DataFrame:
+    """Make a table, a line for each method, whose scores lie around 60 plus the method's lead."""
+    draw = np.random.default_rng(2)
+    rows = {name: (60 + lead + draw.normal(0, 1, num_sets)).round(1) for name, lead in leads.items()}
+    frame = pd.DataFrame(rows, index=[f"set{number}" for number in range(num_sets)]).T
+    return frame.rename_axis("method").reset_index()
+
+
+def test_who_may_be_first_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`poor` is worse on all eight sets, by far; two others differ by chance."""
+    some_scores(8, good=0.0, fair=0.0, poor=-20.0).to_csv(tmp_path / "scores.csv", index=False)
+    assert cli.main(["compare", str(tmp_path / "scores.csv"), "--output_dir", str(tmp_path / "out")]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 of 3 algorithms may be first: " in text
+    assert "good (ranks 1 to 2)" in text
+    assert "fair (ranks 1 to 2)" in text
+    assert "the others are shown to be worse than some algorithm (over 8 sets, 95% confidence" in text
+    found = pd.read_csv(tmp_path / "out" / "rank_sets.csv").set_index("algorithm")
+    assert found.loc["poor", ["best_rank", "worst_rank"]].tolist() == [3, 3]
+    assert found.loc["good", ["best_rank", "worst_rank"]].tolist() == [1, 2]
+    assert found["average_rank"].sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("num_sets", "sentence"),
+    [(4, "4 sets can show no other rank"), (8, "none is shown to be worse than another")],
+)
+def test_where_nothing_is_shown_the_sentence_says_why(num_sets: int, sentence: str) -> None:
+    text = " ".join(str(biasbed.compare(some_scores(num_sets, a=0.0, b=0.1, c=0.2))).split())
+    assert "Any of the 3 algorithms may be first: " in text
+    assert sentence in text
+
+
+def test_of_many_methods_some_are_named_and_pairs_are_counted() -> None:
+    leads = {f"good{number}": 0.0 for number in range(10)} | {f"poor{number}": -20.0 for number in range(10)}
+    text = " ".join(str(biasbed.compare(some_scores(10, **leads))).split())
+    assert "10 of 20 algorithms may be first: " in text
+    assert "and 4 more; the others" in text
+    assert "more pairs, which the table of pairs has" in text
