@@ -43,7 +43,8 @@ def scores(analysis: Analysis, links: Links, further: Sequence[ScoreColumn] = ()
         head = column.head
         if number_of_sets[head] > 1:
             head += f", {analysis.label(column.dataset)}"
-        columns.append(TableColumn(head, prepared((column.head, column.dataset)), printed=head, style="turned"))
+        printed_head = head if column.is_printed else None
+        columns.append(TableColumn(head, prepared((column.head, column.dataset)), printed=printed_head, style="turned"))
     columns += groups.score_columns(groups.groups(analysis), analysis.label)
     records = []
     for algorithm in analysis.algorithms:

@@ -72,6 +72,7 @@ class ScoreColumn(NamedTuple):
     dataset: str
     cells: Mapping[str, TableCell]  # by algorithm
     legend: str  # sentence for the caption, with a blank before it
+    is_printed: bool = True  # LaTeX has it, too
 
 
 @dataclass(frozen=True)

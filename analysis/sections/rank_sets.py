@@ -5,7 +5,9 @@ Answers: Which ranks can an algorithm have?
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -13,9 +15,20 @@ from biasbed.analysis.report import wording
 from biasbed.analysis.report.table_model import Links, ScoreColumn, TableCell
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
+from biasbed.analysis.sections.section import (
+    CsvFile,
+    ForSets,
+    PlannedFigure,
+    Section,
+    SectionAnswer,
+    Sentences,
+    ShownPart,
+)
 from biasbed.analysis.statistics import sign_flips
 from biasbed.analysis.statistics.friedman import RankTests
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_NAMES = 6  # algorithms that are named
 
@@ -49,10 +62,25 @@ class RankSets(Section[pd.DataFrame]):
             cells[name] = TableCell(str(ranks), value=sum(ranks) / 2)
         level = wording.percent(1 - analysis.alpha)
         legend = f" Ranks: those that an algorithm can have over {comparison.size}, {level} confidence in all together."
-        yield ScoreColumn("ranks", "", cells, legend)
+        yield ScoreColumn("ranks", "", cells, legend, is_printed=False)
 
     def files(self, data: pd.DataFrame, analysis: Analysis) -> Iterator[CsvFile]:
         yield CsvFile("rank_sets.csv", data, "ranks that each algorithm can have")
+
+    def opening(self, analysis: Analysis) -> Iterator[ShownPart]:
+        for comparison in analysis.comparisons:
+            if comparison.skipped:
+                continue
+            level = wording.percent(1 - comparison.alpha)
+            figure = PlannedFigure(
+                f"rank_sets{comparison.suffix}",
+                functools.partial(draw, analysis, comparison),
+                f"ranks that each algorithm can have, {wording.setting_file(comparison)}",
+                "ranks that each algorithm can have",
+                f"Ranks that each algorithm can have (line; {level} confidence in all together), and average rank over "
+                f"{comparison.size} (dot).",
+            )
+            yield ForSets(comparison.setting, (figure,))
 
     def on_terminal(self, analysis: Analysis, links: Links) -> Sequence[ShownPart]:
         comparison = main(analysis)
@@ -71,13 +99,47 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
         return f"Any of the {number} algorithms may be first: {comparison.size} can show no other rank ({over})."
     if len(first) == number:
         return f"Any of the {number} algorithms may be first: none is shown to be worse than another ({over})."
-    names = [f"{analysis.label(name)} (ranks {comparison.rank_sets[name]})" for name in first]
+    names = [_with_ranks(analysis, comparison, name) for name in first]
     if len(names) > MOST_NAMES:
         names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} more"]
     who = "One algorithm is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
     return f"{who} first: {wording.listing(names)}; the others are shown to be worse than some algorithm ({over})."
 
 
+def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:
+    ranks = comparison.rank_sets[name]
+    return f"{analysis.label(name)} (rank{'s' * (ranks.best < ranks.worst)} {ranks})"
+
+
 def _first(comparison: RankTests) -> list[str]:
     """Return the algorithms that can have the first rank, best average rank first."""
     return [name for name, ranks in comparison.rank_sets.items() if ranks.best == 1]
+
+
+# --- figure -----------------------------------------------------------------------------------------------------------
+
+
+def draw(analysis: Analysis, comparison: RankTests) -> Figure:
+    """Draw a line over the ranks of each algorithm and a dot at its average rank, the best at the top."""
+    from matplotlib.ticker import MaxNLocator
+
+    from biasbed.analysis.report.figures.style import GREY, LIGHT, Sheet, look
+
+    number = len(comparison.rank_sets)
+    figure = Sheet(figsize=(6.0, 0.8 + min(0.24 * number, 8.0)), layout="constrained")
+    axes = figure.add_subplot()
+    for row, (name, ranks) in enumerate(comparison.rank_sets.items()):
+        average, label = comparison.mean_ranks[name], analysis.label(name)
+        colour = look(analysis.algorithms.index(name))[0] if ranks.best == 1 else GREY
+        axes.plot([ranks.best, ranks.worst], [row, row], color=colour, lw=2, marker="|", ms=7)
+        axes.plot([average], [row], color=colour, marker="o", ms=5)
+        figure.tip(axes, average, float(row), f"{label}: ranks {ranks}, average rank {average:.2f}")
+    labels = [analysis.label(name) for name in comparison.rank_sets]
+    axes.set_yticks(range(number), labels, fontsize=min(9.0, 8 * 72 / (1.3 * number)))
+    axes.set_ylim(number - 0.4, -0.6)
+    axes.set_xlim(0.5, number + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(axis="x", color=LIGHT, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel("rank (1: best)")
+    return figure

@@ -29,6 +29,8 @@ from biasbed.analysis.sections.section import (
 )
 from biasbed.analysis.statistics.friedman import RankTests
 
+MOST_IN_DIAGRAM = 20  # algorithms whose names find room beside each other; `rank_sets` draws any number
+
 
 class Ranks(Section[None]):
     """Tests over sets, for each choice of sets."""
@@ -47,7 +49,7 @@ class Ranks(Section[None]):
         from biasbed.analysis.sections.ranks.diagrams import critical_difference
 
         for comparison in analysis.comparisons:
-            if comparison.nemenyi is None or comparison.skipped:
+            if comparison.nemenyi is None or comparison.skipped or len(comparison.algorithms) > MOST_IN_DIAGRAM:
                 continue
             more = "Bars join algorithms that Nemenyi's test does not tell apart."
             if not comparison.significant:

@@ -388,9 +388,8 @@ class ScoreComparison:
 
     def report(self, file: str | Path) -> Path:
         """Write the report, one HTML page with everything inside, and return its path."""
-        from threadpoolctl import threadpool_limits
-
         from biasbed.analysis.report import figures, html
+        from biasbed.analysis.sections import SECTIONS
 
         path = _checked_path(Path(file), (".html", ".htm"))
         self.analysis.compute_ahead(SECTIONS)
