@@ -60,7 +60,7 @@ class UserDecisions:
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         raise Failure("no scores of all classes are there")
 
-    def cue_profile(self, run: Run) -> list[dict[str, str]]:
+    def table(self, run: Run, name: str) -> list[dict[str, str]]:
         return []
 
 

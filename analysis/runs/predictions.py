@@ -49,8 +49,8 @@ class DecisionReader(Protocol):
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         """Return all that is stored of the decisions on a set, scores of all classes among it."""
 
-    def cue_profile(self, run: Run) -> list[dict[str, str]]:
-        """Return the rows of the file that says what a tested model looks at; empty if there is none."""
+    def table(self, run: Run, name: str) -> list[dict[str, str]]:
+        """Return the rows of a CSV file that the evaluation of a model has written; empty if there is none."""
 
 
 class TrackedDecisions:
@@ -72,8 +72,8 @@ class TrackedDecisions:
     def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
         return decisions_with_scores(self.store, run, dataset, step)
 
-    def cue_profile(self, run: Run) -> list[dict[str, str]]:
-        content = self.store.file(run.id, record.CUE_PROFILE_FILE) if run.kind in TESTED else None
+    def table(self, run: Run, name: str) -> list[dict[str, str]]:
+        content = self.store.file(run.id, name) if run.kind in TESTED else None
         if content is None:
             return []
         return list(csv.DictReader(io.StringIO(content.decode(errors="replace"))))

@@ -1,7 +1,8 @@
-"""Sections of an analysis: `SECTIONS` lists them in the order of the page."""
+"""Sections of an analysis: `SECTIONS` lists the core's in the order of the page, `all_sections` adds plug-ins'."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -9,7 +10,6 @@ from biasbed.analysis.report.table_model import Links, ScoreColumn
 from biasbed.analysis.result import Analysis
 from biasbed.analysis.sections.averages import AVERAGES
 from biasbed.analysis.sections.biased_data import BIASED_DATA
-from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
 from biasbed.analysis.sections.epochs import EPOCHS
 from biasbed.analysis.sections.label_gains import LABEL_GAINS
@@ -40,6 +40,7 @@ from biasbed.analysis.sections.study_design import STUDY_DESIGN
 from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 from biasbed.analysis.sections.weaknesses import WEAKNESSES
+from biasbed.plugin_loader import Offered
 
 ShownKind = TypeVar("ShownKind", PlannedFigure, PrintedTable)
 FileKind = TypeVar("FileKind", CsvFile, JsonFile)
@@ -53,7 +54,6 @@ SECTIONS: tuple[AnySection, ...] = (
     LAYOUTS,
     PUBLISHED_CARD,
     EPOCHS,
-    CUE_PROFILE,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
     TRUST,
@@ -70,10 +70,23 @@ SECTIONS: tuple[AnySection, ...] = (
     BIASED_DATA,
 )
 
+OF_PLUGINS: Offered[AnySection] = Offered("section")
+
+
+@functools.cache
+def all_sections() -> tuple[AnySection, ...]:
+    """Return all sections in the order of the page; those of plug-ins stand where their `before` says, or last."""
+    sections = list(SECTIONS)
+    for section in OF_PLUGINS.values():
+        names = [present.name for present in sections]
+        position = names.index(section.before) if section.before in names else len(sections)
+        sections.insert(position, section)
+    return tuple(sections)
+
 
 def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequence[ShownPart]]]:
     """Yield each section that has something to show, with its parts."""
-    for section in SECTIONS:
+    for section in all_sections():
         parts = section.parts(analysis, links)
         if parts:
             yield section, parts
@@ -81,7 +94,7 @@ def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequen
 
 def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
     """Yield what each section says first of all."""
-    for section in SECTIONS:
+    for section in all_sections():
         answer = section.answer(analysis)
         if answer.sentences:
             yield answer
@@ -90,20 +103,20 @@ def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
 def score_columns(analysis: Analysis) -> list[ScoreColumn]:
     """Return the columns that sections add to tables of scores."""
     columns: list[ScoreColumn] = []
-    for section in SECTIONS:
+    for section in all_sections():
         columns += section.score_columns(analysis)
     return columns
 
 
 def openings(analysis: Analysis) -> Iterator[ShownPart]:
     """Yield what sections show at the top of the page."""
-    for section in SECTIONS:
+    for section in all_sections():
         yield from section.opening(analysis)
 
 
 def files(kind: type[FileKind], analysis: Analysis) -> Iterator[FileKind]:
     """Yield the CSV or the JSON files of all sections."""
-    for section in SECTIONS:
+    for section in all_sections():
         for file in section.files(analysis.data(section), analysis):
             if isinstance(file, kind):
                 yield file

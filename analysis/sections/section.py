@@ -2,8 +2,8 @@
 
 Answers: How is a measure with a table, a figure and a sentence added to the report?
 
-A section is one file of this folder and one line of `sections.SECTIONS`. Page, terminal, LaTeX, CSV and site go through
-that list and know no section by name.
+A section is one file of this folder and one line of `sections.SECTIONS`, or one of a plug-in. Page, terminal, LaTeX,
+CSV and site go through all of them and know no section by name.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Section(Generic[SectionData]):
     is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
     if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show
     cited: ClassVar[str] = ""  # keyword of the papers in references.bib that it rests on
+    before: ClassVar[str] = ""  # of a plug-in's section: the one that it stands before; empty: it is last
 
     def check(self, options: AnalyzeOptions) -> None:
         """Raise UsageError for options that are wrong whatever the runs are, before any run is read."""

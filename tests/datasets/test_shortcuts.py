@@ -18,8 +18,8 @@ from biasbed.datasets.corruption_benchmarks import conditions
 from biasbed.datasets.known_sets import FACTORS, UNKNOWN, known_sets
 from biasbed.datasets.shortcuts import ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
 from biasbed.errors import MissingData, UsageError
-from biasbed.evaluation import cue_profile
 from biasbed.evaluation.decisions import Decisions
+from biasbed.plugins.cues import cue_profile
 from biasbed.suites import cue_values, robustness
 from biasbed.suites.biasbed import TEST_SETS
 from helpers.commands import ROOT

@@ -13,7 +13,7 @@ from biasbed.analysis.command import Outcome
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.sections import SECTIONS
+from biasbed.analysis.sections import all_sections
 from biasbed.settings import build
 from helpers.sizes import draw_few, without_sizes
 from helpers.toy_runs import THREE, Recorder, fill
@@ -61,7 +61,7 @@ def published(published_uri: str, once: Callable[..., Any]) -> Analysis:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BIASBED_HOME", str(folder / "home"))
             options = build(AnalyzeOptions, {"tracking_uri": published_uri, "study": "published_biasbed"})
-            return compute(RunStore(published_uri), options, SECTIONS)
+            return compute(RunStore(published_uri), options, all_sections())
 
     found: Analysis = once("analysis_of_published", make)
     return found

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from biasbed import cli, record
+from biasbed import cli
 from biasbed.data.source import Decoded
 from biasbed.data.watermark import Watermark, draw_watermark
 from biasbed.datasets import known_sets, shortcuts
@@ -178,7 +178,7 @@ def test_a_model_is_tested_and_what_it_looks_at_is_printed_and_kept(
     assert metrics["test/background_gap/imagenet_9_mixed_rand"] == pytest.approx(gap)
     shape, texture = (metrics[f"test/mrr/{name}"] for name in sets[:2])
     assert metrics["test/shape_preference/refined_bias_shape"] == pytest.approx(shape / (shape + texture))
-    with (folder / record.CUE_PROFILE_FILE).open(newline="") as file:
+    with (folder / "looks_at.csv").open(newline="") as file:
         rows = {(row["measure"], row["set"]): float(row["value"]) for row in csv.DictReader(file)}
     assert rows["mrr", "refined_bias_shape"] == pytest.approx(shape)
     assert rows["background_gap", "imagenet_9_mixed_rand"] == pytest.approx(gap)

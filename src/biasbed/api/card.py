@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from biasbed import measures, record
 from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
-from biasbed.evaluation.cue_profile import CueValue
 from biasbed.evaluation.decisions import CUES, Decisions, to_table
 from biasbed.evaluation.evaluate_model import Evaluation, Results, results_text, track, write_files
 from biasbed.settings import nearest
@@ -129,16 +128,14 @@ class Card:
             categories=pd.DataFrame(rows[1:]).drop(columns=["observer", "kind", "set"]),
         )
 
-    @property
-    def looks_at(self) -> pd.DataFrame:
-        """Numbers on each cue that the model may use, a row each: the columns of `looks_at.csv` (docs/evaluation.md).
-
-        Empty if no set that was tested tells about a cue.
-        """
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """Return a plug-in's table, a row each as in `<name>.csv`: `looks_at` has what is known of each cue."""
         import pandas as pd
 
-        names = [field.name for field in fields(CueValue)]
-        return pd.DataFrame([vars(value) for value in self._results.profile], columns=names)
+        table = self._results.tables.get(f"{name}.csv") if not name.startswith("_") else None
+        if table is None:
+            raise AttributeError(f"a card has no '{name}'")
+        return pd.DataFrame(list(table.rows), columns=list(table.columns))
 
     def predictions(self, set_name: str) -> pd.DataFrame:
         """Return the decisions on a set, an image a row, with the columns of a run's predictions (docs/tracking.md)."""

@@ -29,6 +29,7 @@ from biasbed.system.files import atomic_file
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")
 CUES, SHORTCUT = ("shape", "texture"), ("class", "bias")  # what label and bias of an image stand for, in words
+OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 
 
 @dataclass(frozen=True)

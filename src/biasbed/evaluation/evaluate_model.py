@@ -20,10 +20,10 @@ from biasbed.config import Aggregation, Config, preset_names
 from biasbed.data.transforms import make_example
 from biasbed.datasets.classes import CATEGORIES_16
 from biasbed.errors import UsageError
-from biasbed.evaluation import cue_figure, cue_profile, models, outputs, recorded, report
+from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.cue_profile import CueValue
+from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, without_shown
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
@@ -66,7 +66,7 @@ class Results(NamedTuple):
     pairs: list[ObserverPair]
     trust: TrustResults
     metrics: dict[str, float]  # by name
-    profile: list[CueValue]  # what the model looks at
+    tables: DecisionTables  # of plug-ins
 
 
 def evaluate_model(options: EvaluateOptions, flags: Mapping[str, Any]) -> dict[str, float]:
@@ -126,17 +126,19 @@ def results_text(evaluation: Evaluation, results: Results) -> str:
     """Return the tables of an evaluation, as they are printed."""
     suite = evaluation.suite
     lines = [report.text(results.stored.decisions, results.pairs, "set", suite.left_out)]
-    lines += report.derived(suite.derivations, results.metrics)
-    lines += [*report.cue_profile(results.profile), *report.trust(results.trust, evaluation.job.config.scores)]
+    lines += report.derived(without_shown(suite.derivations, results.tables), results.metrics)
+    for table in results.tables.values():
+        lines += ["", *table.lines] if table.rows else []
+    lines += report.trust(results.trust, evaluation.job.config.scores)
     return "\n".join([*lines, *suite.remarks])
 
 
-def profile_cues(evaluation: Evaluation, decided: Sequence[Decisions]) -> list[CueValue]:
-    """Return what the model looks at, beside the people among the other observers."""
+def _tables_of_plugins(evaluation: Evaluation, decided: Sequence[Decisions]) -> DecisionTables:
+    """Return the tables of plug-ins on the model's decisions, beside those of the other observers."""
     answers: list[Decisions] = []
     for name, observers in evaluation.observers.items():
         answers += [replace(observer, set=name) for observer in observers]
-    return cue_profile.profile(decided, evaluation.suite.derivations, answers)
+    return make_tables(DecidedSets(decided, evaluation.suite.derivations, answers))
 
 
 def write_files(folder: Path, job: EvaluationJob, results: Results) -> None:
@@ -162,7 +164,7 @@ def track(job: EvaluationJob, results: Results) -> str:
 def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
     decided = results.stored.decisions
-    report.write(folder, decided, results.pairs, results.trust, {job.row: results.profile})
+    report.write(folder, decided, results.pairs, results.trust, job.row, results.tables)
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
@@ -400,4 +402,4 @@ def measure_decisions(evaluation: Evaluation, stored: StoredDecisions) -> Result
     if stored.images:
         metrics["time/evaluation_seconds"] = stored.seconds
         metrics["time/images_per_second"] = stored.images / stored.seconds
-    return Results(stored, pairs, trust, metrics, profile_cues(evaluation, stored.decisions))
+    return Results(stored, pairs, trust, metrics, _tables_of_plugins(evaluation, stored.decisions))

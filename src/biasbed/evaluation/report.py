@@ -12,8 +12,8 @@ import numpy as np
 from biasbed import measures, record
 from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
-from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue, find_cue
-from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, Decisions
+from biasbed.evaluation.decision_tables import DecisionTables
+from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, OF_CONFLICTS, Decisions
 from biasbed.evaluation.intervals import (
     FEWEST_OBSERVERS,
     LEVEL,
@@ -130,22 +130,15 @@ def consistency_row(pair: ObserverPair) -> dict[str, Any]:
     return {**vars(pair), "kappa": pair.kappa}
 
 
-def cue_profile_row(value: CueValue, observer: str) -> dict[str, Any]:
-    """Return one line of `looks_at.csv`."""
-    return {"observer": observer, **vars(value)}
-
-
 def write(
     folder: Path,
     answers: Sequence[Decisions],
     pairs: Sequence[ObserverPair],
     trust: TrustResults | None = None,
-    profiles: Mapping[str, Sequence[CueValue]] | None = None,
+    observer: str = "",
+    of_plugins: DecisionTables | None = None,
 ) -> None:
-    """Write the CSV files, without files that would be empty. profiles: what each observer looks at, by its name."""
-    profile_rows = []
-    for observer, values in (profiles or {}).items():
-        profile_rows += [cue_profile_row(value, observer) for value in values]
+    """Write the CSV files, without files that would be empty. of_plugins: tables on one observer, who is named."""
     bias_rows = []
     for decisions in answers:
         if decisions.cues == CUES:
@@ -155,8 +148,9 @@ def write(
         record.SHAPE_BIAS_FILE: bias_rows,
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
         record.TRUST_FILE: [] if trust is None else [row._asdict() for row in trust_rows(trust.assessments)],
-        record.CUE_PROFILE_FILE: profile_rows,
     }
+    for name, table in (of_plugins or {}).items():
+        tables[name] = [{"observer": observer, **row} for row in table.rows]
     for name, rows in tables.items():
         if not rows:
             continue
@@ -215,19 +209,19 @@ def _set_table(answers: Sequence[Decisions], name: str) -> list[str]:
     width = len(table[0])
     for decisions, row, bias in zip(answers, rows, biases, strict=True):
         cells = [row[name], *(str(row[key]) for key in (*counts, "classes")), decisions.label_map]
-        cells += [_percentage(row["accuracy"]), _percentages(row["accuracy_low"], row["accuracy_high"])]
-        cells.append("" if math.isnan(row["ece"]) else _percentage(row["ece"]))
+        cells += [percentage(row["accuracy"]), percentages(row["accuracy_low"], row["accuracy_high"])]
+        cells.append("" if math.isnan(row["ece"]) else percentage(row["ece"]))
         if has_bias:
             cells.append("" if bias is None else _number(bias.shape_bias))
         table.append(cells)
         accuracy = len(counts) + 3  # its column
         if not math.isnan(row["accuracy_observers_low"]):
-            interval = _percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
+            interval = percentages(row["accuracy_observers_low"], row["accuracy_observers_high"])
             table.append(_sparse_row(width, "  over observers", accuracy + 1, interval))
         if not math.isnan(row["accuracy_full"]):
-            table.append(_sparse_row(width, "  top-1 among all outputs", accuracy, _percentage(row["accuracy_full"])))
+            table.append(_sparse_row(width, "  top-1 among all outputs", accuracy, percentage(row["accuracy_full"])))
         if "map" in row:
-            table.append(_sparse_row(width, "  mean average precision", accuracy, _percentage(row["map"])))
+            table.append(_sparse_row(width, "  mean average precision", accuracy, percentage(row["map"])))
     return aligned(table, left=(0, len(counts) + 2))
 
 
@@ -239,10 +233,10 @@ def _sparse_row(width: int, title: str, column: int, cell: str) -> list[str]:
 
 
 def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) -> list[str]:
-    """Return a table of the derived values among the metrics, without those of the profile; empty if there are none."""
+    """Return a table of the derived values among the metrics; empty if there are none."""
     rows = []
     for declaration in declared:
-        if declaration.metric in metrics and find_cue(declaration.measure, declaration.name) is None:
+        if declaration.metric in metrics:
             value = _with_unit(metrics[declaration.metric], declaration)
             rows.append((declaration.name, declaration.measure, value))
     if not rows:
@@ -263,50 +257,19 @@ def _how_to_calibrate(scores: ScoreSettings) -> str:
     return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
 
 
-def cue_profile(profile: Sequence[CueValue]) -> list[str]:
-    """Return a table of what a model looks at; empty if no set tells."""
-    if not profile:
-        return []
-    has_people = any(not math.isnan(row.people) for row in profile)
-    header = ["looks at", "measured", "set", "decisions", "value", f"{_PERCENT} interval"]
-    table = [[*header, "people"] if has_people else header]
-    shown_cue = ""
-    for row in profile:
-        cue = "" if row.cue == shown_cue else row.cue
-        shown_cue = row.cue
-        cells = [cue, row.meaning, row.set, f"{row.decisions:,}"]
-        cells += [_in_unit(row.value, row.unit), _bounds(row.low, row.high, row.unit)]
-        if has_people:
-            cells.append("" if math.isnan(row.people) else _in_unit(row.people, row.unit))
-        table.append(cells)
-    lines = ["", *aligned(table, left=(0, 1, 2))]
-    sources = dict.fromkeys(row.people_from for row in profile if row.people_from)
-    return [*lines, *(f"people: {source}" for source in sources)]
-
-
-def _bounds(low: float, high: float, unit: str) -> str:
-    if math.isnan(low):
-        return ""
-    if unit == measures.FRACTION:
-        return _percentages(low, high)
-    return f"{low:.3f} to {high:.3f}"
-
-
-def _in_unit(value: float, unit: str) -> str:
-    return _percentage(value) if unit == measures.FRACTION else f"{value:.3f}"
-
-
 def _with_unit(value: float, declaration: record.Derived) -> str:
     if declaration.unit == measures.FRACTION:
-        return _percentage(value)
+        return percentage(value)
     return f"{value:.4f} {declaration.unit}"
 
 
-def _percentage(value: float) -> str:
+def percentage(value: float) -> str:
+    """Return a fraction in percent."""
     return f"{100 * value:.2f} %"
 
 
-def _percentages(low: float, high: float) -> str:
+def percentages(low: float, high: float) -> str:
+    """Return an interval of fractions in percent."""
     return f"{100 * low:.2f} to {100 * high:.2f}"
 
 
@@ -324,8 +287,8 @@ def _cue_block(decisions: Decisions, title: str) -> list[str]:
         f"{title}: {_conflicts(decisions, total)}",
         f"  {share} {total['shape_bias']:.4f} ({_shape_bias_intervals(decisions, total)}): "
         f"{total['shape']} {right} and {total['texture']} {wrong} decisions, "
-        f"{_percentage(total['cue_coverage'])} of the conflicts",
-        f"  accuracy: {right} {_percentage(total['shape_accuracy'])}, {wrong} {_percentage(total['texture_accuracy'])}",
+        f"{percentage(total['cue_coverage'])} of the conflicts",
+        f"  accuracy: {right} {percentage(total['shape_accuracy'])}, {wrong} {percentage(total['texture_accuracy'])}",
     ]
     if not math.isnan(total["shape_mrr"]):
         lines.append(

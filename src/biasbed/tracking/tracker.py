@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from biasbed import record
+from biasbed import plugin_loader, record
 from biasbed.errors import REFUSALS, CorruptImage, Failure, first_line, os_reason
 from biasbed.settings import word
 from biasbed.system import places
@@ -316,7 +316,8 @@ class Tracker:
             self._client.set_tag(self.run_id, name, value)
         self._yield_to_copy()
         figures = sorted(path.name for path in self.folder.path.glob("*.png"))
-        self._send_files("predictions", record.EXAMPLES_FILE, *record.EVALUATION_FILES, *figures)
+        tables = (*record.EVALUATION_FILES, *plugin_loader.offers("decision_table"))
+        self._send_files("predictions", record.EXAMPLES_FILE, *tables, *figures)
         best = self.folder.path / record.BEST_CHECKPOINT
         refuse_links(best)
         if best.exists():

@@ -21,11 +21,11 @@ from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation import cue_figure, cue_profile, decisions, recorded, report
+from biasbed.evaluation import cue_figure, decisions, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
-from biasbed.evaluation.cue_profile import OF_CONFLICTS, CueValue
-from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
+from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables
+from biasbed.evaluation.decisions import CUES, MODELS, OF_CONFLICTS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
 from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
@@ -42,7 +42,7 @@ USED_SETTINGS = (
 )
 LONGEST_ROW = 100  # characters of a row's name, which is part of a folder's
 OF_PAIRS = ("aligned_accuracy", "conflicting_accuracy", "worst_group_accuracy", "mean_group_accuracy")
-MOST_PROFILES = 4  # tables of what a model looks at that are printed
+MOST_TABLES = 4  # tables of plug-ins that are printed
 
 
 class _Observers(NamedTuple):
@@ -64,13 +64,15 @@ class _RecordedRun:
     name: str
     answers: Mapping[str, Decisions]  # by set
     people: Mapping[str, Decisions]  # by set, all of them as one; without those that `answers` has
-    profile: list[CueValue]
+    tables: DecisionTables  # of plug-ins
     trust: TrustResults
 
     @cached_property
     def metrics(self) -> dict[str, float]:
         """Metrics of the run; those of people beside a model are of the group `people`."""
-        metrics = {str(record.MetricName("test", row.measure, row.set)): row.value for row in self.profile}
+        metrics: dict[str, float] = {}
+        for table in self.tables.values():
+            metrics |= table.metrics
         for answers, group in ((self.answers, None), (self.people, PEOPLE)):
             for name, decided in answers.items():
                 for measure, value in _measure(decided).items():
@@ -130,19 +132,19 @@ def _split_runs(
                 people[name] = pooled
     models = list(dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS))
     if not models:
-        return [_RecordedRun(files[0].stem, people, {}, [], assess_trust(config.scores, list(people.values())))]
+        return [_RecordedRun(files[0].stem, people, {}, {}, assess_trust(config.scores, list(people.values())))]
     runs = []
     for model in models:
         decided = [observer for observer in observers if (observer.observer, observer.kind) == (model, MODELS)]
         by_set = {decisions.set: decisions for decisions in decided}
         beside = {name: pooled for name, pooled in people.items() if name in by_set}
         trust = assess_trust(config.scores, decided)
-        runs.append(_RecordedRun(model, by_set, beside, _profile(decided, observers), trust))
+        runs.append(_RecordedRun(model, by_set, beside, _tables_of_plugins(decided, observers), trust))
     return runs
 
 
-def _profile(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> list[CueValue]:
-    """Return what a model looks at, beside the people among the observers; empty if no set tells."""
+def _tables_of_plugins(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> DecisionTables:
+    """Return the tables of plug-ins on a model's decisions, beside those of the observers."""
     groups: dict[str, list[str]] = {}
     derivations = []
     for answers in decided:
@@ -150,7 +152,7 @@ def _profile(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> li
         conditions = find_known_set(answers.set).conditions
         if conditions:
             derivations.append(derived.mean_error("test", derived.MEAN_ERROR, answers.set, conditions))
-    return cue_profile.profile(decided, [*derivations, *cue_values.derivations(groups)], observers)
+    return make_tables(DecidedSets(decided, [*derivations, *cue_values.derivations(groups)], observers))
 
 
 def _write_files(
@@ -159,9 +161,9 @@ def _write_files(
     observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
 ) -> None:
-    """Write the tables and figures of a run. They show all observers; trust and profile are the run's own."""
+    """Write the tables and figures of a run. They show all observers; trust and plug-ins' tables are the run's own."""
     shown = list(itertools.chain.from_iterable(of_set.shown for of_set in observers_by_set.values()))
-    report.write(folder, shown, pairs, run.trust, {run.name: run.profile})
+    report.write(folder, shown, pairs, run.trust, run.name, run.tables)
     for name, of_set in observers_by_set.items():
         drawn = list(filter(cue_figure.has_bias, of_set.shown))
         if len(drawn) > shape_bias_figure.MOST:
@@ -185,9 +187,11 @@ def _print_results(
             lines = ["", f"{run.name}:", *lines[1:]]
         if lines:
             print("\n".join(lines))
-    profiles = [run for run in runs if run.profile]
-    for run in profiles if len(profiles) <= MOST_PROFILES else ():
-        print("\n".join(["", f"{run.name}:", *report.cue_profile(run.profile)[1:]]))
+    printed = []
+    for run in runs:
+        printed += [["", f"{run.name}:", *table.lines] for table in run.tables.values() if table.rows]
+    for lines in printed if len(printed) <= MOST_TABLES else ():
+        print("\n".join(lines))
 
 
 def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedRun]) -> None:

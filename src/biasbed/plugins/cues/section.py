@@ -36,7 +36,8 @@ from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, S
 from biasbed.analysis.selection.select import Selected
 from biasbed.analysis.statistics.friedman import DIGITS
 from biasbed.datasets.releases import read_releases
-from biasbed.evaluation.cue_profile import OF_CONFLICTS, cue_order, find_cue
+from biasbed.evaluation.decisions import OF_CONFLICTS
+from biasbed.plugins.cues.cue_profile import cue_order, find_cue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +66,7 @@ class CueProfile(Section[pd.DataFrame]):
 
     name = "cues"
     title = "What each row looks at"
+    before = "effective"
 
     def compute(self, analysis: Analysis) -> pd.DataFrame:
         return cue_profile_table(analysis.inputs.decisions, analysis.selected, analysis.collection.algorithms)
@@ -213,7 +215,7 @@ def _summarise(values: Sequence[float], evaluated: Mapping[str, str]) -> dict[st
 def _read_evaluated(decisions: DecisionReader, runs: Sequence[Run]) -> dict[_Key, Mapping[str, str]]:
     """Return the rows of the file that an evaluation wrote, by measure and set; empty for another run."""
     rows: dict[_Key, Mapping[str, str]] = {}
-    profile = decisions.cue_profile(runs[0])
+    profile = decisions.table(runs[0], "looks_at.csv")
     if len({row.get("observer") for row in profile}) > 1:  # of recorded decisions of several models
         return rows
     for row in profile:

@@ -14,9 +14,10 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis.command import Outcome
-from biasbed.analysis.sections.cue_profile import CUE_PROFILE
 from biasbed.evaluation import report
-from biasbed.evaluation.cue_profile import CueValue
+from biasbed.evaluation.decision_tables import DecisionTable
+from biasbed.plugins.cues.cue_profile import CueValue
+from biasbed.plugins.cues.section import CUE_PROFILE
 from helpers.toy_runs import PROTOCOL, Recorder, make_protocol
 
 SETS = ("imagenet", "imagenet_w", "cue_conflict")
@@ -84,8 +85,9 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
         bias = replace(gap, cue="shape", measure="shape_bias", set="cue_conflict", value=0.2, low=0.1, high=0.3)
         bias = replace(bias, decisions=1234)
         values = [gap, replace(bias, people=0.95, people_low=0.9, people_high=0.99, people_from="ten people")]
-        report.write(recorder.folder, [], [], profiles={name: values})
-        recorder.client.log_artifact(run, str(recorder.folder / record.CUE_PROFILE_FILE))
+        table = DecisionTable((), [vars(value) for value in values], (), {})
+        report.write(recorder.folder, [], [], None, name, {"looks_at.csv": table})
+        recorder.client.log_artifact(run, str(recorder.folder / "looks_at.csv"))
     rows = rows_of(recorder.analyze())
     gap = rows.loc["erm", "watermark_gap"]
     assert (gap["value"], gap["low"], gap["high"], gap["over"]) == pytest.approx((30, 20, 40, "images"))

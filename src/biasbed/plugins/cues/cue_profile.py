@@ -17,13 +17,21 @@ from typing import NamedTuple
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, NAN, PEOPLE, CountedValues, Decisions
+from biasbed.evaluation.decisions import (
+    CUES,
+    IMAGE_VALUES,
+    MEASURES,
+    NAN,
+    OF_CONFLICTS,
+    PEOPLE,
+    CountedValues,
+    Decisions,
+)
 from biasbed.evaluation.intervals import Interval, error_ratio_interval, share_interval, sums_interval
 from biasbed.published import observers
 
 FACTOR_MEASURE = "error_ratio_"
 SHARES = ("accuracy", "accuracy_full", "shape_bias", "shape_accuracy", "texture_accuracy", "bias_decisions")
-OF_CONFLICTS = ("shape_bias", "shape_accuracy", "texture_accuracy", "cue_coverage", "shape_mrr", "texture_mrr")
 
 
 class CueMeasure(NamedTuple):
