@@ -37,7 +37,6 @@ from biasbed.analysis.sections.single_runs import SINGLE_RUNS
 from biasbed.analysis.sections.single_sets import SINGLE_SETS
 from biasbed.analysis.sections.stability import STABILITY
 from biasbed.analysis.sections.study_design import STUDY_DESIGN
-from biasbed.analysis.sections.trust import TRUST
 from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
 from biasbed.analysis.sections.weaknesses import WEAKNESSES
 from biasbed.plugin_loader import Offered
@@ -56,7 +55,6 @@ SECTIONS: tuple[AnySection, ...] = (
     EPOCHS,
     EFFECTIVE_ROBUSTNESS,
     SINGLE_RUNS,
-    TRUST,
     VALIDATION_GRAIN,
     LABEL_GAINS,
     SELECTION_COST,

@@ -31,7 +31,6 @@ __all__ = [
     "predictions",
     "runs",
     "train",
-    "trust",
 ]
 # Public name -> `module:name`, or the module itself.
 _NAMES = {
@@ -47,19 +46,23 @@ _NAMES = {
     "predictions": "biasbed.api.runs:predictions",
     "runs": "biasbed.api.runs:runs",
     "train": "biasbed.api.runs:train",
-    "trust": "biasbed.api.trust:trust",
 }
-_LIGHT = ("Failure", "UsageError", "compare", "trust")  # take no package of the extra `train`
+_LIGHT = ("Failure", "UsageError", "compare")  # take no package of the extra `train`
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use (PEP 562)."""
-    if name not in _NAMES:
-        from biasbed.api.unknown_names import make_error
-
-        raise make_error("biasbed", name, _NAMES)
     from pkgutil import resolve_name
 
+    if name not in _NAMES:
+        from biasbed.plugin_loader import offers
+
+        places = offers("function") if not name.startswith("_") else {}
+        if name in places:
+            return resolve_name(places[name])
+        from biasbed.api.unknown_names import make_error
+
+        raise make_error("biasbed", name, [*_NAMES, *places])
     if name not in _LIGHT:
         from biasbed.system.extra import refuse_without_extra
 
@@ -70,4 +73,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    from biasbed.plugin_loader import offers
+
+    return sorted([*__all__, *offers("function")])

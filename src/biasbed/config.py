@@ -241,6 +241,10 @@ class ScoreSettings:
     def is_kept(self) -> bool:
         return self.keep != "no"
 
+    def calibrating(self, validating: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the sets whose images calibrate: the one that is set, else those of validation."""
+        return tuple(validating) if self.calibrate == "auto" else (self.calibrate,)
+
     def refuse_unknown_calibration(self, names: Sequence[str]) -> None:
         """Raise UsageError if `calibrate` names none of the evaluation sets."""
         if self.calibrate != "auto" and self.calibrate not in names:

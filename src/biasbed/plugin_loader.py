@@ -1,8 +1,9 @@
 """Plug-ins: packages that offer methods, launchers, sections, commands and more to biasbed's registries.
 
 A plug-in is one mapping `OFFERS`: kind -> name -> `module:name`. The kind is the setting that chooses among such things
-(`algorithm`, `launcher`, `suite`, `format`), or `command`, `section`, `source`, `table` and `model`. biasbed's own
-plug-ins are the packages in `plugins/`; others name theirs as an entry point of the group `biasbed.plugins`.
+(`algorithm`, `launcher`, `suite`, `format`), or another of docs/plugins.md (`command`, `section`, `source` ...).
+biasbed's own plug-ins are the packages in `plugins/`; others name theirs as an entry point of the group
+`biasbed.plugins`.
 
 Answers: How is a plug-in found, and what can it offer?
 """

@@ -118,8 +118,8 @@ PREDICTIONS = {
 
 # What an evaluation without training concludes: per set, per class under cue conflict, per pair of observers.
 # And per cue that the model may use: shape, texture, background, ...
-EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv", "trust.csv")
-EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE, TRUST_FILE = EVALUATION_FILES
+EVALUATION_FILES = ("evaluation.csv", "shape_bias.csv", "error_consistency.csv")
+EVALUATION_FILE, SHAPE_BIAS_FILE, CONSISTENCY_FILE = EVALUATION_FILES
 EXAMPLES_FILE = "examples.parquet"  # what a method believes of each training image
 REPRODUCTION_FILE = "reproduction.csv"  # what a reproduction concludes, per metric
 DIFFERENCES_FILE = "differences.csv"

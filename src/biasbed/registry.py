@@ -30,20 +30,25 @@ class Registry(Mapping[str, str]):
     Plug-ins that offer such things are looked up if a name is not among `entries`, or all are asked for.
     """
 
-    def __init__(self, setting: str, entries: Mapping[str, str], base: str = "", kind: str = "") -> None:
+    def __init__(
+        self, setting: str, entries: Mapping[str, str], base: str = "", kind: str = "", offered_as: str = ""
+    ) -> None:
         """setting: the setting that names one. kind: what it is, where the setting is not called so.
+
+        offered_as: kind under which plug-ins offer such things; defaults to the setting.
 
         base: `module:Class` of which all are subclasses, so that a user's own are taken too, as `<file>.py:<Class>` or
         `<module>:<Class>`.
         """
         self.setting, self.entries, self.base, self.kind = setting, entries, base, kind or setting
+        self.offered_as = offered_as or setting
 
     def __getitem__(self, name: str) -> str:
-        return self.entries[name] if name in self.entries else plugin_loader.offers(self.setting)[name]
+        return self.entries[name] if name in self.entries else plugin_loader.offers(self.offered_as)[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.entries
-        yield from (name for name in plugin_loader.offers(self.setting) if name not in self.entries)
+        yield from (name for name in plugin_loader.offers(self.offered_as) if name not in self.entries)
 
     def __len__(self) -> int:
         return len(list(iter(self)))

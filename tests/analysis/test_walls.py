@@ -64,9 +64,6 @@ def test_analysis_imports_only_the_contract() -> None:
     shared |= {"biasbed.published.shape_bias_figure.MOST", "biasbed.published.display_names"}
     # Trust measures of stored scores, which evaluations and analyses compute with the same functions.
     shared |= {"biasbed.evaluation.recorded", "biasbed.evaluation.decisions.Decisions"}
-    shared |= {"biasbed.evaluation.trust.metrics"}
-    of_assessment = ("SCALED", "Assessment", "Calibrated", "ResampledValue")
-    shared |= {f"biasbed.evaluation.trust.assessment.{name}" for name in of_assessment}
     shared |= {f"biasbed.suites.name_conflicts.{name}" for name in ("TestedCell", "find_name_conflict")}
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -19,7 +19,6 @@ from biasbed.datasets.known_sets import FACTORS, UNKNOWN, known_sets
 from biasbed.datasets.shortcuts import ImageNet9, ImageNetW, ImageNetX, LaionC, MixedRand, RefinedShape
 from biasbed.errors import MissingData, UsageError
 from biasbed.evaluation.decisions import Decisions
-from biasbed.plugins.cues import cue_profile
 from biasbed.suites import cue_values, robustness
 from biasbed.suites.biasbed import TEST_SETS
 from helpers.commands import ROOT
@@ -170,6 +169,7 @@ def factor_decisions(label: list[int], decision: list[int], factor: list[str]) -
 
 
 def test_factor_ratios_equal_the_package_s_on_made_decisions() -> None:
+    cue_profile = pytest.importorskip("biasbed.plugins.cues.cue_profile")
     decisions = factor_decisions(VECTORS["label"], VECTORS["decision"], VECTORS["factor"])
     rows = cue_profile.profile([decisions], list(cue_values.derivations({"imagenet_x": FACTORS})))
     ratios = {row.measure.removeprefix("error_ratio_"): row.value for row in rows}

@@ -22,8 +22,8 @@ from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, identified, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.pieces import with_first_labels
+from biasbed.evaluation.proper_scores import ece
 from biasbed.evaluation.recorded import read
-from biasbed.evaluation.trust.proper_scores import ece
 from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT
 from helpers.decision_files import HEADER, MIXED, conflicts, write_csv

@@ -25,7 +25,6 @@ from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.prediction_store import PredictionStore
 from biasbed.evaluation.recorded import read_predictions
-from biasbed.evaluation.trust.metrics import TrustResults, scored_images
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import Grouped
 from biasbed.suites.sets import EvaluationSet
@@ -33,6 +32,8 @@ from biasbed.tasks import MultiLabel
 from helpers.commands import ROOT
 from helpers.runs import run_folders
 
+metrics = pytest.importorskip("biasbed.plugins.trust.metrics")
+TrustResults, scored_images = metrics.TrustResults, metrics.scored_images
 FOGS = f"{ROOT}/tests/helpers/toy_suite.py:Fogs"
 FULL = ScoreSettings(keep="fp32", features=True)
 CLASSES = ("a", "b", "c", "d")

@@ -221,15 +221,17 @@ class DataSet(OnDisk):
 class DataSetRegistry(Registry):
     """Data sets that the setting `train` names: registered ones in any spelling, or a folder of the user's own."""
 
-    def __init__(self, entries: Mapping[str, str], user_class: str, aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, entries: Mapping[str, str], user_class: str, offered_as: str, aliases: Mapping[str, str] | None = None
+    ) -> None:
         """user_class: `module:Class` that reads a user's folder. aliases: further names, by their `letters`."""
-        super().__init__("train", entries, kind="data set")
-        self.user_class = user_class
-        self.spellings = {letters(name): name for name in entries} | dict(aliases or {})
+        super().__init__("train", entries, kind="data set", offered_as=offered_as)
+        self.user_class, self.aliases = user_class, aliases or {}
 
     def identifier(self, name: str) -> str:
         """Return the name that runs are filed under: a registered name, or a slug of the user's folder."""
-        return self.spellings.get(letters(name), record.slug(name))
+        spellings = {letters(registered): registered for registered in self} | dict(self.aliases)
+        return spellings.get(letters(name), record.slug(name))
 
     def make(self, name: str, data_dir: Callable[[], Path]) -> Any:
         """Return the registered data set of a name in any spelling, else one that reads the folder of this name.

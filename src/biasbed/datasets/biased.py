@@ -38,6 +38,7 @@ DATA_SETS = DataSetRegistry(
         "bar_ac": "biasbed.datasets.bar:BarSplit",
     },
     user_class="biasbed.datasets.metadata_csv:OwnTable",
+    offered_as="biased",
     aliases={
         **{"coloredmnist": "colored_mnist_10", "corruptedcifar10type0": "corrupted_cifar10"},
         **{"cifar10c0": "corrupted_cifar10", "cifar10c1": "corrupted_cifar10_type1"},

@@ -35,6 +35,7 @@ DATA_SETS = DataSetRegistry(
         "domainnet": "biasbed.datasets.domainbed:DomainNet",
     },
     user_class="biasbed.datasets.domains:OwnDomains",
+    offered_as="domains",
 )
 S = TypeVar("S", bound=Source)
 # Folders inside a domain that are splits of its images instead of classes; the first has all images.

@@ -1,45 +1,62 @@
-"""Tables that plug-ins compute from a tested model's decisions: rows of a CSV file, and what is printed of them.
+"""Metrics and tables that plug-ins compute from decisions: tracked values, a CSV file, and what is printed of it.
 
-Answers: How does a plug-in add a table to an evaluation?
+Answers: How does a plug-in add a metric or a table to an evaluation?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from biasbed import record
+from biasbed.config import ScoreSettings
 from biasbed.evaluation.decisions import Decisions
 from biasbed.plugin_loader import Offered
 
 
-class DecidedSets(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class DecidedSets:
     """Decisions of one model on the sets that it was tested on."""
 
     decided: Sequence[Decisions]
+    phases: Mapping[str, Sequence[str]]  # that each set is measured in, by its name
+    scores: ScoreSettings
+    calibrating: Sequence[str] = ()  # sets with whose images scores are calibrated
+    observer: str = ""  # name of the model
     derived: Sequence[record.Derived] = ()  # declared values that follow from several sets
-    observers: Sequence[Decisions] = ()  # of others, on the same images
+    others: Sequence[Decisions] = ()  # of other observers, on the same images
+    memo: dict[str, Any] = field(default_factory=dict)  # what a plug-in computes once, by its name
 
 
 class DecisionTable(NamedTuple):
-    """Table of a plug-in. Its CSV file has a column `observer` before these."""
+    """Table of a plug-in."""
 
     columns: Sequence[str]
-    rows: Sequence[Mapping[str, Any]]
-    lines: Sequence[str]  # as printed, without a title; none if there are no rows
-    metrics: Mapping[str, float]  # values in the table, by the names under which they are tracked
+    rows: Sequence[Mapping[str, Any]]  # of the CSV file, which has a row's further values before these columns
+    lines: Sequence[str]  # as printed
+    metrics: Mapping[str, float] = {}  # values in the table, by the names under which they are tracked
 
 
 DecisionTables = Mapping[str, DecisionTable]  # by the name of the CSV file
-MAKERS: Offered[Callable[[DecidedSets], DecisionTable]] = Offered("decision_table")
+METRICS: Offered[Callable[[DecidedSets], Mapping[str, float]]] = Offered("decision_metrics")
+TABLES: Offered[Callable[[DecidedSets], DecisionTable]] = Offered("decision_table")
+
+
+def measure_sets(sets: DecidedSets) -> dict[str, float]:
+    """Return the metrics of all plug-ins."""
+    metrics: dict[str, float] = {}
+    for measure in METRICS.values():
+        metrics |= measure(sets)
+    return metrics
 
 
 def make_tables(sets: DecidedSets) -> DecisionTables:
     """Return the tables of all plug-ins."""
-    return {name: make(sets) for name, make in MAKERS.items()}
+    return {name: make(sets) for name, make in TABLES.items()}
 
 
-def without_shown(derived: Collection[record.Derived], tables: DecisionTables) -> list[record.Derived]:
+def without_shown(derived: Sequence[record.Derived], tables: DecisionTables) -> list[record.Derived]:
     """Return the derived values that no table shows."""
     shown: set[str] = set()
     for table in tables.values():

@@ -23,7 +23,7 @@ from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
-from biasbed.evaluation.trust.proper_scores import ece
+from biasbed.evaluation.proper_scores import ece
 from biasbed.system.files import atomic_file
 
 PEOPLE, MODELS = "people", "models"

@@ -23,14 +23,13 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
-from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, without_shown
+from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
 from biasbed.evaluation.decisions import Decisions, write_predictions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
-from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions
 from biasbed.published import observers as published
 from biasbed.published.observers import PublishedObserver
@@ -64,7 +63,6 @@ class Results(NamedTuple):
 
     stored: StoredDecisions
     pairs: list[ObserverPair]
-    trust: TrustResults
     metrics: dict[str, float]  # by name
     tables: DecisionTables  # of plug-ins
 
@@ -128,17 +126,25 @@ def results_text(evaluation: Evaluation, results: Results) -> str:
     lines = [report.text(results.stored.decisions, results.pairs, "set", suite.left_out)]
     lines += report.derived(without_shown(suite.derivations, results.tables), results.metrics)
     for table in results.tables.values():
-        lines += ["", *table.lines] if table.rows else []
-    lines += report.trust(results.trust, evaluation.job.config.scores)
+        lines += ["", *table.lines] if table.lines else []
     return "\n".join([*lines, *suite.remarks])
 
 
-def _tables_of_plugins(evaluation: Evaluation, decided: Sequence[Decisions]) -> DecisionTables:
-    """Return the tables of plug-ins on the model's decisions, beside those of the other observers."""
+def _describe_sets(evaluation: Evaluation, decided: Sequence[Decisions]) -> DecidedSets:
+    """Return the model's decisions beside those of the other observers, as plug-ins are given them."""
     answers: list[Decisions] = []
     for name, observers in evaluation.observers.items():
         answers += [replace(observer, set=name) for observer in observers]
-    return make_tables(DecidedSets(decided, evaluation.suite.derivations, answers))
+    scores = evaluation.job.config.scores
+    return DecidedSets(
+        decided=decided,
+        phases={decisions.set: ("test",) for decisions in decided},
+        scores=scores,
+        calibrating=scores.calibrating(()),  # without training, no set is one of validation
+        observer=evaluation.job.row,
+        derived=evaluation.suite.derivations,
+        others=answers,
+    )
 
 
 def write_files(folder: Path, job: EvaluationJob, results: Results) -> None:
@@ -164,7 +170,7 @@ def track(job: EvaluationJob, results: Results) -> str:
 def write_results(folder: Path, job: EvaluationJob, results: Results) -> None:
     """Write the tables of the evaluation, and a figure for each set whose cues conflict."""
     decided = results.stored.decisions
-    report.write(folder, decided, results.pairs, results.trust, job.row, results.tables)
+    report.write(folder, decided, results.pairs, results.tables)
     for decisions in filter(cue_figure.has_bias, decided):
         cue_figure.draw({job.row: decisions}, folder / cue_figure.FILE.format(decisions.set))
 
@@ -394,12 +400,12 @@ def measure_decisions(evaluation: Evaluation, stored: StoredDecisions) -> Result
     """Compute everything from the decisions; metrics are measured and derived ones, error consistency and speed."""
     suite, pairs = evaluation.suite, compare_observers(evaluation, stored.decisions)
     metrics = stored.measure()
-    trust = assess_trust(evaluation.job.config.scores, stored.decisions)
-    metrics |= trust.metrics({decisions.set: ("test",) for decisions in stored.decisions})
+    sets = _describe_sets(evaluation, stored.decisions)
+    metrics |= measure_sets(sets)
     metrics |= derived.values(suite.derivations, metrics, suite.test_domains, suite.counts)
     for pair in pairs:
         metrics[str(record.MetricName("test", "error_consistency", pair.set, record.slug(pair.b)))] = pair.kappa
     if stored.images:
         metrics["time/evaluation_seconds"] = stored.seconds
         metrics["time/images_per_second"] = stored.images / stored.seconds
-    return Results(stored, pairs, trust, metrics, _tables_of_plugins(evaluation, stored.decisions))
+    return Results(stored, pairs, metrics, make_tables(sets))

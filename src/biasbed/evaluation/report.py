@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.config import ScoreSettings
 from biasbed.evaluation.consistency import ObserverPair
 from biasbed.evaluation.decision_tables import DecisionTables
 from biasbed.evaluation.decisions import CUES, IMAGE_VALUES, MEASURES, OF_CONFLICTS, Decisions
@@ -22,8 +21,6 @@ from biasbed.evaluation.intervals import (
     observers_interval,
     shape_bias_interval,
 )
-from biasbed.evaluation.trust.metrics import TrustResults
-from biasbed.evaluation.trust.tables import trust_rows, trust_text
 from biasbed.system.csv_tables import write_rows
 from biasbed.system.terminal import aligned
 
@@ -134,11 +131,9 @@ def write(
     folder: Path,
     answers: Sequence[Decisions],
     pairs: Sequence[ObserverPair],
-    trust: TrustResults | None = None,
-    observer: str = "",
     of_plugins: DecisionTables | None = None,
 ) -> None:
-    """Write the CSV files, without files that would be empty. of_plugins: tables on one observer, who is named."""
+    """Write the CSV files, without files that would be empty. of_plugins: tables of plug-ins."""
     bias_rows = []
     for decisions in answers:
         if decisions.cues == CUES:
@@ -147,10 +142,9 @@ def write(
         record.EVALUATION_FILE: [set_row(decisions) for decisions in answers],
         record.SHAPE_BIAS_FILE: bias_rows,
         record.CONSISTENCY_FILE: [consistency_row(pair) for pair in pairs],
-        record.TRUST_FILE: [] if trust is None else [row._asdict() for row in trust_rows(trust.assessments)],
     }
     for name, table in (of_plugins or {}).items():
-        tables[name] = [{"observer": observer, **row} for row in table.rows]
+        tables[name] = [dict(row) for row in table.rows]
     for name, rows in tables.items():
         if not rows:
             continue
@@ -242,19 +236,6 @@ def derived(declared: Iterable[record.Derived], metrics: Mapping[str, float]) ->
     if not rows:
         return []
     return ["", *aligned([("derived", "measure", "value"), *rows], left=(0, 1))]
-
-
-def trust(results: TrustResults, scores: ScoreSettings) -> list[str]:
-    """Return the tables of trust measures, or how to get them; empty if no scores are kept."""
-    if results.calibrated is None:
-        return ["", f"trust: {_how_to_calibrate(scores)}"] if results.brier else []
-    return trust_text(results.assessments, results.calibrated.temperature)
-
-
-def _how_to_calibrate(scores: ScoreSettings) -> str:
-    if scores.calibrate == "auto":
-        return "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
-    return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
 
 
 def _with_unit(value: float, declaration: record.Derived) -> str:

@@ -27,9 +27,9 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
+from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
 from biasbed.evaluation.decisions import accuracy, write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
-from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
 from biasbed.system.processes import acting_at_once, end_by, noted_signal, postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations
@@ -323,9 +323,8 @@ class Engine:
                 if self.decisions is not None and only in (None, phase):
                     metrics |= measure(evaluation_set, self.decisions[evaluation_set.name], phase)
         if self.decisions is not None and only is None and self.config.scores.is_kept:
-            calibrating = calibrating_sets(self.config.scores, self.scoring.validates)
-            trust = TrustResults.from_decisions(self.decisions.values(), calibrating, self.config.scores.alpha)
-            metrics |= trust.metrics(phases_of)
+            scores, decided = self.config.scores, list(self.decisions.values())
+            metrics |= measure_sets(DecidedSets(decided, phases_of, scores, scores.calibrating(self.scoring.validates)))
         return {**metrics, **self.scoring.derive(metrics)}
 
     @contextlib.contextmanager

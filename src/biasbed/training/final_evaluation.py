@@ -15,8 +15,8 @@ from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded
+from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
-from biasbed.evaluation.trust.metrics import TrustResults, calibrating_sets
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import evaluations
 from biasbed.training.engine import Engine
@@ -92,22 +92,23 @@ def _measure(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict
     for result in evaluations(engine.state.history):
         if result["step"] == weights.number and not earlier:
             earlier = result["metrics"]
-    measured = stored.measure() | _measure_trust(engine, stored, weights)
+    measured = stored.measure() | _measure_scores(engine, stored, weights)
     derived = engine.scoring.derive({**earlier, **measured})
     return measured | {name: value for name, value in derived.items() if name not in earlier}
 
 
-def _measure_trust(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
-    """Return the trust measures of these sets, calibrated with the decisions that these weights made earlier."""
+def _measure_scores(engine: Engine, stored: StoredDecisions, weights: _Weights) -> dict[str, float]:
+    """Return what plug-ins measure on kept scores, calibrated with the decisions that these weights made earlier."""
     scores = engine.config.scores
     if not scores.is_kept:
         return {}
-    calibrating = calibrating_sets(scores, engine.scoring.validates)
+    calibrating = scores.calibrating(engine.scoring.validates)
     decided = {decisions.set: decisions for decisions in stored.decisions}
     for name in calibrating:
         path = engine.folder.path / record.predictions_file(name, weights.which)
         if name not in decided and path.exists():
             decided[name] = replace(recorded.read_predictions(path), set=name)
-    trust = TrustResults.from_decisions(decided.values(), calibrating, scores.alpha)
-    phases = {decisions.set: ("test",) for decisions in stored.decisions}
-    return trust.metrics({**dict.fromkeys(calibrating, ()), **phases})
+    phases: dict[str, Sequence[str]] = dict.fromkeys(calibrating, ())
+    for decisions in stored.decisions:
+        phases[decisions.set] = ("test",)
+    return measure_sets(DecidedSets(list(decided.values()), phases, scores, calibrating))

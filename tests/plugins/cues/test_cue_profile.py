@@ -338,8 +338,8 @@ def test_files_and_text(tmp_path: Path) -> None:
         CueValue("shape", "for the shape", "shape_bias", "cue_conflict", "%", 9, 0.25, 0.1, 0.4, 0.9, 0.8, 1.0, "ten"),
         CueValue("factors", "error ratio: pose", "error_ratio_pose", "imagenet_x", "ratio", 9, 1.5, 1.2, math.nan),
     ]
-    written_table = DecisionTable((), [vars(row) for row in rows], (), {})
-    report.write(tmp_path, [], [], None, "mine", {"looks_at.csv": written_table})
+    written_table = DecisionTable((), [{"observer": "mine", **vars(row)} for row in rows], ())
+    report.write(tmp_path, [], [], {"looks_at.csv": written_table})
     with (tmp_path / "looks_at.csv").open(newline="") as file:
         written = list(csv.DictReader(file))
     assert [row["observer"] for row in written] == ["mine", "mine"]

@@ -85,8 +85,8 @@ def test_a_tested_model_has_the_interval_and_people_of_its_file(recorder: Record
         bias = replace(gap, cue="shape", measure="shape_bias", set="cue_conflict", value=0.2, low=0.1, high=0.3)
         bias = replace(bias, decisions=1234)
         values = [gap, replace(bias, people=0.95, people_low=0.9, people_high=0.99, people_from="ten people")]
-        table = DecisionTable((), [vars(value) for value in values], (), {})
-        report.write(recorder.folder, [], [], None, name, {"looks_at.csv": table})
+        table = DecisionTable((), [{"observer": name, **vars(value)} for value in values], ())
+        report.write(recorder.folder, [], [], {"looks_at.csv": table})
         recorder.client.log_artifact(run, str(recorder.folder / "looks_at.csv"))
     rows = rows_of(recorder.analyze())
     gap = rows.loc["erm", "watermark_gap"]

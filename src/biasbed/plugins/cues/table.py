@@ -16,10 +16,10 @@ from biasbed.system.terminal import aligned
 
 def make_table(sets: DecidedSets) -> DecisionTable:
     """Return the cue profile of a model's decisions; without rows if no set tells about a cue."""
-    values = profile(sets.decided, sets.derived, sets.observers)
+    values = profile(sets.decided, sets.derived, sets.others)
     return DecisionTable(
         columns=[field.name for field in fields(CueValue)],
-        rows=[vars(value) for value in values],
+        rows=[{"observer": sets.observer, **vars(value)} for value in values],
         lines=profile_lines(values),
         metrics={str(record.MetricName("test", value.measure, value.set)): value.value for value in values},
     )

@@ -24,11 +24,10 @@ from biasbed.errors import UsageError, listed
 from biasbed.evaluation import cue_figure, decisions, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
-from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables
+from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets
 from biasbed.evaluation.decisions import CUES, MODELS, OF_CONFLICTS, PEOPLE, SHORTCUT, Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.tracked_job import print_repetition, tracking, working_in
-from biasbed.evaluation.trust.metrics import TrustResults, assess_trust
 from biasbed.options import EvaluateOptions
 from biasbed.published import shape_bias_figure
 from biasbed.settings import build, flatten, specs
@@ -65,7 +64,7 @@ class _RecordedRun:
     answers: Mapping[str, Decisions]  # by set
     people: Mapping[str, Decisions]  # by set, all of them as one; without those that `answers` has
     tables: DecisionTables  # of plug-ins
-    trust: TrustResults
+    scored: dict[str, float]  # metrics of plug-ins
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -77,7 +76,7 @@ class _RecordedRun:
             for name, decided in answers.items():
                 for measure, value in _measure(decided).items():
                     metrics[str(record.MetricName("test", measure, name, group))] = value
-        return metrics | self.trust.metrics(dict.fromkeys(self.answers, ("test",)))
+        return metrics | self.scored
 
 
 def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files: Sequence[Path]) -> dict[str, float]:
@@ -115,7 +114,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
             finish(tracker, run.metrics)
             endings.append(tracker.ending())
     if endings:
-        _print_results(config, runs, observers_by_set, pairs)
+        _print_results(runs, observers_by_set, pairs)
         print("\n".join(endings))
     return runs[0].metrics if len(runs) == 1 else {}
 
@@ -132,19 +131,21 @@ def _split_runs(
                 people[name] = pooled
     models = list(dict.fromkeys(observer.observer for observer in observers if observer.kind == MODELS))
     if not models:
-        return [_RecordedRun(files[0].stem, people, {}, {}, assess_trust(config.scores, list(people.values())))]
+        return [_RecordedRun(files[0].stem, people, {}, {}, {})]
     runs = []
     for model in models:
         decided = [observer for observer in observers if (observer.observer, observer.kind) == (model, MODELS)]
         by_set = {decisions.set: decisions for decisions in decided}
         beside = {name: pooled for name, pooled in people.items() if name in by_set}
-        trust = assess_trust(config.scores, decided)
-        runs.append(_RecordedRun(model, by_set, beside, _tables_of_plugins(decided, observers), trust))
+        sets = _describe_sets(config, model, decided, observers)
+        runs.append(_RecordedRun(model, by_set, beside, make_tables(sets), measure_sets(sets)))
     return runs
 
 
-def _tables_of_plugins(decided: Sequence[Decisions], observers: Sequence[Decisions]) -> DecisionTables:
-    """Return the tables of plug-ins on a model's decisions, beside those of the observers."""
+def _describe_sets(
+    config: Config, model: str, decided: Sequence[Decisions], observers: Sequence[Decisions]
+) -> DecidedSets:
+    """Return a model's decisions beside those of the observers, as plug-ins are given them."""
     groups: dict[str, list[str]] = {}
     derivations = []
     for answers in decided:
@@ -152,7 +153,15 @@ def _tables_of_plugins(decided: Sequence[Decisions], observers: Sequence[Decisio
         conditions = find_known_set(answers.set).conditions
         if conditions:
             derivations.append(derived.mean_error("test", derived.MEAN_ERROR, answers.set, conditions))
-    return make_tables(DecidedSets(decided, [*derivations, *cue_values.derivations(groups)], observers))
+    return DecidedSets(
+        decided=decided,
+        phases=dict.fromkeys(groups, ("test",)),
+        scores=config.scores,
+        calibrating=config.scores.calibrating(()),
+        observer=model,
+        derived=[*derivations, *cue_values.derivations(groups)],
+        others=observers,
+    )
 
 
 def _write_files(
@@ -161,9 +170,9 @@ def _write_files(
     observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
 ) -> None:
-    """Write the tables and figures of a run. They show all observers; trust and plug-ins' tables are the run's own."""
+    """Write the tables and figures of a run. They show all observers; plug-ins' tables are the run's own."""
     shown = list(itertools.chain.from_iterable(of_set.shown for of_set in observers_by_set.values()))
-    report.write(folder, shown, pairs, run.trust, run.name, run.tables)
+    report.write(folder, shown, pairs, run.tables)
     for name, of_set in observers_by_set.items():
         drawn = list(filter(cue_figure.has_bias, of_set.shown))
         if len(drawn) > shape_bias_figure.MOST:
@@ -173,7 +182,6 @@ def _write_files(
 
 
 def _print_results(
-    config: Config,
     runs: Sequence[_RecordedRun],
     observers_by_set: Mapping[str, _Observers],
     pairs: Sequence[ObserverPair],
@@ -181,15 +189,9 @@ def _print_results(
     for name, of_set in observers_by_set.items():
         print(f"{name}:")
         print(report.text(of_set.shown, [pair for pair in pairs if pair.set == name], "observer"))
-    for run in runs:
-        lines = report.trust(run.trust, config.scores)
-        if lines and len(runs) > 1:
-            lines = ["", f"{run.name}:", *lines[1:]]
-        if lines:
-            print("\n".join(lines))
     printed = []
     for run in runs:
-        printed += [["", f"{run.name}:", *table.lines] for table in run.tables.values() if table.rows]
+        printed += [["", f"{run.name}:", *table.lines] for table in run.tables.values() if table.lines]
     for lines in printed if len(printed) <= MOST_TABLES else ():
         print("\n".join(lines))
 
@@ -197,7 +199,9 @@ def _print_results(
 def _refuse_calibration_without_scores(config: Config, runs: Sequence[_RecordedRun]) -> None:
     """Raise UsageError if a set is to calibrate and no model has scores of all classes on it."""
     name = config.scores.calibrate
-    if name != "auto" and all(run.trust.calibrated is None for run in runs):
+    calibrating = [run.answers[name] for run in runs if name in run.answers]
+    has_scores = [len(decided.label) > 1 and decided.log_probability is not None for decided in calibrating]
+    if name != "auto" and not any(has_scores):
         raise UsageError(
             f"scores.calibrate={name}: the files have no scores of all classes on two or more images of '{name}'; "
             "to store them, test the model with scores.keep=fp16"

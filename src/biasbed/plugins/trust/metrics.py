@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from biasbed import measures, record
-from biasbed.config import ScoreSettings
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.trust.assessment import Assessment, Calibrated
-from biasbed.evaluation.trust.proper_scores import brier
-from biasbed.evaluation.trust.scored_images import FEWEST, ScoredImages, is_calibrating
+from biasbed.evaluation.proper_scores import brier
+from biasbed.plugins.trust.assessment import Assessment, Calibrated
+from biasbed.plugins.trust.scored_images import FEWEST, ScoredImages, is_calibrating
 
 
 def scored_images(decisions: Decisions) -> ScoredImages | None:
@@ -76,11 +75,6 @@ def assess(images: ScoredImages, calibrated: Calibrated, calibrates: bool, alpha
     return Assessment(images, calibrated, alpha, detect=not calibrates)
 
 
-def calibrating_sets(scores: ScoreSettings, validating: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the sets whose images calibrate: the one that the settings name, else those of validation."""
-    return tuple(validating) if scores.calibrate == "auto" else (scores.calibrate,)
-
-
 @dataclass(frozen=True, eq=False)
 class TrustResults:
     """Trust measures of one model on several sets."""
@@ -123,8 +117,3 @@ class TrustResults:
             for phase in phases[name]:
                 metrics |= {str(record.MetricName(phase, measure, name)): value for measure, value in values.items()}
         return metrics
-
-
-def assess_trust(scores: ScoreSettings, decided: Sequence[Decisions]) -> TrustResults:
-    """Assess a model that was tested without training: only a set that the settings name calibrates."""
-    return TrustResults.from_decisions(decided, calibrating_sets(scores, ()), scores.alpha)

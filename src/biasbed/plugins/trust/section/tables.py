@@ -27,8 +27,8 @@ from biasbed.analysis.report.table_model import (
     text,
 )
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.trust.assessed_rows import TEMPERATURE, TrustTables
-from biasbed.analysis.sections.trust.sentences import agree, leaves_out_zero
+from biasbed.plugins.trust.section.assessed_rows import TEMPERATURE, TrustTables
+from biasbed.plugins.trust.section.sentences import agree, leaves_out_zero
 
 FILE, GROUPS_FILE = "trust.csv", "trust_groups.csv"
 PROBABILITIES = {

@@ -12,9 +12,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from biasbed.errors import UsageError
-from biasbed.evaluation.trust import conformal, detection, proper_scores, temperature
-from biasbed.evaluation.trust.assessment import Assessment, Calibrated
-from biasbed.evaluation.trust.scored_images import ScoredImages, are_probabilities, from_logits, is_calibrating
+from biasbed.evaluation import proper_scores
+from biasbed.evaluation.proper_scores import are_probabilities
+from biasbed.plugins.trust import conformal, detection, temperature
+from biasbed.plugins.trust.assessment import Assessment, Calibrated
+from biasbed.plugins.trust.scored_images import ScoredImages, from_logits, is_calibrating
 from helpers import trust_references
 
 CONTENT = json.loads(trust_references.VECTORS.read_text())

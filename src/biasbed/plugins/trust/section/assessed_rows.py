@@ -26,8 +26,8 @@ from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.statistics import per_set
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.trust import metrics
-from biasbed.evaluation.trust.assessment import SCALED, Assessment, Calibrated, ResampledValue
+from biasbed.plugins.trust import metrics
+from biasbed.plugins.trust.assessment import SCALED, Assessment, Calibrated, ResampledValue
 from biasbed.settings import nearest
 from biasbed.system.terminal import ProgressBar
 

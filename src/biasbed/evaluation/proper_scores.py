@@ -6,6 +6,8 @@ import numpy as np
 
 from biasbed import measures
 
+ROUNDING = 1e-3  # by which sums of rounded probabilities may differ from 1
+
 
 def nll(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the negative log-likelihood [N] of the labels, in nats (Good 1952)."""
@@ -44,3 +46,13 @@ def resampled_ece(confidence: np.ndarray, right: np.ndarray, weights: np.ndarray
     by_bin[np.arange(len(gaps)), confidence_bins(confidence)] = gaps
     result: np.ndarray = np.abs(weights @ by_bin).sum(axis=1) / weights.sum(axis=1)
     return result
+
+
+def are_probabilities(values: np.ndarray) -> bool:
+    """Return True for values [N,K] that are probabilities of a softmax: from 0 to 1, with the sum 1 for each image.
+
+    Rows of 0 and a single 1 are taken for decisions that somebody encoded as logits.
+    """
+    if values.shape[1] < 2 or values.min() < 0 or values.max() > 1 or np.isin(values, (0, 1)).all():
+        return False
+    return bool((np.abs(values.sum(axis=1) - 1) < ROUNDING).all())

@@ -14,13 +14,13 @@ from scipy import stats
 from biasbed import record
 from biasbed.analysis.command import Outcome
 from biasbed.analysis.report.table_model import Links
-from biasbed.analysis.sections.trust import TRUST, sentences, tables
-from biasbed.analysis.sections.trust.assessed_rows import COLUMNS as TRUST_COLUMNS
-from biasbed.analysis.sections.trust.assessed_rows import TrustTables
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions, write_predictions
-from biasbed.evaluation.trust.metrics import TrustResults
+from biasbed.plugins.trust.metrics import TrustResults
+from biasbed.plugins.trust.section import TRUST, sentences, tables
+from biasbed.plugins.trust.section.assessed_rows import COLUMNS as TRUST_COLUMNS
+from biasbed.plugins.trust.section.assessed_rows import TrustTables
 from helpers.toy_runs import EPOCHS, Recorder
 
 CLASSES = ("a", "b", "c")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
 from biasbed.analysis.sections.section import CsvFile, Section, Sentences, ShownPart
-from biasbed.analysis.sections.trust import sentences, tables
-from biasbed.analysis.sections.trust.assessed_rows import TrustTables, assess_rows
+from biasbed.plugins.trust.section import sentences, tables
+from biasbed.plugins.trust.section.assessed_rows import TrustTables, assess_rows
 
 
 class Trust(Section[TrustTables]):
@@ -17,6 +17,7 @@ class Trust(Section[TrustTables]):
     name = "trust"
     title = "Trust: calibration, conformal sets, detection"
     cited = "trust"
+    before = "grain"
 
     def compute(self, analysis: Analysis) -> TrustTables:
         decisions = analysis.inputs.decisions

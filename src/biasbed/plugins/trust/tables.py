@@ -10,8 +10,8 @@ import numpy as np
 
 from biasbed import measures
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES
-from biasbed.evaluation.trust.assessment import DETECTORS, Assessment, ResampledValue
-from biasbed.evaluation.trust.temperature import LIMITS
+from biasbed.plugins.trust.assessment import DETECTORS, Assessment, ResampledValue
+from biasbed.plugins.trust.temperature import LIMITS
 from biasbed.system.terminal import aligned
 
 PROBABILITIES = {

@@ -15,7 +15,7 @@ from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 from biasbed.analysis.report.wording import count, listing, plural
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.trust.assessed_rows import REFERENCE, LimitedTemperature, TrustTables
+from biasbed.plugins.trust.section.assessed_rows import REFERENCE, LimitedTemperature, TrustTables
 
 CALIBRATION = {"ece": "trust_when.ece", "ece_scaled": "trust_when.ece_scaled"}  # measure -> phrase
 # Phrases of what the two intervals of a difference support.

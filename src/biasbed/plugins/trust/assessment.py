@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from biasbed import measures
-from biasbed.evaluation.trust import conformal, detection, proper_scores, temperature
-from biasbed.evaluation.trust.conformal import Conformal
-from biasbed.evaluation.trust.detection import Detection, FeatureGaussians
-from biasbed.evaluation.trust.scored_images import ScoredImages, is_calibrating
+from biasbed.evaluation import proper_scores
+from biasbed.plugins.trust import conformal, detection, temperature
+from biasbed.plugins.trust.conformal import Conformal
+from biasbed.plugins.trust.detection import Detection, FeatureGaussians
+from biasbed.plugins.trust.scored_images import ScoredImages, is_calibrating
 
 ALPHA = 0.1  # share of labels that prediction sets may miss
 SCALED = "_scaled"  # ends the name of a measure after temperature scaling

@@ -18,11 +18,11 @@ from biasbed.api.arguments import public
 from biasbed.errors import UsageError, listed
 from biasbed.evaluation import recorded
 from biasbed.evaluation.intervals import RESAMPLES
-from biasbed.evaluation.trust import conformal, temperature
-from biasbed.evaluation.trust.assessment import ALPHA, Assessment, Calibrated
-from biasbed.evaluation.trust.metrics import scored_images
-from biasbed.evaluation.trust.scored_images import ScoredImages, check_logits, from_logits
-from biasbed.evaluation.trust.tables import COLUMNS, trust_rows, trust_text
+from biasbed.plugins.trust import conformal, temperature
+from biasbed.plugins.trust.assessment import ALPHA, Assessment, Calibrated
+from biasbed.plugins.trust.metrics import scored_images
+from biasbed.plugins.trust.scored_images import ScoredImages, check_logits, from_logits
+from biasbed.plugins.trust.tables import COLUMNS, trust_rows, trust_text
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from biasbed.errors import UsageError
+from biasbed.evaluation.proper_scores import are_probabilities
 
-ROUNDING = 1e-3  # by which sums of rounded probabilities may differ from 1
 FEWEST = 2  # images, so that each half has one
 FEWEST_VALUES = 20  # so that logits are never all positive by chance
 CONSTANT = 0.1  # standard deviation of the sums of rows, by the one that independent values would have
@@ -143,16 +143,6 @@ def look_like_probabilities(values: np.ndarray) -> bool:
         return are_probabilities(values)
     independent = np.sqrt(values.shape[1]) * values.std()
     return bool(values.max() <= 1 or values.sum(axis=1).std() <= CONSTANT * independent)
-
-
-def are_probabilities(values: np.ndarray) -> bool:
-    """Return True for values [N,K] that are probabilities of a softmax: from 0 to 1, with the sum 1 for each image.
-
-    Rows of 0 and a single 1 are taken for decisions that somebody encoded as logits.
-    """
-    if values.shape[1] < 2 or values.min() < 0 or values.max() > 1 or np.isin(values, (0, 1)).all():
-        return False
-    return bool((np.abs(values.sum(axis=1) - 1) < ROUNDING).all())
 
 
 def check_labels(labels: Any, shape: Sequence[int], where: str) -> np.ndarray:

@@ -1,0 +1,10 @@
+"""Trust beyond accuracy: calibration, conformal prediction sets and detection of shifted images, from kept scores."""
+
+from __future__ import annotations
+
+OFFERS = {
+    "decision_metrics": {"trust": "biasbed.plugins.trust.evaluation:measure"},
+    "decision_table": {"trust.csv": "biasbed.plugins.trust.evaluation:make_table"},
+    "function": {"trust": "biasbed.plugins.trust.user_scores:trust"},
+    "section": {"trust": "biasbed.plugins.trust.section:TRUST"},
+}

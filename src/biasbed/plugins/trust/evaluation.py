@@ -1,0 +1,43 @@
+"""Trust measures of a tested model: metrics, `trust.csv`, and what is printed."""
+
+from __future__ import annotations
+
+from biasbed.config import ScoreSettings
+from biasbed.evaluation.decision_tables import DecidedSets, DecisionTable
+from biasbed.plugins.trust.metrics import TrustResults
+from biasbed.plugins.trust.tables import COLUMNS, trust_rows, trust_text
+
+MEMO = "trust"
+
+
+def assess(sets: DecidedSets) -> TrustResults:
+    """Return the trust measures of all sets with kept scores, computed once."""
+    if MEMO not in sets.memo:
+        sets.memo[MEMO] = TrustResults.from_decisions(sets.decided, sets.calibrating, sets.scores.alpha)
+    results: TrustResults = sets.memo[MEMO]
+    return results
+
+
+def measure(sets: DecidedSets) -> dict[str, float]:
+    """Return the trust measures by the names under which they are tracked."""
+    return assess(sets).metrics(sets.phases)
+
+
+def make_table(sets: DecidedSets) -> DecisionTable:
+    """Return every measure of every set and group, with intervals; without rows if nothing calibrates."""
+    results = assess(sets)
+    rows = [row._asdict() for row in trust_rows(results.assessments)]
+    return DecisionTable(COLUMNS, rows, _lines(results, sets.scores))
+
+
+def _lines(results: TrustResults, scores: ScoreSettings) -> list[str]:
+    """Return the tables of trust measures, or how to get them; empty if no scores are kept."""
+    if results.calibrated is None:
+        return [f"trust: {_how_to_calibrate(scores)}"] if results.brier else []
+    return trust_text(results.assessments, results.calibrated.temperature)[1:]
+
+
+def _how_to_calibrate(scores: ScoreSettings) -> str:
+    if scores.calibrate == "auto":
+        return "name a set of the training distribution with scores.calibrate=<set>, half of which calibrates"
+    return f"'{scores.calibrate}' can't calibrate: its scores are not kept, or it has one image"
