@@ -148,7 +148,7 @@ class EngineStudy:
 
 def _command(words: list[str], environment: dict[str, str], cwd: str, output: str) -> None:
     """`biasbed <words>`, which asks Slurm more often than a cluster of others' should be asked."""
-    from biasbed.studies.launchers import slurm
+    from biasbed.plugins.slurm import launcher as slurm
 
     slurm.ASK, slurm.GONE = 0.5, 3.0
     signal.signal(signal.SIGINT, signal.default_int_handler)

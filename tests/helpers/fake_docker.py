@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from biasbed.options import BenchmarkOptions
+from biasbed.plugins.docker.launcher import DockerLauncher
 from biasbed.studies.launchers import TrainCommand, read_options
-from biasbed.studies.launchers.docker import DockerLauncher
 
 Request = Mapping[str, Any]  # what a client asks for when it makes a container
 

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from biasbed.studies.launchers.slurm import SlurmJob
+from biasbed.plugins.slurm.launcher import SlurmJob
 
 COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 

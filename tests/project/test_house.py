@@ -203,7 +203,7 @@ def test_nothing_runs_in_a_circle() -> None:
     ("module", "target"),
     [
         ("biasbed.data.streams", "biasbed.training.engine"),
-        ("biasbed.cli", "biasbed.plugins.sharing"),
+        ("biasbed.cli", "biasbed.plugins.docker"),
         ("biasbed.datasets.base", "biasbed.networks.surgery"),  # beside each other
         ("biasbed.analysis.statistics.friedman", "biasbed.analysis.runs.run"),
         ("biasbed.analysis.runs.run", "biasbed.studies.plan"),

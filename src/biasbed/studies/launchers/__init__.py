@@ -106,11 +106,7 @@ class Launcher:
 
 REGISTRY = Registry(
     "launcher",
-    {
-        "local": "biasbed.studies.launchers.local:LocalLauncher",
-        "docker": "biasbed.studies.launchers.docker:DockerLauncher",
-        "slurm": "biasbed.studies.launchers.slurm:SlurmLauncher",
-    },
+    {"local": "biasbed.studies.launchers.local:LocalLauncher"},
     base="biasbed.studies.launchers:Launcher",
 )
 

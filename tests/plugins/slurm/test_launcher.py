@@ -22,8 +22,9 @@ from biasbed import cli
 from biasbed.config import Config
 from biasbed.errors import Failure, UsageError
 from biasbed.options import BenchmarkOptions
-from biasbed.studies.launchers import Preempted, TrainCommand, read_options, slurm
-from biasbed.studies.launchers.slurm import SlurmJob, SlurmLauncher
+from biasbed.plugins.slurm import launcher as slurm
+from biasbed.plugins.slurm.launcher import SlurmJob, SlurmLauncher
+from biasbed.studies.launchers import Preempted, TrainCommand, read_options
 from helpers import children, fake_slurm
 from helpers.commands import ROOT, command_environment
 from helpers.fake_runs import planned, runner, wait_for
