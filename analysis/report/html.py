@@ -86,7 +86,9 @@ def content(
     answer = answer_sentences(analysis)
     first_words = sum(len(sentence.split()) for sentence in answer)
     tables = report_tables.on_page(analysis, links)
-    standing_open = [(section, section.parts(analysis, links)) for section in sections.all_sections() if section.is_open]
+    standing_open = [
+        (section, section.parts(analysis, links)) for section in sections.all_sections() if section.is_open
+    ]
     details = [(section, parts) for section, parts in sections.shown(analysis, links) if not section.is_open]
     leading = [(section, parts) for section, parts in details if section.leads(analysis)]
     return {

@@ -15,7 +15,7 @@ from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
 from biasbed.compute.precision import Precision
-from biasbed.networks import Network, build, frozen, load_text_tower
+from biasbed.networks import Network, build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel, Task
 from biasbed.training.reading import prepare
@@ -113,7 +113,7 @@ def make(
         accumulate=accumulate,
         prepared=lambda kind: group.send_module(_stand_in(kind)),
         classes=NAMES,
-        text=lambda: group.send_module(load_text_tower(backbone, "scratch")),
+        load=lambda load: group.send_module(load(backbone, "scratch")),
     )
     algorithm = cls(settings, setup)
     algorithm.on_train_data(TrainData(EXAMPLES, num_classes, DOMAINS, BIASES))

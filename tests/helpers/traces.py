@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from biasbed import algorithms
-from biasbed.algorithms.base import Algorithm, Progress, Setup, TrainData
+from biasbed.algorithms.base import Algorithm, Load, Progress, Setup, TrainData
 from biasbed.algorithms.make import find_roles
 from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN, Batch
@@ -30,7 +30,7 @@ from biasbed.compute.distributed import Group
 from biasbed.compute.optim import has_restart, make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
 from biasbed.config import Optim
-from biasbed.networks import build, frozen, load_text_tower
+from biasbed.networks import build, frozen
 from biasbed.settings import build as build_settings
 from biasbed.tasks import MultiClass, MultiLabel
 from biasbed.training.reading import prepare
@@ -71,7 +71,7 @@ ADVERSARIAL = {"penalty_weight": 2.0, "grad_penalty": 3.0, "width": 6, "dropout"
 ADVERSARIAL |= {"lr_d": 0.02, "weight_decay_d": 0.3}
 SWAPPING = {"biased_weight": 2.0, "swap_weight": 0.5, "biased_swap_weight": 3.0, "warmup": 0.4}
 ENSEMBLE = {"models": 3, "agreement": 2, "share": 0.3, "threshold": 0.07}
-CASES: Mapping[str, Case] = {
+ALL_CASES: Mapping[str, Case] = {
     **{name: Case(name) for name in algorithms.names()},
     "infodrop": Case("infodrop", INFODROP),
     "infodrop_approximate": Case("infodrop", {**INFODROP, "approximate": True, "mask_in_eval": True}),
@@ -121,6 +121,7 @@ CASES: Mapping[str, Case] = {
     "erm_adam": Case("erm", optim=Optim(name="adam", **ADAM)),
     "erm_adamw": Case("erm", optim=Optim(name="adamw", **ADAM)),
 }
+CASES = {name: case for name, case in ALL_CASES.items() if case.algorithm in algorithms.REGISTRY}  # without plug-ins
 
 
 def train(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> Trace:
@@ -206,8 +207,8 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         made.append(_filled(build(name, outputs, **how), next(numbers), dtype, noise))
         return made[-1]
 
-    def text() -> nn.Module:
-        made.append(_filled(load_text_tower(backbone, "scratch"), next(numbers), dtype, noise))
+    def load(load_module: Load) -> nn.Module:
+        made.append(_filled(load_module(backbone, "scratch"), next(numbers), dtype, noise))
         return made[-1]
 
     setup = Setup(
@@ -222,7 +223,7 @@ def start(case: Case, dtype: torch.dtype = torch.float64, noise: float = 0) -> A
         accumulate=case.accumulate,
         prepared=lambda kind: _filled(frozen.network_class(kind)(width=4, size=SIDE), 0, dtype).requires_grad_(False),
         classes=NAMES,
-        text=text,
+        load=load,
     )
     algorithm: Algorithm = cls(build_settings(cls.HParams, case.hparams), setup)
     children = list(algorithm.children())

@@ -54,8 +54,6 @@ REGISTRY = Registry(
         "knn": "biasbed.algorithms.knn:KNN",
         "lp_ft": "biasbed.algorithms.lp_ft:LPFT",
         "wise_ft": "biasbed.algorithms.wise_ft:WiSEFT",
-        "zero_shot": "biasbed.algorithms.zero_shot:ZeroShot",
-        "flyp": "biasbed.algorithms.flyp:FLYP",
     },
     base="biasbed.algorithms.base:Algorithm",
 )

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from biasbed.compute.distributed import Group
     from biasbed.compute.precision import Precision
     from biasbed.config import Optim
-    from biasbed.networks import Network, TextTower
+    from biasbed.networks import Network
     from biasbed.tasks import Task
 from dataclasses import field
 
 from torch.nn.parallel import DistributedDataParallel
 
 Optimizer = torch.optim.Optimizer
+Load = Callable[[str, str], nn.Module]  # of a backbone's name and its initial weights
 
 
 @dataclass
@@ -105,9 +106,9 @@ def no_prepared_network(name: str) -> nn.Module:
     raise LookupError(f"no prepared network '{name}' was provided")
 
 
-def no_text_tower() -> TextTower:
-    """Raise LookupError: there is no text tower beside the network."""
-    raise LookupError("no text tower was provided")
+def load_nothing(load: Load) -> nn.Module:
+    """Raise LookupError: there is nothing to load beside the network."""
+    raise LookupError("nothing to load was provided")
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Setup:
     features: Callable[[Network, Tensor], Tensor] = compute_features
     clip: float | None = None  # largest norm of each optimizer's gradient (`optim.clip`)
     classes: tuple[str, ...] = ()  # names of the classes that are learned
-    text: Callable[[], TextTower] = no_text_tower  # text tower of the configured backbone, with its initial weights
+    load: Callable[[Load], nn.Module] = load_nothing  # calls a function with backbone and init; sends what it returns
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def make_algorithm(
         features=features,
         clip=config.optim.clip,
         classes=tuple(classes),
-        text=lambda: group.send_module(networks.load_text_tower(config.backbone, config.init)),
+        load=lambda load: group.send_module(load(config.backbone, config.init)),
     )
     algorithm: Algorithm = algorithms.load(config.algorithm)(config.hparams, setup)
     if config.optim.head_factor != 1 and not any(True for _ in head_parameters(algorithm)):

@@ -304,7 +304,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
     Raises UsageError for anything else, Failure if published weights can't be fetched.
     """
     path = files.named(model, "model") or _model_folder(model)
-    is_library = model.startswith(networks.SOURCES) and path is None
+    is_library = model.startswith(networks.sources()) and path is None
     if mean_std is not None and not is_library:
         raise UsageError(f"mean= and std= are for a library's model: model={model} has those of its training")
     if path is not None:
@@ -322,7 +322,7 @@ def find(model: str, weights: str = "none", named: str = "auto", mean_std: MeanS
             return _load_checkpoint(download_checkpoint(model, Path(folder)), named, f"run {model}")
     raise UsageError(
         f"model={model}: neither a checkpoint file, nor a run id (32 hex digits), nor a library's model "
-        f"({', '.join(f'{source}<name>' for source in networks.SOURCES)}), nor a file of decisions (.csv, .parquet)"
+        f"({', '.join(f'{source}<name>' for source in networks.sources())}), nor a file of decisions (.csv, .parquet)"
     )
 
 

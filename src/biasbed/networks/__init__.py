@@ -9,7 +9,6 @@ import torch
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError, first_line
 from biasbed.networks.backbones import (
-    SOURCES,
     Architecture,
     by_channel,
     check_name,
@@ -17,6 +16,7 @@ from biasbed.networks.backbones import (
     require_cached,
     resolve,
     skeleton,
+    sources,
     split_model,
     tag_mean_std,
 )
@@ -27,22 +27,18 @@ from biasbed.networks.network import Network, Normalise, as_input, freeze_statis
 from biasbed.networks.normalisation import Normalisation, choose
 from biasbed.networks.normalisation import from_json as normalisation_from_json
 from biasbed.networks.patches import no_border_lost, refuse_size
-from biasbed.networks.towers import TextTower
-from biasbed.networks.weights import check_init, load_text_tower, load_weights, resolve_weights
+from biasbed.networks.weights import check_init, load_weights, resolve_weights
 
 __all__ = [
-    "SOURCES",
     "MeanStd",
     "Network",
     "Normalisation",
     "Normalise",
-    "TextTower",
     "as_input",
     "build",
     "check_init",
     "check_name",
     "find_normalisation",
-    "load_text_tower",
     "no_border_lost",
     "normalisation_from_json",
     "origin",
@@ -50,6 +46,7 @@ __all__ = [
     "require_cached",
     "resolve",
     "skeleton",
+    "sources",
     "split_model",
     "start",
     "usual_mean_std",

@@ -2,8 +2,8 @@
 
 `resnet18` and `torchvision:resnet18` are the same. timm's are `timm:resnet50` or, with the tag of a set of weights,
 `timm:resnet50.a1_in1k`. `timm:hf-hub:<org>/<name>` and `timm:local-dir:<folder>` are models of a hub and of a folder.
-Optional libraries (`towers`) have names such as `open_clip:ViT-B-32`. `resnet50+se` and `resnet50+cbam` have gates in
-their blocks (`attention`). The libraries take seconds to import and are imported only when a name needs them.
+Optional libraries have names such as `open_clip:ViT-B-32` (`model_libraries`). `resnet50+se` and `resnet50+cbam` have
+gates in their blocks (`attention`). The libraries take seconds to import and are imported only when a name needs them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, layers, small, small_towers, stages, towers
+from biasbed.networks import attention, layers, model_libraries, small, stages
 from biasbed.networks.attention import GATES
 from biasbed.networks.form import Backbone, Form
 from biasbed.networks.library_names import list_builders, list_mentioned
 from biasbed.networks.network import IMAGENET_MEAN, IMAGENET_STD
+from biasbed.plugin_loader import Offered
 from biasbed.settings import nearest, refuse_unknown
-
-Library = Literal["own", "torchvision", "timm", "open_clip", "transformers"]
-SOURCES = ("torchvision:", "timm:", "open_clip:", "transformers:", *towers.SOURCES)  # before models with weights
 
 USUAL_SIZE = 224
 USUAL_OUTPUTS = 1000
@@ -38,11 +36,11 @@ RESNETS = {"resnet10": "BasicBlock", "resnet14": "Bottleneck"}
 
 def _mlp(form: Form) -> Backbone:
     size = form.image_size or USUAL_SIZE
-    return _usual(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
+    return usual(small.MLP(form.outputs, form.channels, size, width=form.width), form, size)
 
 
 def _simple_conv(kernel: int, form: Form) -> Backbone:
-    return _usual(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
+    return usual(small.SimpleConv(form.outputs, form.channels, kernel, form.width), form)
 
 
 def _mnist_convnet(form: Form) -> Backbone:
@@ -52,11 +50,7 @@ def _mnist_convnet(form: Form) -> Backbone:
 
 
 def _bagnet18(form: Form) -> Backbone:
-    return _usual(small.BagNet18(form.outputs, form.channels, form.width), form)
-
-
-def _small_clip(form: Form) -> Backbone:
-    return _usual(small_towers.SmallImageTower(form.outputs, form.channels, form.width), form)
+    return usual(small.BagNet18(form.outputs, form.channels, form.width), form)
 
 
 def _own_resnet(block: str, form: Form) -> Backbone:
@@ -66,21 +60,20 @@ def _own_resnet(block: str, form: Form) -> Backbone:
 
     network = ResNet(getattr(resnet, block), form.outputs, form.width)
     _take_channels(network, form.channels)
-    return _usual(network, form)
+    return usual(network, form)
 
 
-OWN: Mapping[str, Callable[[Form], Backbone]] = {
+_OWN: Mapping[str, Callable[[Form], Backbone]] = {
     **{name: functools.partial(_own_resnet, block) for name, block in RESNETS.items()},
     "mlp": _mlp,
     "simple_conv": functools.partial(_simple_conv, 7),
     "simple_conv_1x1": functools.partial(_simple_conv, 1),
     "mnist_convnet": _mnist_convnet,
     "bagnet18": _bagnet18,
-    "small_clip": _small_clip,
 }
+OWN: Offered[Callable[[Form], Backbone]] = Offered("backbone", _OWN)
 # Stand-ins for timm's names in a hint: listing all of them takes the import of timm.
 TIMM_EXAMPLES = ("timm:resnet18", "timm:resnet50", "timm:resnet50.a1_in1k")
-OPTIONAL_EXAMPLES = ("open_clip:ViT-B-32", "transformers:openai/clip-vit-base-patch32")
 # Arguments that tell torchvision the image size, by module, for networks that take images of one size only.
 SIZED: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "vision_transformer": lambda size: {"image_size": size},
@@ -94,7 +87,7 @@ AUXILIARY = ("aux1", "aux2", "AuxLogits")
 class Architecture:
     """Resolved name. `tag` names a set of timm weights, `gates` the modules inserted into a ResNet's blocks."""
 
-    library: Library
+    library: str  # own, torchvision, timm or one of `LIBRARIES`
     name: str
     tag: str = ""
     gates: str = ""
@@ -111,18 +104,28 @@ class Architecture:
 
     @property
     def is_optional(self) -> bool:
-        """True for a model of an optional library (`towers.LIBRARIES`)."""
-        return self.library in towers.LIBRARIES
+        """True for a model of an optional library (`model_libraries.LIBRARIES`)."""
+        return self.library in model_libraries.LIBRARIES
+
+    @property
+    def optional_library(self) -> model_libraries.ModelLibrary:
+        """Optional library. Raises UsageError, which says what to install, if it is not there."""
+        return model_libraries.library(self.library)
 
     @property
     def has_own_config(self) -> bool:
         """True for a model of a hub or a folder, which brings its configuration."""
-        return self.library == "transformers" or self.name.startswith(towers.SOURCES)
+        return model_libraries.is_of_hub(self.library) or self.name.startswith(model_libraries.SOURCES)
 
     @property
     def is_local(self) -> bool:
         """True for a model in a folder of this machine."""
-        return self.has_own_config and towers.is_folder(self.name)
+        return self.has_own_config and model_libraries.is_folder(self.name)
+
+
+def sources() -> tuple[str, ...]:
+    """Return what the names of models with weights begin with."""
+    return ("torchvision:", "timm:", *(f"{name}:" for name in model_libraries.LIBRARIES), *model_libraries.SOURCES)
 
 
 def split_model(model: str) -> tuple[str, str] | None:
@@ -131,10 +134,11 @@ def split_model(model: str) -> tuple[str, str] | None:
     None if the word does not begin with a library's name. Hub ids and folders have one set of weights, and none is
     named.
     """
-    if not model.startswith(SOURCES):
+    if not model.startswith(sources()):
         return None
     source, _, name = model.partition(":")
-    if f"{source}:" in towers.SOURCES or name.startswith(towers.SOURCES) or source == "transformers":
+    is_of_hub = f"{source}:" in model_libraries.SOURCES or model_libraries.is_of_hub(source)
+    if is_of_hub or name.startswith(model_libraries.SOURCES):
         return model, ""
     name, _, weights = name.partition(":")
     return f"{source}:{name}", weights
@@ -163,10 +167,10 @@ def check_name(name: str, resnet: bool = False, maps: bool = False) -> None:
 def resolve(name: str) -> Architecture:
     """Return the architecture with this name. Raises UsageError as `check_name` does."""
     source, _, model = name.partition(":")
-    if source in towers.LIBRARIES:
-        towers.library(source).check(model)
-        return Architecture(cast(Library, source), model)
-    if name.startswith(towers.SOURCES) or model.startswith(towers.SOURCES):
+    if source in model_libraries.LIBRARIES:
+        model_libraries.library(source).check(model)
+        return Architecture(source, model)
+    if name.startswith(model_libraries.SOURCES) or model.startswith(model_libraries.SOURCES):
         return _resolve_source(name if source != "timm" else model)
     plain, mark, gates = name.partition("+")
     if mark:
@@ -178,7 +182,7 @@ def resolve(name: str) -> Architecture:
         return _resolve_timm(rest)
     names = list(list_builders("torchvision"))
     if library not in ("", "torchvision") or rest not in names:
-        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *OPTIONAL_EXAMPLES]
+        names = [*OWN, *names, *(f"torchvision:{n}" for n in names), *TIMM_EXAMPLES, *model_libraries.name_examples()]
         raise UsageError(f"unknown backbone '{name}'{_hint(name, names)}")
     return Architecture("torchvision", rest)
 
@@ -233,16 +237,7 @@ def _create(architecture: Architecture, form: Form) -> Backbone:
 def _from_optional(architecture: Architecture, form: Form) -> Backbone:
     if form.drop_path:
         raise layers.no_drop_path_error(architecture.name, form.drop_path)
-    return towers.library(architecture.library).create(architecture.name, architecture.tag, form)
-
-
-def create_text_tower(architecture: Architecture) -> towers.TextTower:
-    """Return a fresh text tower. Raises UsageError if the backbone has none."""
-    if architecture.name == "small_clip":
-        return small_towers.SmallTextTower()
-    if not architecture.is_optional:
-        raise towers.no_text_tower_error(architecture.name)
-    return towers.library(architecture.library).create_text(architecture.name, architecture.tag)
+    return architecture.optional_library.create(architecture.name, architecture.tag, form)
 
 
 def _from_timm(architecture: Architecture, form: Form) -> Backbone:
@@ -280,7 +275,7 @@ def _timm_model(name: str, form: Form, how: Mapping[str, Any]) -> nn.Module:
 def tag_mean_std(architecture: Architecture) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and std of the images for the weights that the tag names, or else for the default weights."""
     if architecture.is_optional:
-        preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+        preprocessing = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
         return preprocessing.mean, preprocessing.std
     if architecture.library == "timm":
         config: Any = timm_config(architecture.tagged)
@@ -313,7 +308,7 @@ def _from_torchvision(architecture: Architecture, form: Form) -> Backbone:
     return Backbone(model, by_channel(mean, form.channels), by_channel(std, form.channels), size)
 
 
-def _usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
+def usual(model: nn.Module, form: Form, image_size: int | None = None) -> Backbone:
     """Return the backbone with the mean and std of ImageNet."""
     return Backbone(
         model, by_channel(IMAGENET_MEAN, form.channels), by_channel(IMAGENET_STD, form.channels), image_size
@@ -343,7 +338,7 @@ def timm_config(name: str) -> Any:
     """
     import timm
 
-    if not name.startswith(towers.SOURCES):
+    if not name.startswith(model_libraries.SOURCES):
         return timm.models.get_pretrained_cfg(name)
     from timm.models import PretrainedCfg, load_model_config_from_hf
     from timm.models._hub import load_model_config_from_path
@@ -351,7 +346,7 @@ def timm_config(name: str) -> Any:
     source, _, model_id = name.partition(":")
     try:
         if source == "local-dir":
-            values, _, _ = load_model_config_from_path(towers.folder_of(name))
+            values, _, _ = load_model_config_from_path(model_libraries.folder_of(name))
         else:
             values, _, _ = load_model_config_from_hf(model_id)
     except UsageError:
@@ -360,7 +355,7 @@ def timm_config(name: str) -> Any:
         if source == "local-dir":
             problem = f"timm finds no configuration there ({first_line(error)})"
             raise UsageError(f"backbone=timm:{name}: {problem}") from None
-        raise towers.out_of_reach_error(f"timm:{name}", error, "timm:local-dir:<folder>") from None
+        raise model_libraries.out_of_reach_error(f"timm:{name}", error, "timm:local-dir:<folder>") from None
     return values if isinstance(values, PretrainedCfg) else PretrainedCfg(**values)
 
 
@@ -372,11 +367,12 @@ def require_cached(name: str) -> None:
 
     What a file names is not fetched: whoever wrote it would choose where this machine connects to.
     """
-    source = next((source for source in ("hf-hub:", "transformers:") if source in name), None)
+    hubs = ("hf-hub:", *(f"{library}:" for library in model_libraries.LIBRARIES if model_libraries.is_of_hub(library)))
+    source = next((source for source in hubs if source in name), None)
     if source is None:
         return
     model_id = name.partition(source)[2]
-    if towers.is_folder(model_id):
+    if model_libraries.is_folder(model_id):
         return
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from biasbed.errors import Failure, UsageError, first_line, listed, shown
-from biasbed.networks import renaming, towers
+from biasbed.networks import model_libraries, renaming
 from biasbed.networks.backbones import (
     USUAL_OUTPUTS,
     USUAL_SIZE,
@@ -53,7 +53,7 @@ def published_weights(name: str) -> tuple[str, ...]:
     if architecture.gates:
         return ()
     if architecture.is_optional:
-        return tuple(towers.library(architecture.library).weights(architecture.name))
+        return tuple(architecture.optional_library.weights(architecture.name))
     if architecture.has_own_config:
         return ("default",)
     if architecture.library == "timm":
@@ -87,7 +87,7 @@ def fetch(name: str, weights: str, mean_std: MeanStd | None = None) -> Published
         raise
     except Exception as error:  # each library and version raises its own for an unreachable hub
         reason = first_line(error)
-        if towers.is_folder(name.partition(":")[2]):
+        if model_libraries.is_folder(name.partition(":")[2]):
             raise UsageError(f"{name}: the weights in this folder can't be read ({reason})") from None
         raise Failure(f"the weights '{weights}' of {name} can't be fetched ({reason}); give weights=<file>") from error
     how = choose(architecture, tag_mean_std(architecture), from_file=False, mean_std=mean_std)
@@ -153,13 +153,12 @@ def _warn_of_usual_size(architecture: Architecture, path: Path, size: int) -> No
 
 def _refuse_without_classifier(architecture: Architecture, name: str, weights: str) -> None:
     """Raise UsageError for a model of an optional library that gives features and decides nothing."""
-    if not architecture.is_optional or towers.library(architecture.library).classes(architecture.name) is not None:
+    if not architecture.is_optional or architecture.optional_library.classes(architecture.name) is not None:
         return
     init = weights if Path(weights).is_file() else f"named:{weights}"
     command = commands.typed("train", {"backbone": name, "init": init, "algorithm": "probe"})
     raise UsageError(
-        f"{name} can't be tested as it is: it gives features and has no classifier. Make one: {command} (or knn; "
-        "zero_shot, if it has a text tower)"
+        f"{name} can't be tested as it is: it gives features and has no classifier. Make one: {command} (or knn)"
     )
 
 
@@ -215,12 +214,12 @@ def _label_names(architecture: Architecture, outputs: int) -> tuple[str, ...] | 
 
 def _from_optional(architecture: Architecture) -> _Loaded:
     """Return a classifier of an optional library with all its classes."""
-    library = towers.library(architecture.library)
+    library = architecture.optional_library
     names = library.classes(architecture.name) or []
     settings = _optional_settings(architecture)
     backbone, *_ = create(architecture, Form(len(names), image_size=settings["image_size"]))
     tensors = library.fetch(architecture.name, architecture.tag)
-    load_weights(backbone, towers.kept(tensors, backbone), architecture.name, architecture.name)
+    load_weights(backbone, model_libraries.kept(tensors, backbone), architecture.name, architecture.name)
     is_imagenet = len(names) == USUAL_OUTPUTS and names[0].startswith("tench") and names[-1].startswith("toilet tissue")
     classes = _wordnet_ids("imagenet-1k", len(names)) if is_imagenet else _real_names(names)
     return _Loaded(backbone, len(names), classes, settings)
@@ -275,7 +274,7 @@ def _own_settings(architecture: Architecture) -> dict[str, Any]:
 
 def _optional_settings(architecture: Architecture) -> dict[str, Any]:
     """Return the preprocessing of an optional library's model as settings."""
-    how = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+    how = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
     if how.crop is None:
         name = f"{architecture.library}:{architecture.name}"
         raise UsageError(f"{name} can't be tested as it is: biasbed does not crop images as its configuration says")
@@ -338,7 +337,7 @@ def _classifiers(architecture: Architecture, backbone: nn.Module) -> list[str]:
 def _input_size(architecture: Architecture) -> int:
     """Return 224, or the size of the only images that the network takes."""
     if architecture.is_optional:
-        return towers.library(architecture.library).preprocessing(architecture.name, architecture.tag).size
+        return architecture.optional_library.preprocessing(architecture.name, architecture.tag).size
     if architecture.library == "timm":
         config: Any = timm_config(architecture.tagged)
         return int(config.input_size[-1]) if config is not None and config.fixed_input_size else USUAL_SIZE

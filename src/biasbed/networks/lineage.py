@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from biasbed.networks import towers
 from biasbed.networks.backbones import Architecture, resolve, timm_config
 from biasbed.networks.fitting import Fitted
 from biasbed.networks.weights import check_init, is_run_id, read_weights, resolve_weights, weights_file
@@ -73,7 +72,7 @@ def origin(name: str, init: str) -> dict[str, Any]:
     architecture = resolve(name)
     package = "timm" if architecture.library == "timm" else "torchvision"  # whose classes our own networks are made of
     if architecture.is_optional:
-        package = towers.library(architecture.library).package
+        package = architecture.optional_library.package
     facts = {
         "start": start(name, init),
         "library": architecture.library,

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from biasbed.errors import UsageError, listed, shown
-from biasbed.networks import towers
 from biasbed.networks.backbones import Architecture, tag_mean_std, timm_tags
 from biasbed.networks.form import MeanStd
 
@@ -70,7 +69,7 @@ def choose(
         )
     mean, std = tuple(usual[0]), tuple(usual[1])
     if architecture.is_optional:
-        preprocessing = towers.library(architecture.library).preprocessing(architecture.name, architecture.tag)
+        preprocessing = architecture.optional_library.preprocessing(architecture.name, architecture.tag)
         return Normalisation(mean, std, "tag", f"of the model's own configuration, which expects {preprocessing.text}")
     if architecture.has_own_config:
         return Normalisation(mean, std, "tag", "of the model's own configuration")

@@ -15,8 +15,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from biasbed.networks import towers
-
 # Parts of the names of tables that may be resampled to another image size.
 BY_POSITION = ("pos_embed", "rel_pos", "relative_position", "rel_embed")
 
@@ -32,8 +30,9 @@ def translate(backbone: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, T
         return dict(tensors)
     library = type(backbone).__module__
     try:
-        if library.endswith(".open_clip_towers"):
-            return towers.library("open_clip").resize(backbone, dict(tensors))
+        translate = getattr(backbone, "translate_tensors", None)  # of a plug-in's network
+        if translate is not None:
+            return dict(translate(dict(tensors)))
         if library.startswith("timm."):
             return _by_timm(backbone, tensors)
         if library.startswith("torchvision."):

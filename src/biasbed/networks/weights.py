@@ -14,11 +14,10 @@ from typing import cast
 from torch import Tensor, nn
 
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks import attention, heads, renaming, towers, weight_files
+from biasbed.networks import attention, heads, model_libraries, renaming, weight_files
 from biasbed.networks.backbones import (
     AUXILIARY,
     Architecture,
-    create_text_tower,
     resolve,
     skeleton,
     timm_config,
@@ -105,43 +104,11 @@ def read_weights(architecture: Architecture, init: str) -> Fitted:
     """Return the tensors with the backbone's own keys. Raises Failure if the hub can't be reached."""
     if not init.startswith("named:"):
         return fit_file(weights_file(init), files.split(init).part, architecture, "init")
-    tensors = _fetch_or_fail(resolve_weights(architecture, init), init)
-    return Fitted("", towers.kept(tensors, skeleton(architecture)) if architecture.is_optional else tensors)
+    tensors = fetch_or_fail(resolve_weights(architecture, init), init)
+    return Fitted("", model_libraries.kept(tensors, skeleton(architecture)) if architecture.is_optional else tensors)
 
 
-def load_text_tower(name: str, init: str) -> towers.TextTower:
-    """Return the text tower of a backbone with initial weights, on the CPU.
-
-    init: as for the backbone; a file must hold the text tower too. Raises UsageError if the backbone has no text tower
-    or the file lacks one, Failure if named weights can't be fetched.
-    """
-    architecture = resolve(name)
-    if init == "scratch":
-        return create_text_tower(architecture)
-    if init.startswith("named:"):
-        named = resolve_weights(architecture, init)
-        tower, tensors = create_text_tower(named), _fetch_or_fail(named, init)
-        source = init
-    else:
-        tower, path = create_text_tower(architecture), weights_file(init)
-        state = tower.model.state_dict()
-        source = f"init={path}"
-        fitted = fit(weight_files.read(path, "init"), state, (), files.split(init).part, source)
-        tensors = fitted.tensors
-    missing = sorted(tower.model.state_dict().keys() - tensors.keys())
-    if missing:
-        raise UsageError(
-            f"{source}: holds no text tower of {name}: {_some(missing)} missing; give weights of both towers, or a "
-            "method that uses images alone, such as algorithm=probe"
-        )
-    try:
-        tower.model.load_state_dict(towers.kept(tensors, tower.model))
-    except RuntimeError as error:
-        raise UsageError(f"{source}: not the text tower of {name}: {first_line(error)}") from None
-    return tower
-
-
-def _fetch_or_fail(architecture: Architecture, init: str) -> dict[str, Tensor]:
+def fetch_or_fail(architecture: Architecture, init: str) -> dict[str, Tensor]:
     """Return named weights. Raises Failure if they can't be fetched."""
     try:
         return _fetch(architecture)
@@ -160,11 +127,11 @@ def fit_file(path: Path, part: str, architecture: Architecture, option: str) -> 
     file = weight_files.read(path, option)
     names: Mapping[str, str] = getattr(backbone, "other_names", {})
     fitted = fit(file, state, optional_keys(backbone), part, f"{option}={path}", head, names)
-    hint = towers.library(architecture.library).file_hint(architecture.name) if architecture.is_optional else ""
+    hint = architecture.optional_library.file_hint(architecture.name) if architecture.is_optional else ""
     if hint:
         log.warning("%s=%s: %s", option, path, hint)
-    if isinstance(backbone, towers.ImageTower):  # the text tower in the same file is loaded by itself
-        fitted = fitted._replace(tensors=towers.kept(fitted.tensors, backbone), beside=())
+    if getattr(backbone, "is_part_of_file", False):  # the other parts are loaded by themselves
+        fitted = fitted._replace(tensors=model_libraries.kept(fitted.tensors, backbone), beside=())
     return fitted
 
 
@@ -203,7 +170,7 @@ def load_weights(
         "of another shape": {key for key in state.keys() & loaded.keys() if state[key].shape != loaded[key].shape},
         "of integers (quantized?)": {key for key, value in loaded.items() if _is_integer_for(state.get(key), value)},
     }
-    clauses = [f"{_some(keys)} {problem}" for problem, keys in problems.items() if keys]
+    clauses = [f"{name_some(keys)} {problem}" for problem, keys in problems.items() if keys]
     if clauses:
         raise UsageError(f"{source}: not the weights of {name}: {'; '.join(clauses)}{_gates_hint(loaded, gates, name)}")
     try:
@@ -230,7 +197,7 @@ def _named_weights(architecture: Architecture) -> list[str]:
     if architecture.library == "own":
         return []
     if architecture.is_optional:
-        return towers.library(architecture.library).weights(architecture.name)
+        return architecture.optional_library.weights(architecture.name)
     if architecture.has_own_config:
         return ["default"]
     if architecture.library == "timm":
@@ -244,7 +211,7 @@ def _named_weights(architecture: Architecture) -> list[str]:
 def _fetch(architecture: Architecture) -> dict[str, Tensor]:
     """Return the named weights by the library's own download and cache."""
     if architecture.is_optional:
-        return towers.library(architecture.library).fetch(architecture.name, architecture.tag)
+        return architecture.optional_library.fetch(architecture.name, architecture.tag)
     if architecture.library == "timm":
         import timm
 
@@ -275,7 +242,7 @@ def _other_classes(backbone: nn.Module, state: Mapping[str, Tensor], loaded: Map
     return keys if any(len(state[key]) != len(loaded[key]) for key in keys) else []
 
 
-def _some(keys: Iterable[str]) -> str:
+def name_some(keys: Iterable[str]) -> str:
     """Return at most three names, and their number if there are more."""
     names = sorted(keys)
     more = f", ... ({len(names)} in all)" if len(names) > 3 else ""

@@ -19,7 +19,7 @@ from biasbed.system.garbage import without_collection
 PACKAGE = Path(__file__).resolve().parents[1]
 # Rooms whose code makes numbers. What else a training imports says where it runs, what it is told and what it records.
 ROOMS = (
-    *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "suites", "training"),
+    *("algorithms", "compute", "data", "datasets", "evaluation", "networks", "plugins", "suites", "training"),
     *("batch", "config", "measures", "tasks"),
 )
 LOOP = "training/train.py"

@@ -14,15 +14,8 @@ from torch import Tensor, nn
 
 from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.towers import (
-    SOURCES,
-    ImageTower,
-    ModelLibrary,
-    Preprocessing,
-    TextTower,
-    folder_of,
-    out_of_reach_error,
-)
+from biasbed.networks.model_libraries import SOURCES, Preprocessing, folder_of, out_of_reach_error
+from biasbed.plugins.text_towers.towers import ImageTower, TextTower, TowerLibrary
 from biasbed.settings import nearest
 
 if TYPE_CHECKING:
@@ -42,6 +35,13 @@ class OpenCLIPImage(ImageTower):
     def embed(self, x: Tensor) -> Tensor:
         return cast(Tensor, self.visual(x))
 
+    def translate_tensors(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors with position embeddings of this tower's image size."""
+        from open_clip.model import resize_pos_embed
+
+        resize_pos_embed(tensors, self)
+        return tensors
+
 
 class OpenCLIPText(TextTower):
     """Open_clip model without its image tower."""
@@ -59,11 +59,12 @@ class OpenCLIPText(TextTower):
         return cast(Tensor, model.encode_text(tokens))
 
 
-class OpenCLIP(ModelLibrary):
+class OpenCLIP(TowerLibrary):
     """Models of open_clip, each with an image and a text tower."""
 
     package: ClassVar[str] = "open_clip_torch"
     module: ClassVar[str] = "open_clip"
+    example: ClassVar[str] = "ViT-B-32"
 
     def check(self, name: str) -> None:
         import open_clip
@@ -137,13 +138,6 @@ class OpenCLIP(ModelLibrary):
         if name.startswith(SOURCES) or quick not in open_clip.list_models():
             return ""
         return f"open_clip:{name} has GELU; weights of OpenAI and others with QuickGELU need open_clip:{quick}"
-
-    def resize(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        from open_clip.model import resize_pos_embed
-
-        resized = dict(tensors)
-        resize_pos_embed(resized, backbone)
-        return resized
 
     def _model(self, name: str, tag: str, image_size: int | None = None) -> Any:
         """Return a fresh model. The weights `tag` decide its activation (OpenAI's: QuickGELU)."""

@@ -17,15 +17,8 @@ from torch import Tensor, nn
 
 from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
-from biasbed.networks.towers import (
-    ImageTower,
-    ModelLibrary,
-    Preprocessing,
-    TextTower,
-    is_folder,
-    no_text_tower_error,
-    out_of_reach_error,
-)
+from biasbed.networks.model_libraries import Preprocessing, is_folder, out_of_reach_error
+from biasbed.plugins.text_towers.towers import ImageTower, TextTower, TowerLibrary, no_text_tower_error
 
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
@@ -101,11 +94,13 @@ class LogitsForward:
         return cast(Tensor, output.logits)
 
 
-class Transformers(ModelLibrary):
+class Transformers(TowerLibrary):
     """CLIP and SigLIP towers and image classifiers of transformers."""
 
     package: ClassVar[str] = "transformers"
     module: ClassVar[str] = "transformers"
+    example: ClassVar[str] = "openai/clip-vit-base-patch32"
+    has_names: ClassVar[bool] = False
 
     def check(self, name: str) -> None:
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES

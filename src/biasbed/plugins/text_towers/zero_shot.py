@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from biasbed.algorithms import prompts
 from biasbed.algorithms.base import Algorithm, Optimizer, Setup
 from biasbed.algorithms.requests import Phase, Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.errors import UsageError
 from biasbed.networks.lineage import content_hash
-from biasbed.networks.towers import ImageTower, TextTower, no_text_tower_error, text_classifier
+from biasbed.plugins.text_towers import prompts
+from biasbed.plugins.text_towers.text_tower import load_text_tower
+from biasbed.plugins.text_towers.towers import ImageTower, TextTower, no_text_tower_error, text_classifier
 from biasbed.settings import setting
 
 TEXTS_FILE = "texts.json"
@@ -64,7 +65,7 @@ class ZeroShot(Algorithm):
     def __init__(self, hparams: Any, setup: Setup) -> None:
         super().__init__(hparams, setup)
         self.network = setup.network(head=False)
-        self.text = setup.text()
+        self.text = cast(TextTower, setup.load(load_text_tower))
         dtype = next(self.network.parameters()).dtype
         shapes = {"classifier": (setup.num_classes, self.network.num_features), "scale": (), "bias": ()}
         for name, shape in shapes.items():

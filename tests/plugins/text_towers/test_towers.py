@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from biasbed import networks
-from biasbed.algorithms import prompts
-from biasbed.algorithms.flyp import contrastive_loss
 from biasbed.config import Preprocess
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
-from biasbed.networks import lineage, towers, transformers_models
-from biasbed.networks.towers import text_classifier
-from biasbed.networks.weights import load_text_tower
+from biasbed.networks import lineage, model_libraries
+from biasbed.plugins.text_towers import prompts, transformers_models
+from biasbed.plugins.text_towers.flyp import contrastive_loss
+from biasbed.plugins.text_towers.text_tower import load_text_tower
+from biasbed.plugins.text_towers.towers import text_classifier
 from biasbed.training.expected import describe_difference
 from biasbed.training.resolve import resolve
 from helpers.making import images, make
@@ -37,7 +37,7 @@ def build_tower(name: str, init: str, outputs: int = 3, size: int = 32) -> Any:
 
 @pytest.mark.parametrize("name", ["open_clip", "transformers"])
 def test_a_missing_library_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(towers, "_loaded", {})
+    monkeypatch.setattr(model_libraries, "_loaded", {})
     monkeypatch.setitem(__import__("sys").modules, name, None)
     package = {"open_clip": "open_clip_torch"}.get(name, name)
     with pytest.raises(UsageError, match=f"need a further package .*: pip install {package}"):
@@ -434,7 +434,7 @@ def test_an_image_processor_says_size_resize_and_crop(name: str) -> None:
 def test_towers_are_no_classifier_and_their_methods_are_named(clip_folder: Path) -> None:
     from biasbed.networks import library
 
-    with pytest.raises(UsageError, match=r"gives features and has no classifier.*--algorithm probe.*zero_shot"):
+    with pytest.raises(UsageError, match=r"gives features and has no classifier.*--algorithm probe"):
         library.fetch(f"transformers:{clip_folder}", "default")
 
 

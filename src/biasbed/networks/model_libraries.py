@@ -1,9 +1,6 @@
-"""Image and text towers, whose features of images and texts are compared (Radford et al., ICML 2021, CLIP).
+"""Optional libraries of models, which plug-ins offer: names such as `open_clip:ViT-B-32`, hub ids and local folders.
 
-An image tower is a backbone like any other: a linear head on its features. `open_clip:ViT-B-32` names towers of
-open_clip, `transformers:<hub id or folder>` those of transformers, `small_clip` small ones of biasbed.
-
-Answers: How is a text classifier computed, and which libraries have text towers?
+Answers: What does a library of models have to offer?
 """
 
 from __future__ import annotations
@@ -11,15 +8,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from biasbed.batch import at_least_fp32
 from biasbed.config import Crop
 from biasbed.errors import Failure, UsageError, first_line
 from biasbed.registry import Registry
@@ -27,63 +21,7 @@ from biasbed.registry import Registry
 if TYPE_CHECKING:
     from biasbed.networks.form import Backbone, Form
 
-PART = 256  # texts whose features are computed together
 SOURCES = ("hf-hub:", "local-dir:")  # before the names of models that a library does not list
-
-
-class ImageTower(nn.Module):
-    """Image tower with a linear head: images [N,C,H,W] -> logits [N,K]. Features are the inputs of `head`."""
-
-    def __init__(self, num_features: int, outputs: int) -> None:
-        super().__init__()
-        self.head = nn.Linear(num_features, outputs)
-
-    def embed(self, x: Tensor) -> Tensor:
-        """Return features [N,D] that are comparable with those of the text tower, of any length."""
-        raise NotImplementedError
-
-    def get_classifier(self) -> nn.Module:
-        """Return the head, as timm's networks do."""
-        return self.head
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.embed(x))
-        return logits
-
-
-class TextTower(nn.Module):
-    """Text tower: tokens [N,L] -> features [N,D], of any length. `model` is the library's own module."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def tokenize(self, texts: Sequence[str]) -> Tensor:
-        """Return the tokens [N,L] of texts, on the CPU."""
-        raise NotImplementedError
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def scale(self) -> Tensor:
-        """Return the factor of cosine similarities in logits."""
-        return cast(Tensor, self.model.logit_scale).exp().squeeze()
-
-    def bias(self) -> Tensor:
-        """Return the summand of logits (SigLIP); 0 for models without one."""
-        bias = getattr(self.model, "logit_bias", None)
-        return torch.zeros_like(self.scale()) if bias is None else bias.squeeze()
-
-
-def text_classifier(tower: TextTower, tokens: Tensor) -> Tensor:
-    """Return the features [K,D] of classes, of length 1, from the tokens [K,T,L] of T texts for each class.
-
-    A class's features are the mean of the normalised features of its texts, normalised again (Radford et al., ICML
-    2021, section 3.1.4).
-    """
-    parts = [at_least_fp32(tower(part)) for part in tokens.flatten(0, 1).split(PART)]
-    features = functional.normalize(torch.cat(parts), dim=1).unflatten(0, tokens.shape[:2])
-    return functional.normalize(features.mean(1), dim=1)
 
 
 class Preprocessing(NamedTuple):
@@ -107,6 +45,8 @@ class ModelLibrary:
 
     package: ClassVar[str]  # distribution, as pip takes it
     module: ClassVar[str]
+    example: ClassVar[str]  # name of a model, without that of the library
+    has_names: ClassVar[bool] = True  # lists models, each with weights by name; False: hub ids and folders alone
 
     def __init__(self) -> None:
         try:
@@ -126,10 +66,6 @@ class ModelLibrary:
 
     def create(self, name: str, tag: str, form: Form) -> Backbone:
         """Return a fresh image tower or classifier. tag: weights whose variant of the model is needed, or empty."""
-        raise NotImplementedError
-
-    def create_text(self, name: str, tag: str) -> TextTower:
-        """Return a fresh text tower. Raises UsageError if the model has none."""
         raise NotImplementedError
 
     def weights(self, name: str) -> list[str]:
@@ -152,18 +88,8 @@ class ModelLibrary:
         """Return what a user of a weights file should know about the model of this name; usually empty."""
         return ""
 
-    def resize(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors with position embeddings of the backbone's own image size."""
-        return tensors
 
-
-LIBRARIES = Registry(
-    "backbone",
-    {
-        "open_clip": "biasbed.networks.open_clip_towers:OpenCLIP",
-        "transformers": "biasbed.networks.transformers_models:Transformers",
-    },
-)
+LIBRARIES = Registry("model_library", {})  # all are of plug-ins
 _loaded: dict[str, ModelLibrary] = {}
 
 
@@ -172,6 +98,16 @@ def library(name: str) -> ModelLibrary:
     if name not in _loaded:
         _loaded[name] = LIBRARIES.load(name)()
     return _loaded[name]
+
+
+def name_examples() -> list[str]:
+    """Return the name of a model of each library."""
+    return [f"{name}:{LIBRARIES.load(name).example}" for name in LIBRARIES]
+
+
+def is_of_hub(source: str) -> bool:
+    """Return True if all models of the library before the colon are hub ids or folders."""
+    return source in LIBRARIES and not LIBRARIES.load(source).has_names
 
 
 def is_folder(name: str) -> bool:
@@ -191,14 +127,6 @@ def out_of_reach_error(name: str, error: Exception, folder: str) -> Failure:
     """Return the error for a hub's model that is neither cached nor reached. folder: how a local one is named."""
     return Failure(
         f"{name} is not in this machine's cache and can't be fetched ({first_line(error)}); a local folder is {folder}"
-    )
-
-
-def no_text_tower_error(name: str) -> UsageError:
-    """Return the error for a model of images alone."""
-    return UsageError(
-        f"{name} has no text tower: take open_clip:<model>, or transformers:<a CLIP or SigLIP model>; probe and knn "
-        "use images alone"
     )
 
 

@@ -10,8 +10,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from biasbed.networks.backbones import usual
+from biasbed.networks.form import Backbone, Form
 from biasbed.networks.small import scaled
-from biasbed.networks.towers import ImageTower, TextTower
+from biasbed.plugins.text_towers.towers import ImageTower, TextTower
 
 LENGTH = 64  # bytes of a text; longer ones are cut
 WIDTH = 32  # features of an image and of a text
@@ -61,3 +63,8 @@ class SmallTextTower(TextTower):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return cast(Tensor, self.model(tokens))
+
+
+def make_small_clip(form: Form) -> Backbone:
+    """Return the image tower of `small_clip`."""
+    return usual(SmallImageTower(form.outputs, form.channels, form.width), form)

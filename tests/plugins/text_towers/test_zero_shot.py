@@ -14,15 +14,15 @@ import torch
 from torch.nn import functional
 
 from biasbed import algorithms, cli
-from biasbed.algorithms import prompts
-from biasbed.algorithms.flyp import contrastive_loss, draw_templates
 from biasbed.algorithms.make import from_checkpoint
 from biasbed.batch import Batch
 from biasbed.errors import UsageError
 from biasbed.networks.lineage import content_hash
 from biasbed.networks.network import as_input
-from biasbed.networks.small_towers import SmallImageTower, SmallTextTower
-from biasbed.networks.towers import text_classifier
+from biasbed.plugins.text_towers import prompts
+from biasbed.plugins.text_towers.flyp import contrastive_loss, draw_templates
+from biasbed.plugins.text_towers.small_towers import SmallImageTower, SmallTextTower
+from biasbed.plugins.text_towers.towers import text_classifier
 from biasbed.settings import build
 from biasbed.training.job import plan
 from biasbed.training.resolve import resolve

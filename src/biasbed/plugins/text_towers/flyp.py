@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from biasbed.algorithms.base import Optimizer, Setup
 from biasbed.algorithms.requests import Phase, Stage
-from biasbed.algorithms.zero_shot import ZeroShot
 from biasbed.batch import MAIN, Batch, at_least_fp32, to_unit_length
+from biasbed.plugins.text_towers.zero_shot import ZeroShot
 
 # Constants of the finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), as signed integers.
 GOLDEN, FIRST, SECOND = (value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
