@@ -102,12 +102,12 @@ def library(name: str) -> ModelLibrary:
 
 def name_examples() -> list[str]:
     """Return the name of a model of each library."""
-    return [f"{name}:{LIBRARIES.load(name).example}" for name in LIBRARIES]
+    return [f"{name}:{LIBRARIES.declare(name).example}" for name in LIBRARIES]
 
 
 def is_of_hub(source: str) -> bool:
     """Return True if all models of the library before the colon are hub ids or folders."""
-    return source in LIBRARIES and not LIBRARIES.load(source).has_names
+    return source in LIBRARIES and not LIBRARIES.declare(source).has_names
 
 
 def is_folder(name: str) -> bool:
