@@ -45,10 +45,10 @@ ShownKind = TypeVar("ShownKind", PlannedFigure, PrintedTable)
 FileKind = TypeVar("FileKind", CsvFile, JsonFile)
 
 SECTIONS: tuple[AnySection, ...] = (
-    RANK_SETS,
     STUDY_DESIGN,
     WEAKNESSES,
     SHAPE_BIAS,
+    RANK_SETS,
     AVERAGES,
     LAYOUTS,
     PUBLISHED_CARD,

@@ -94,16 +94,16 @@ def describe(analysis: Analysis, comparison: RankTests) -> str:
     """Say which algorithms may be first, those that are not shown to be worse than any other."""
     first, number = _first(comparison), len(comparison.algorithms)
     level = wording.percent(1 - analysis.alpha)
-    over = f"over {comparison.size}, {level} confidence in all ranks together"
+    extent = f"over {comparison.size}, {level} confidence in all ranks together"
     if sign_flips.least_p(len(comparison.sets)) >= analysis.alpha:
-        return f"Any of the {number} algorithms may be first: {comparison.size} can show no other rank ({over})."
+        return f"Any of the {number} algorithms may be first: {comparison.size} can show no other rank ({extent})."
     if len(first) == number:
-        return f"Any of the {number} algorithms may be first: none is shown to be worse than another ({over})."
+        return f"Any of the {number} algorithms may be first: none is shown to be worse than another ({extent})."
     names = [_with_ranks(analysis, comparison, name) for name in first]
     if len(names) > MOST_NAMES:
         names = [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} more"]
     who = "One algorithm is" if len(first) == 1 else f"{len(first)} of {number} algorithms may be"
-    return f"{who} first: {wording.listing(names)}; the others are shown to be worse than some algorithm ({over})."
+    return f"{who} first: {wording.listing(names)}; the others are shown to be worse than some algorithm ({extent})."
 
 
 def _with_ranks(analysis: Analysis, comparison: RankTests, name: str) -> str:

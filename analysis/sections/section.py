@@ -35,13 +35,13 @@ class Prose(NamedTuple):
     """Sentences that are read one after the other; whole sentences after so many words unfold."""
 
     sentences: tuple[str, ...]
-    words: int
+    num_words: int
 
     @property
     def lead(self) -> tuple[str, ...]:
         """Sentences that are shown at once."""
         words_so_far = itertools.accumulate(len(sentence.split()) for sentence in self.sentences)
-        return self.sentences[: sum(count <= self.words for count in words_so_far)]
+        return self.sentences[: sum(count <= self.num_words for count in words_so_far)]
 
     @property
     def rest(self) -> tuple[str, ...]:

@@ -101,8 +101,8 @@ class RankTests:
         """Ranks that each algorithm can have, best average rank first; empty without tests."""
         if self.skipped:
             return {}
-        found = ranks_over_sets(self.oriented, self.alpha)
-        return {name: found[name] for name in self.mean_ranks}
+        by_name = ranks_over_sets(self.oriented, self.alpha)
+        return {name: by_name[name] for name in self.mean_ranks}
 
     @property
     def size(self) -> str:

@@ -7,8 +7,6 @@ configuration of equal and different pairs; Nemenyi's test holds it only if all 
 
 Source: Mogstad, Romano, Shaikh and Wilhelm 2024, "Inference for ranks with applications to mobility across
 neighbourhoods and academic achievement across countries", Review of Economic Studies 91, section 3.
-
-Answers: Which ranks can an algorithm have?
 """
 
 from __future__ import annotations

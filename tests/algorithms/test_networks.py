@@ -208,8 +208,8 @@ def saved(config: Any, path: Path) -> Algorithm:
     ("flags", "message"),
     [
         ({"network.freeze_statistics": "true"}, r"freeze_statistics=true keeps .* init=scratch has none"),
-        ({"backbone": "mlp", "algorithm": "sagnet"}, "MLP is no ResNet"),
-        ({"backbone": "maxvit_t", "algorithm": "infodrop"}, "MaxVit is no ResNet.* of torchvision or timm"),
+        ({"backbone": "mlp", "algorithm": "sagnet"}, "mlp is no ResNet"),
+        ({"backbone": "maxvit_t", "algorithm": "infodrop"}, "maxvit_t is no ResNet.* of torchvision or timm"),
         ({"backbone": "timm:cait_xxs24_224", "algorithm": "lnl"}, "lnl can be trained on .*Cait is no ResNet"),
         ({"backbone": "timm:vit_small_patch16_dinov3", "algorithm": "sagnet"}, "share a position embedding .rope."),
         ({"backbone": "timm:test_vit", "algorithm": "sagnet", "hparams.style_stage": "1"}, "none before stage 1"),

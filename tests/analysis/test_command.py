@@ -131,10 +131,19 @@ def test_a_manifest_that_is_a_pipe_or_too_large_is_refused_at_once(result: Path,
 def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder], tmp_path: Path) -> None:
     outcome, recorder = full
     written = names(outcome.output_dir)
-    of_settings = ("critical_difference", "p_values", "ranks", "effects")
+    of_settings = ("critical_difference", "p_values", "rank_sets", "ranks", "effects")
     figures = ["scores", "epochs", "shape_bias", "selection_gap"]
     figures += [f"{name}{suffix}" for name in of_settings for suffix in ("", "_strict")]
-    expected = {"runs.csv", "scores.csv", "ranks.csv", "nemenyi.csv", "friedman.json", "report.html", "summary.txt"}
+    expected = {
+        "runs.csv",
+        "scores.csv",
+        "rank_sets.csv",
+        "ranks.csv",
+        "nemenyi.csv",
+        "friedman.json",
+        "report.html",
+        "summary.txt",
+    }
     expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
     expected |= {
         "sensitivity.csv",

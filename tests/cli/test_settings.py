@@ -14,10 +14,7 @@ from biasbed.settings import find_near_name, nearest
     ("words", "message"),
     [
         (["import", "--source", "mine"], "unknown source 'mine'; valid: biasbed, debiasing, domainbed, "),
-        (
-            ["import", "--source", "mine.yaml"],
-            "; or the path of a file that export wrote (.zip), results of Every Eval Ever",
-        ),
+        (["import", "--source", "mine.yaml"], "there is no such file or folder, and no paper of this name"),
         (
             ["train", "--optim.bogus", "1"],
             "unknown setting 'optim.bogus'; valid: optim.name, optim.lr, optim.lr_batch, ",

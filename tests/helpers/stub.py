@@ -27,9 +27,9 @@ from biasbed.api.comparison import ScoreComparison, Scores
 from biasbed.api.given_model import TransformImage
 from biasbed.api.model_state import Model
 from biasbed.api.runs import TrainedRun
-from biasbed.plugins.trust.user_scores import TrustCard
 from biasbed.errors import Failure as Failure
 from biasbed.errors import UsageError as UsageError
+from biasbed.plugins.trust.user_scores import TrustCard
 
 __version__: str
 __all__: list[str]

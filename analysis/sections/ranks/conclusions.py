@@ -30,7 +30,7 @@ MOST_WORDS, WORDS = 120, 60  # of conclusions, and of how sure they are, before 
 
 
 class ShownDifferences(Section[None]):
-    """What the tests show, for each choice of sets."""
+    """Show what the tests show, for each choice of sets."""
 
     name = "concluded"
     title = "What can be concluded"
@@ -143,8 +143,10 @@ def _survivors(analysis: Analysis, claimed: Sequence[Claim]) -> list[str]:
     for strict in _strict(analysis):
         kept = pairs & set(_pairs_of(claims(analysis, strict)))
         surviving.append(kept)
-        told = f"{len(kept)} of {such_pairs} would be told apart in the same order{_name_survivors(analysis, kept)}."
-        lines.append(f"{wording.strict_phrase(analysis, strict)}, {told}")
+        sentence = (
+            f"{len(kept)} of {such_pairs} would be told apart in the same order{_name_survivors(analysis, kept)}."
+        )
+        lines.append(f"{wording.strict_phrase(analysis, strict)}, {sentence}")
     if len(surviving) > 1:
         kept = surviving[0] & surviving[1]
         both = f"would survive both: every change, and the sets left out{_name_survivors(analysis, kept)}."

@@ -1,4 +1,4 @@
-"""What each row looks at, in the report: values over runs or from an evaluation's file, tables, pages and figure."""
+"""Cue profiles in the report: values over runs or from an evaluation's file, tables, pages and figure."""
 
 from __future__ import annotations
 

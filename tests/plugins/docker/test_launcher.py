@@ -261,7 +261,7 @@ def test_a_study_in_containers_has_the_numbers_of_train(
 
 
 def buildah(request: pytest.FixtureRequest) -> Callable[[Request], list[str]]:
-    """What an engine does, as far as `buildah run` can: this checkout's code in the real image, with its mounts."""
+    """Do what an engine does, as far as `buildah run` can: this checkout's code in the real image, with its mounts."""
     if shutil.which("buildah") is None or not _buildah("images", "--quiet", "--filter", "reference=localhost/biasbed"):
         pytest.skip("needs buildah and the image localhost/biasbed")
     name = _buildah("from", "localhost/biasbed")

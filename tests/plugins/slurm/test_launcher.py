@@ -54,7 +54,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def launcher(script: str = "print('trained')", **flags: str) -> SlurmLauncher:
-    """Its jobs run a script."""
+    """Make a launcher whose jobs run a script."""
     words = {"launcher": "slurm", **{f"slurm.{name}": value for name, value in flags.items()}}
     found = SlurmLauncher(read_options(BenchmarkOptions, words)[0])
 
