@@ -232,8 +232,8 @@ const page = document.documentElement;
 const wide = (e) => e.getBoundingClientRect().right > page.clientWidth + 1 && !e.closest(".scroll, .wide");
 const outside = [...document.querySelectorAll("main *")].filter(wide).map((e) => e.tagName + "." + e.className);
 const table = document.querySelector("table");
-table.tHead.rows[0].cells[2].click();
-const column = [...table.tBodies[0].rows].map((row) => Number(row.cells[2].dataset.v));
+table.tHead.rows[0].cells[3].click();
+const column = [...table.tBodies[0].rows].map((row) => Number(row.cells[3].dataset.v));
 const result = [page.clientWidth, page.scrollWidth, column.join(","), outside.slice(0, 5).join(" ")];
 parent.postMessage(result.join("|"), "*");
 </script></body>"""
