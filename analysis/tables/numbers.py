@@ -72,15 +72,6 @@ class Number(NamedTuple):
     has_interval: bool = False
 
 
-class Bracketed(NamedTuple):
-    """A second number in brackets, whose meaning the whole column tells."""
-
-    value: float
-    inner: float
-    is_whole: bool
-    has_digits: bool
-
-
 def is_missing(text: str) -> bool:
     """Return True for an empty cell, or one of the usual marks."""
     folded = text.strip().casefold()

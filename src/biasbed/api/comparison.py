@@ -164,12 +164,8 @@ def _table_settings(options: CompareOptions) -> ReaderSettings:
     )
 
 
-def understand_table(scores: Scores, **options: Any) -> Understood:
-    """Return what is understood of a table, a file or a DataFrame, without comparing anything."""
-    return _understand(scores, build(CompareOptions, flat(options)))
-
-
 def _understand(scores: Scores, options: CompareOptions) -> Understood:
+    """Return what is understood of a table, a file or a DataFrame, without comparing anything."""
     if is_frame(scores):
         return understand([grid_of_frame(scores)], _table_settings(options))
     paths = _paths(scores)

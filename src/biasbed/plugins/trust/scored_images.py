@@ -52,12 +52,6 @@ class ScoredImages:
         result: np.ndarray = self.log_probabilities.argmax(axis=1) == self.labels
         return result
 
-    @property
-    def label_log_probabilities(self) -> np.ndarray:
-        """[N] log-probability of the label."""
-        result: np.ndarray = self.log_probabilities[np.arange(len(self)), self.labels]
-        return result
-
     def select(self, rows: np.ndarray) -> ScoredImages:
         """Return the images of these rows, an array of numbers or of bool."""
         columns = ("log_probabilities", "labels", "energy", "max_softmax", "images", "features", "groups")
