@@ -91,9 +91,9 @@ def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequen
 
 
 def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
-    """Yield what each section says first of all."""
-    for section in all_sections():
-        answer = section.answer(analysis)
+    """Yield what each section says first of all; differences that are shown come first."""
+    said = [section.answer(analysis) for section in all_sections()]
+    for answer in sorted(said, key=lambda answer: not answer.is_shown):  # stable
         if answer.sentences:
             yield answer
 

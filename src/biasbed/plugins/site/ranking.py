@@ -113,9 +113,9 @@ class Ranking:
 
 
 def answer(analysis: Analysis) -> list[str]:
-    """Return the answer of a table: what sections say first of all, what is shown before the rest, then the verdict."""
+    """Return the answer of a table: what sections say first of all, then which methods are better."""
     sentences: list[str] = []
-    for part in sorted(sections.answers(analysis), key=lambda part: not part.is_shown):
+    for part in sections.answers(analysis):
         sentences += part.sentences
     return [*sentences, verdict(analysis)]
 
