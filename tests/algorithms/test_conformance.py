@@ -346,6 +346,44 @@ def test_processes_stay_equal_and_notice_a_bad_batch_together(name: str, two_ran
     assert two_ranks[1][name]["noticed"]
 
 
+# --- methods that insert modules without weights --------------------------------------------------------------------
+
+# Methods that add nothing to the network, under settings that are sure to act.
+INSERTED: dict[str, dict[str, Any]] = {"infodrop": {"layers": 1}, "padain": {"p": 1.0}, "noise2net": {}}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("method", [*INSERTED, "sagnet"])
+def test_predict_is_the_plain_backbone(make_algorithm: Any, batch: Any, method: str, training: bool) -> None:
+    """Whatever the mode: training-only randomness acts in `losses` alone."""
+    algorithm = make_algorithm(method, INSERTED.get(method)).train(training)
+    plain = make_algorithm("erm").train(training)
+    plain.network.load_state_dict(algorithm.network.state_dict())
+    assert torch.equal(algorithm.predict(batch.x), plain.network.backbone(plain.network.normalise(batch.x)))
+
+
+@pytest.mark.parametrize("method", INSERTED)
+def test_losses_in_eval_mode_are_plain(make_algorithm: Any, batch: Any, method: str) -> None:
+    algorithm = make_algorithm(method, INSERTED[method]).eval()
+    (loss,) = algorithm.losses(batch).values()
+    assert torch.equal(loss, algorithm.task.loss(algorithm.network(batch.x), batch.y))
+
+
+@pytest.mark.parametrize("method", INSERTED)
+def test_state_is_the_network_alone(make_algorithm: Any, method: str) -> None:
+    """Inserted modules own no weights, so that a method's checkpoint is a plain ResNet's."""
+    assert make_algorithm(method, INSERTED[method]).state_dict().keys() == make_algorithm("erm").state_dict().keys()
+
+
+@pytest.mark.slow
+def test_masks_at_evaluation_are_exported_too(make_algorithm: Any, batch: Any) -> None:
+    algorithm = make_algorithm("infodrop", {"mask_in_eval": True}, backbone="resnet10").eval()
+    shapes = {"x": {0: torch.export.Dim("num_images")}}
+    exported = torch.export.export(Predict(algorithm), (batch.x[:2],), dynamic_shapes=shapes).module()
+    for count in (1, 3, 8):
+        torch.testing.assert_close(exported(batch.x[:count]), algorithm.predict(batch.x[:count]))
+
+
 # --- that the suite itself notices ------------------------------------------------------------------------------------
 
 

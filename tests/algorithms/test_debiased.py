@@ -19,8 +19,7 @@ from biasbed.compute.precision import Precision
 from biasbed.networks import build, surgery
 from biasbed.networks.style import StyleTransfer
 from biasbed.settings import build as build_settings
-from biasbed.tasks import MultiClass, MultiLabel, Task
-from biasbed.training.resolve import resolve
+from biasbed.tasks import MultiClass, Task
 
 
 def make(hparams: dict[str, Any] | None = None, backbone: str = "resnet10", task: Task | None = None) -> Debiased:
@@ -158,15 +157,6 @@ def test_the_loss_is_the_mean_over_both_halves(batch: Batch, monkeypatch: pytest
     torch.testing.assert_close(sum(terms.values()), sums / (2 * len(batch)))
 
 
-def test_several_labels_per_image(batch: Batch) -> None:
-    y = (torch.rand(len(batch), 5, generator=torch.Generator().manual_seed(0)) > 0.5).float()
-    algorithm = make(task=MultiLabel())
-    before = copy.deepcopy(algorithm.state_dict())
-    terms = algorithm.update(Batch(batch.x, y))
-    assert all(term.isfinite() for term in terms.values())
-    assert not torch.equal(algorithm.state_dict()["network.backbone.fc.weight"], before["network.backbone.fc.weight"])
-
-
 @pytest.mark.parametrize(
     ("size", "fraction", "step", "least", "expected"),
     [
@@ -176,18 +166,6 @@ def test_several_labels_per_image(batch: Batch) -> None:
 )
 def test_sizes(size: int, fraction: float, step: int, least: int, expected: int) -> None:
     assert stylised_size(size, fraction, step, (0.3, 0.6, 0.9), least) == expected
-
-
-@pytest.mark.parametrize(("step", "size"), [(0, 24), (1, 34), (2, 24)])
-def test_multi_grid_shrinks_before_the_transfer(
-    step: int, size: int, batch: Batch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    algorithm = make({"multi_grid": True, "min_size": 9})
-    algorithm.progress = Progress(epochs=10, step=step)
-    seen = spied(algorithm, monkeypatch)
-    larger = Batch(nn.functional.interpolate(batch.x, (48, 48)), batch.y)
-    algorithm.losses(larger)
-    assert seen[0][0].shape[2:] == (size, size)
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -218,29 +196,11 @@ def test_accuracy_counts_clean_images_only(batch: Batch) -> None:
     assert algorithm.take_correct() == (plain(batch.x).argmax(1) == batch.y).sum()
 
 
-def test_the_style_network_is_neither_trained_nor_saved(batch: Batch) -> None:
-    algorithm = make()
-    style = algorithm.style
-    before = copy.deepcopy(style.state_dict())
-    algorithm.update(batch)
-    assert all(torch.equal(value, before[name]) for name, value in style.state_dict().items())
-    assert not {id(p) for p in algorithm.parameters()} & {id(p) for p in style.parameters()}
-    prefixes = {name.partition(".")[0] for name in algorithm.state_dict()}
-    assert prefixes == {"network", "auxiliary_norms"}
-
-
 def test_predicting_needs_no_style_network(batch: Batch) -> None:
     algorithm = make()
     object.__setattr__(algorithm.setup, "prepared", lambda kind: pytest.fail("fetched"))
     plain = algorithm.network.eval()
     assert torch.equal(algorithm.eval().predict(batch.x), plain(batch.x))
-
-
-def test_images_are_stylised_before_they_are_normalised(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = make()
-    seen = spied(algorithm, monkeypatch)
-    algorithm.losses(batch)
-    assert torch.equal(seen[0][0], batch.x)
 
 
 class Darker(nn.Module):
@@ -289,9 +249,3 @@ def test_permutations_follow_the_process_s_generator(batch: Batch, monkeypatch: 
         drawn.append(seen[0][1].tolist())
     assert drawn[0] == drawn[1] != drawn[2]
     assert sorted(drawn[0]) == list(range(len(batch)))
-
-
-def test_preset_of_the_authors() -> None:
-    settings = resolve({"algorithm": "debiased", "preset": "authors"})
-    assert (settings.optim.rate(512), settings.batch_size, settings.epochs) == (0.2, 512, 100)
-    assert (settings.optim.warmup, settings.hparams.multi_grid, settings.hparams.min_size) == (5, True, 112)

@@ -104,7 +104,7 @@ def test_a_draw_of_a_single_position_is_certain_to_hit_it() -> None:
         lambda w: sum(w) > 1e-20
     )
 )
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_alias_table_holds_its_distribution(values: list[float]) -> None:
     weights = torch.tensor([values, values[::-1]], dtype=torch.float64)
     table = AliasTable.from_weights(weights)
@@ -185,7 +185,7 @@ def test_per_image_weights_do_not_depend_on_the_batch() -> None:
 # --- in a network -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backbone", ["timm:test_resnet", "timm:resnetblur18", "timm:resnetaa34d", "resnet14"])
+@pytest.mark.parametrize("backbone", ["timm:resnetblur18", "timm:resnetaa34d", "resnet14"])
 def test_maps_fit_in_every_stage(make_algorithm: Any, batch: Any, backbone: str) -> None:
     """Kernel, stride and padding come from the convolutions, so that a mask has its map's size everywhere."""
     algorithm = make_algorithm("infodrop", {"layers": 4}, backbone=backbone)
@@ -246,17 +246,14 @@ def masked_steps(algorithm: Any, total: int, steps_per_epoch: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("total", "steps_per_epoch"), [(120, 1), (84, 7), (10, 1), (50, 13), (40, 1000)])
+@pytest.mark.parametrize(("total", "steps_per_epoch"), [(120, 1), (50, 13), (40, 1000)])
 def test_masks_end_where_the_schedule_begins_anew(make_algorithm: Any, total: int, steps_per_epoch: int) -> None:
     """Whatever the duration, counted in epochs or in steps: in fewer than one epoch, too."""
     for part in (100 / 120, 0.5, 0.77):
         algorithm = make_algorithm("infodrop", {"finetune_from": part})
         (start,) = restart_steps(Optim(restarts=(part,)), total)
         assert masked_steps(algorithm, total, steps_per_epoch) == list(range(start))
-
-
-def test_masks_are_drawn_to_the_end_by_default(make_algorithm: Any) -> None:
-    assert masked_steps(make_algorithm("infodrop"), 50, 13) == list(range(50))
+    assert masked_steps(make_algorithm("infodrop"), total, steps_per_epoch) == list(range(total)), "the default"
 
 
 def test_the_authors_train_with_masks_however_long(make_algorithm: Any) -> None:

@@ -23,7 +23,6 @@ from biasbed.algorithms.noise2net import (
     draw_shapes,
     residual,
 )
-from biasbed.training.resolve import resolve
 
 SHAPES = [
     [Shape(3, 2), Shape(1, 3), Shape(3, 1)],
@@ -216,10 +215,3 @@ def test_nothing_is_differentiated_through_the_random_network(make_algorithm: An
     make_algorithm("noise2net").losses(batch)["classification"].backward()
     used = batch.x.grad.flatten(1).abs().amax(dim=1) > 0
     assert used.tolist() == [False] * 4 + [True] * 4
-
-
-def test_authors_recipe() -> None:
-    settings = resolve({"algorithm": "noise2net", "preset": "authors"})
-    assert (settings.epochs, settings.batch_size, settings.optim.rate(1024)) == (30, 1024, 0.1)
-    assert settings.optim.nesterov
-    assert settings.init.startswith("named:")

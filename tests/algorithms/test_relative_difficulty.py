@@ -26,16 +26,7 @@ from helpers.making import EXAMPLES, batch_for, make
 from helpers.runs import assert_equal, history, run_folders, weights
 
 SHADES = ["--suite", f"{ROOT}/tests/helpers/toy_suite.py:Shades", "--data.labels", "yes", "--tracking", "offline"]
-ENSEMBLE = [
-    "--hparams.models",
-    "2",
-    "--hparams.agreement",
-    "2",
-    "--hparams.share",
-    "0.25",
-    "--hparams.threshold",
-    "0.32",
-]
+ENSEMBLE = ["--hparams.models=2", "--hparams.agreement=2", "--hparams.share=0.25", "--hparams.threshold=0.32"]
 
 
 def words(algorithm: str, *more: str) -> list[str]:
@@ -157,36 +148,22 @@ def test_settings_that_contradict_each_other_are_refused(message: str) -> None:
         build(BiasEnsemble.HParams, WRONG[message])
 
 
-BAD: dict[str, tuple[list[str], int, str]] = {
-    "an unknown biased network": (
-        ["lff", "--hparams.biased_backbone", "simple_con"],
-        *(2, "unknown backbone 'simple_con'; did you mean 'simple_conv'?"),
-    ),
-    "stages that leave nothing": (
-        ["biasensemble", "--hparams.share", "0.2"],
-        *(2, "the stages before 'main' leave nothing of the training to it: they take 1 of it"),
-    ),
-    "a batch too small for the dependence": (
-        ["rebias", "--batch_size", "3"],
-        *(2, "rebias takes 4 images or more in a step, and the first one has 3: give a larger batch_size"),
-    ),
-    "nothing that all are sure of": (
-        ["biasensemble", "--hparams.models", "1", "--hparams.agreement", "1", "--hparams.threshold", "0.999999"],
-        *(1, "no training image is selected as one that biased networks are sure of"),
+BAD = {
+    "rebias takes 4 images or more in a step, and the first one has 3: give a larger batch_size": (
+        *("rebias", "--batch_size", "3"),
     ),
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("message", BAD)
 def test_what_can_not_be_trained_is_one_line(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    words, code, message = BAD[case]
-    assert cli.main(["train", *SHADES, "--backbone", "mlp", "--algorithm", *words]) == code
-    error = capsys.readouterr().err.strip().splitlines()
-    assert message in error[-1]
-    assert code == 1 or (len(error) == 1 and not run_folders(tmp_path))
+    assert cli.main(["train", *SHADES, "--backbone", "mlp", "--algorithm", *BAD[message]]) == 2
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert message in error
+    assert not run_folders(tmp_path)
 
 
 # --- a whole training -------------------------------------------------------------------------------------------------
@@ -260,13 +237,10 @@ def test_what_decided_best_in_a_stage_is_kept_and_the_earlier_of_two_alike(train
     ("algorithm", "moment", "count"),
     [
         ("remembering", "step", 8),  # the best of its first stage lies behind it, in the second epoch's checkpoint
-        ("remembering", "saved", 3),
         ("remembering", "stage", 1),
         ("biasensemble", "step", 2),
-        ("biasensemble", "saved", 1),
         ("biasensemble", "pass", 1),
         ("biasensemble", "stage", 2),
-        ("biasensemble", "step", 5),
         ("biasensemble", "pass", 2),
         ("biasensemble", "step", 8),
     ],

@@ -11,16 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from biasbed.algorithms.base import Algorithm, Setup
+from biasbed.algorithms.base import Algorithm
 from biasbed.algorithms.sagnet import Maps, Randomisation, SagNet, adversarial_loss, randomise_content, randomise_style
-from biasbed.compute.distributed import Group
-from biasbed.compute.precision import Precision
-from biasbed.errors import UsageError
 from biasbed.networks import build, resnet_parts, surgery
-from biasbed.tasks import MultiClass, MultiLabel
-from biasbed.training.resolve import resolve
-
-BACKBONES = ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"]
 
 
 def gradients(algorithm: Algorithm, batch: Any) -> dict[str, list[Tensor]]:
@@ -158,21 +151,6 @@ def test_gradients_are_those_of_a_pass_written_out(make_algorithm: Any, batch: A
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kept", "moves"), [("style", "style_net"), ("adversarial", "network"), ("main", "network"), ("none", "")]
-)
-def test_a_loss_moves_its_own_parameters_alone(make_algorithm: Any, batch: Any, kept: str, moves: str) -> None:
-    algorithm = make_algorithm("sagnet", backbone="resnet10")
-    found = gradients(algorithm, batch)
-    before = {name: value.clone() for name, value in algorithm.named_parameters()}
-    zeros = {name: [torch.zeros_like(g) for g in values] for name, values in found.items()}
-    algorithm.apply_gradients({**zeros, **({kept: found[kept]} if kept in found else {})})
-    moved = {name for name, value in algorithm.named_parameters() if not torch.equal(value, before[name])}
-    assert moved <= (names(algorithm, kept) if kept in found else set())
-    assert bool(moved) == bool(moves)
-    assert all(name.startswith(moves) for name in moved)
-
-
 # --- the step ---------------------------------------------------------------------------------------------------------
 
 
@@ -214,19 +192,6 @@ def test_the_style_network_s_gradients_are_freed_before_the_classifier_s_are_com
     assert alive == [0]
 
 
-def test_under_fp16_all_three_optimizers_step_or_none(make_algorithm: Any, batch: Any) -> None:
-    algorithm = make_algorithm("sagnet", backbone="resnet10", precision="fp16")
-    hook = algorithm.network.head.weight.register_hook(lambda gradient: gradient * torch.inf)
-    before = {name: value.clone() for name, value in algorithm.named_parameters()}
-    algorithm.update(batch)
-    assert all(torch.equal(value, before[name]) for name, value in algorithm.named_parameters())
-    hook.remove()
-    while not algorithm.optimizer("main").state:  # the first scales may be too large
-        assert not algorithm.optimizer("style").state
-        algorithm.update(batch)
-    assert algorithm.optimizer("style").state
-
-
 def norm_of(values: list[Tensor]) -> float:
     return float(torch.stack([value.norm() for value in values]).norm())
 
@@ -254,14 +219,6 @@ def test_clip_is_of_the_adversarial_gradient_alone_and_after_averaging(make_algo
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-7)
 
 
-def test_terms_and_decisions_are_those_of_the_draws(make_algorithm: Any, batch: Any) -> None:
-    algorithm = make_algorithm("sagnet", {"w_adv": 0.0}, backbone="resnet10")
-    terms = algorithm.update(batch)
-    assert terms["adversarial"] == 0
-    assert terms["style"] > 0
-    assert 0 <= int(algorithm.take_correct()) <= len(batch)
-
-
 def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch: Any) -> None:
     algorithm = make_algorithm("sagnet", {"dropout": 0.5}, backbone="resnet10")
     before = torch.get_rng_state()
@@ -282,8 +239,7 @@ def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch:
 # --- in a network -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3, 4])
-@pytest.mark.parametrize("backbone", ["resnet10", "timm:test_resnet"])
+@pytest.mark.parametrize(("backbone", "stage"), [("resnet10", 1), ("resnet10", 4), ("timm:test_resnet", 2)])
 def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int) -> None:
     algorithm = make_algorithm("sagnet", {"style_stage": stage}, backbone=backbone)
     layers = resnet_parts.stages(algorithm.network.backbone)
@@ -298,7 +254,7 @@ def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int)
     assert all(term.isfinite() for term in terms.values())
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("backbone", ["resnet14", "timm:seresnet18", "timm:resnetrs50"])
 def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     torch.manual_seed(0)
     resnet = build(backbone, 5).backbone.eval()
@@ -308,50 +264,15 @@ def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     torch.testing.assert_close(surgery.tail(resnet, 3)(maps[0]), logits)
 
 
-@pytest.mark.parametrize(("backbone", "count"), [("resnet50", 48), ("resnet18", 20), ("timm:resnet50", 48)])
-def test_number_of_adversarial_parameters_at_stage_3(backbone: str, count: int) -> None:
-    resnet = build(backbone, 5).backbone
-    found = surgery.norm_parameters(resnet, 3)
-    assert len(found) == count
-    early = [p for part in (resnet.conv1, resnet.bn1, resnet.layer1, resnet.layer2) for p in part.parameters()]
-    assert {id(p) for p in found} == {id(p) for p in early if p.ndim == 1}
-
-
 def test_groups_of_norm_parameters() -> None:
     resnet = build("resnet18", 5).backbone
     counts = [len(surgery.norm_parameters(resnet, groups)) for groups in range(1, 6)]
     assert counts == [2, 2 + 8, 10 + 10, 20 + 10, 30 + 10]
+    early = [p for part in (resnet.conv1, resnet.bn1, resnet.layer1, resnet.layer2) for p in part.parameters()]
+    assert {id(p) for p in surgery.norm_parameters(resnet, 3)} == {id(p) for p in early if p.ndim == 1}
     deep = build("timm:resnet50d", 5).backbone
     assert len(surgery.norm_parameters(deep, 1)) == 6  # its stem has three norms
     assert len(surgery.norm_parameters(build("timm:resnet50_gn", 5).backbone, 3)) == 48
-
-
-def test_a_backbone_without_norms_is_refused() -> None:
-    def network() -> nn.Module:
-        built = build("resnet10", 5)
-        for block in [built.backbone, *(b for layer in resnet_parts.stages(built.backbone) for b in layer)]:
-            for name in ("bn1", "bn2"):
-                if hasattr(block, name):
-                    setattr(block, name, nn.Identity())
-        for layer in resnet_parts.stages(built.backbone)[1:]:
-            layer[0].downsample[1] = nn.Identity()
-        return built
-
-    setup = Setup(5, MultiClass(), network, lambda p: torch.optim.SGD(p, 0.1), Group(), Precision())
-    with pytest.raises(UsageError, match="this backbone has none"):
-        SagNet(SagNet.HParams(), setup)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_predict_is_the_plain_backbone(make_algorithm: Any, batch: Any, training: bool) -> None:
-    algorithm = make_algorithm("sagnet", {"dropout": 0.5}).train(training)
-    algorithm.train().update(batch)
-    algorithm.train(training)
-    plain = make_algorithm("erm").train(training)
-    plain.network.load_state_dict(algorithm.network.state_dict())
-    statistics = {name: value.clone() for name, value in algorithm.style_net.named_buffers()}
-    assert torch.equal(algorithm.predict(batch.x), plain.predict(batch.x))
-    assert all(torch.equal(value, statistics[name]) for name, value in algorithm.style_net.named_buffers())
 
 
 def test_content_starts_where_erm_starts(make_algorithm: Any) -> None:
@@ -363,18 +284,3 @@ def test_content_starts_where_erm_starts(make_algorithm: Any) -> None:
     first = algorithm.style_net.layers[0].state_dict()
     key = next(key for key, value in first.items() if value.ndim == 4)
     assert not torch.equal(first[key], algorithm.network.backbone.layer3.state_dict()[key])  # of its own
-
-
-def test_multi_hot_labels(make_algorithm: Any, batch: Any) -> None:
-    algorithm = make_algorithm("sagnet")
-    algorithm.task = MultiLabel()
-    batch.y = torch.eye(5)[batch.y] + torch.eye(5)[(batch.y + 1) % 5]
-    assert all(term.isfinite() for term in algorithm.update(batch).values())
-
-
-def test_authors_recipe() -> None:
-    settings: Any = resolve({"algorithm": "sagnet", "preset": "authors"})
-    assert (settings.steps, settings.epochs) == (2000, None)
-    assert (settings.optim.rate(96), settings.optim.schedule) == (0.004, "cosine")
-    assert settings.hparams.dropout == 0.5
-    assert settings.init.startswith("named:")

@@ -26,10 +26,10 @@ CONFLICTING, SEED = 0.5, 6  # of 16 images of each class; each group has three o
 TRAIN = shades("train", 16, CONFLICTING, SEED, True)
 
 
-def words(algorithm: str, *more: str, labels: bool = True) -> list[str]:
+def words(algorithm: str, *more: str) -> list[str]:
     return [
         *("train", "--suite", SUITE, "--data.conflicting", str(CONFLICTING), "--data.seed", str(SEED)),
-        *("--data.labels", str(labels).lower(), "--backbone", "mlp", "--batch_size", "12"),
+        *("--data.labels", "true", "--backbone", "mlp", "--batch_size", "12"),
         *("--device", "cpu", "--tracking", "offline"),
         *("--algorithm", algorithm, *more),
     ]
