@@ -10,29 +10,8 @@ import torch
 
 from biasbed import cli
 from biasbed.algorithms.make import from_checkpoint
-from biasbed.networks import build, surgery
 from helpers.commands import ROOT
-from helpers.making import batch_for, images, make
-
-
-@pytest.mark.parametrize(
-    ("backbone", "channels"),
-    [
-        *(("mlp", 100), ("simple_conv", 32), ("resnet10", 128), ("timm:test_resnet", 48)),
-        *(("timm:test_vit", 64), ("timm:test_vit4", 96), ("timm:test_convnext", 32)),
-    ],
-)
-def test_the_middle_of_a_network(backbone: str, channels: int) -> None:
-    network = build(backbone, 3, image_size=32)
-    middle = surgery.middle(network.backbone)
-    seen: list[torch.Tensor] = []
-    middle.after.observe(seen.append)
-    network(images(4))
-    assert (seen[0].shape[1], middle.channels) == (channels, channels)
-    early = {id(p) for module in middle.before for p in module.parameters()} | set(map(id, middle.tokens))
-    reached = torch.autograd.grad(seen[0].sum(), list(network.parameters()), allow_unused=True)
-    for parameter, gradient in zip(network.parameters(), reached, strict=True):
-        assert (gradient is not None) == (id(parameter) in early)
+from helpers.making import batch_for, make
 
 
 def test_lnl_s_second_phase_leaves_the_later_half_alone() -> None:

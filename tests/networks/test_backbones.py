@@ -20,24 +20,12 @@ from biasbed.networks import Network, Normalise, build, check_init, check_name
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["resnet10", "resnet18", "torchvision:wide_resnet50_2", "timm:resnet18", "timm:resnet50.a1_in1k", "timm:resnet50d"],
-)
-def test_valid_names(name: str) -> None:
-    check_name(name, resnet=True)
-
-
-@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("resnet81", "did you mean 'resnet18'"),
-        ("torchvision:resnet5", "did you mean 'torchvision:resnet50'"),
         ("tim:resnet18", "did you mean 'timm:resnet18'"),
-        ("timm:resnet50e", "did you mean 'timm:resnet50"),
         ("timm:resnet50.a1_in1", "did you mean 'timm:resnet50.a1_in1k'"),
-        ("zzz", "valid: resnet10, resnet14"),
         ("", "valid: resnet10"),
-        ("timm:vit_tine_patch16_224", "did you mean 'timm:vit_tin"),
         ("simple_con", "did you mean 'simple_conv'"),
     ],
 )
@@ -48,7 +36,7 @@ def test_unknown_names_get_the_nearest_valid_one(name: str, hint: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["vgg16", "timm:test_vit", "timm:resnest14d", "mlp"])
+@pytest.mark.parametrize("name", ["vgg16", "timm:resnest14d", "mlp"])
 def test_every_classifier_is_known_and_no_resnet_where_one_is_needed(name: str) -> None:
     check_name(name)
     with pytest.raises(UsageError, match=f"backbone={name} is no ResNet of basic or bottleneck blocks"):
@@ -69,22 +57,11 @@ def test_checking_creates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["resnet10", "resnet14", "timm:test_resnet"])
-def test_images_to_logits(name: str) -> None:
-    network = build(name, 7)
-    assert network(torch.rand(2, 3, 48, 40)).shape == (2, 7)
-    assert all(key.startswith("backbone.") for key in network.state_dict())
-
-
 def test_normalisation() -> None:
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     images = mean.view(1, 3, 1, 1) + std.view(1, 3, 1, 1) * torch.tensor([0.0, 1.0]).view(2, 1, 1, 1)
     expected = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 1, 1)
     torch.testing.assert_close(Normalise()(images), expected)
-
-
-def test_timm_networks_get_the_images_they_expect() -> None:
-    assert build("timm:test_vit2", 3).normalise.mean.flatten().tolist() == [0.5, 0.5, 0.5]
 
 
 def test_own_resnets_are_torchvisions_classes() -> None:
@@ -110,44 +87,19 @@ def same(one: nn.Module, two: nn.Module) -> bool:
 
 
 WRAPPINGS = {
-    "plain": lambda net: net.backbone.state_dict(),
-    "container": lambda net: {"epoch": 3, "state_dict": net.backbone.state_dict()},
-    "ddp": lambda net: {"model": {f"module.{k}": v for k, v in net.backbone.state_dict().items()}},
     "network": lambda net: net.state_dict(),
     "checkpoint": lambda net: {
         "algorithm": {**{f"network.{k}": v for k, v in net.state_dict().items()}, "weights": torch.zeros(3)},
         "config": {"algorithm": "infodrop"},
     },
-    "without counters": lambda net: {
-        k: v for k, v in net.backbone.state_dict().items() if not k.endswith("num_batches_tracked")
-    },
 }
 
 
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
-def test_weights_from_a_file(tmp_path: Path, wrapping: str) -> None:
+def test_weights_from_a_file_of_ours(tmp_path: Path, wrapping: str) -> None:
     source, path = other(), tmp_path / "weights.pt"
     torch.save(WRAPPINGS[wrapping](source), path)
-    loaded = build("resnet10", 4, str(path))
-    counters = [key for key in loaded.state_dict() if key.endswith("num_batches_tracked")]
-    if wrapping == "without counters":
-        for key in counters:
-            source.state_dict()[key].zero_()
-    assert same(loaded, source)
-
-
-def test_weights_from_safetensors(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    source, path = other(), tmp_path / "weights.safetensors"
-    save_file({key: value.contiguous() for key, value in source.backbone.state_dict().items()}, path)
     assert same(build("resnet10", 4, str(path)), source)
-
-
-def test_torchvision_and_timm_share_their_keys(tmp_path: Path) -> None:
-    path = tmp_path / "weights.pt"
-    torch.save(torchvision.models.resnet18(num_classes=4).state_dict(), path)
-    assert build("timm:resnet18", 4, str(path)).eval()(torch.rand(1, 3, 32, 32)).isfinite().all()
 
 
 def test_other_number_of_classes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -163,12 +115,6 @@ def test_other_number_of_classes(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert loaded.backbone.fc.weight.abs().max() < 0.5
 
 
-def test_same_number_of_classes_is_not_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    torch.save(other().backbone.state_dict(), tmp_path / "weights.pt")
-    build("resnet10", 4, str(tmp_path / "weights.pt"))
-    assert not caplog.text
-
-
 def test_weights_of_another_architecture(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     torch.save(other("resnet14").backbone.state_dict(), path)
@@ -179,18 +125,6 @@ def test_weights_of_another_architecture(tmp_path: Path) -> None:
     assert "'layer1.0.bn3.bias'" in message
     assert "in all) unknown" in message
     assert "of another shape" in message
-
-
-@pytest.mark.parametrize("content", [b"", b"no weights at all", {"epoch": 3}, [1, 2], {"state_dict": {"a": 1}}])
-def test_no_weights_file(tmp_path: Path, content: Any) -> None:
-    path = tmp_path / "weights.pt"
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        torch.save(content, path)
-    with pytest.raises(UsageError, match=r"(not a weights file|holds no state dict)") as caught:
-        build("resnet10", 4, str(path))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -209,31 +143,6 @@ def test_wrong_init_is_refused_before_anything_is_created(name: str, init: str, 
     assert message in str(caught.value)
     with pytest.raises(UsageError):
         build(name, 4, init)
-
-
-def test_named_weights_come_by_the_librarys_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, asked = other("resnet18", 1000), []
-
-    def fetch(url: str, *args: Any, **kwargs: Any) -> Any:
-        asked.append(url)
-        return source.backbone.state_dict()
-
-    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
-    assert same(build("resnet18", 1000, "named:IMAGENET1K_V1"), source)
-    assert "resnet18" in asked[0]
-
-
-def test_tag_of_timm_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, asked = timm.create_model, []
-
-    def create(name: str, pretrained: bool = False, **kwargs: Any) -> Any:
-        asked.append((name, pretrained))
-        return real(name, pretrained=False, **kwargs)
-
-    monkeypatch.setattr(timm, "create_model", create)
-    build("timm:resnet18", 1000, "named:a1_in1k")
-    build("timm:resnet18.a2_in1k", 1000, "named:default")
-    assert [name for name, pretrained in asked if pretrained] == ["resnet18.a1_in1k", "resnet18.a2_in1k"]
 
 
 @pytest.mark.parametrize("name", ["resnet18", "timm:resnet18"])
@@ -256,11 +165,10 @@ def test_unreachable_hub_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, name
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", ["torchvision:squeezenet1_0", "alexnet"])
-def test_a_size_that_nothing_is_left_of_is_refused(name: str) -> None:
+def test_a_size_that_nothing_is_left_of_is_refused() -> None:
     drawn = torch.get_rng_state()
     with pytest.raises(UsageError, match=r"can't be made for images of 8 x 8 pixels: .*too small"):
-        build(name, 10, image_size=8)
+        build("alexnet", 10, image_size=8)
     torch.set_rng_state(drawn)
     network = build("resnet10", 10, image_size=8)
     assert all(module.training for module in network.modules()), "the try leaves it as it was"

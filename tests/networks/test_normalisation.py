@@ -79,12 +79,9 @@ def test_every_tag_of_timm_has_its_own_preprocessing_or_is_refused() -> None:
 @pytest.mark.parametrize(
     ("mode", "share", "interpolation"),
     [
-        ("center", 0.9, "bicubic"),
         ("center", 0.875, "bilinear"),
-        ("squash", 1.0, "bicubic"),
         ("squash", 0.9, "bicubic"),
         ("squash", 1.0, "bilinear"),
-        ("border", 1.0, "bicubic"),
         ("border", 0.8, "bilinear"),
     ],
 )
@@ -173,10 +170,8 @@ def test_a_file_for_an_architecture_whose_tags_disagree_is_doubted(tmp_path: Pat
         ({"mean": "0.5"}, "mean=0.5 std=auto: give both"),
         ({"mean": "0.5,0.5", "std": "1"}, "mean=0.5,0.5: should be 1 number, or 3"),
         ({"mean": "0.5", "std": "0"}, "std=0: .*greater than 0"),
-        ({"mean": "0.5", "std": "-1"}, "std=-1"),
         ({"mean": "nan", "std": "1"}, "mean=nan"),
         ({"mean": "123.7", "std": "58"}, "less than or equal to 2"),
-        ({"mean": "a", "std": "1"}, "mean=a"),
         ({"mean": "0.5", "std": "0.5", "network.scale": "unit"}, "network.scale=unit: give one"),
     ],
 )

@@ -19,8 +19,6 @@ SWIN = "timm:swin_tiny_patch4_window7_224"
 REFUSED = {
     ("timm:test_vit", 100): (16, "96 or 112"),
     ("timm:vit_small_patch14_dinov2", 100): (14, "98 or 112"),
-    ("vit_b_32", 33): (32, "32 or 64"),
-    (SWIN, 102): (4, "100 or 104"),
     ("swin_t", 102): (4, "100 or 104"),
     ("timm:twins_svt_small", 102): (4, "96 or 128"),  # 100 and 104 leave windows without a border further on
     ("timm:convnext_atto", 101): (4, "100 or 104"),

@@ -134,7 +134,6 @@ def test_published_weights_are_taken_over_without_the_deeper_layers() -> None:
     ("change", "message"),
     [
         ({"features.weight": torch.zeros(1)}, "'features.weight' unknown"),
-        ({"53.weight": torch.zeros(1)}, "'53.weight' unknown"),  # the VGG has 53 modules
         ({"2.weight": torch.zeros(8, 3, 3, 3)}, "'2.weight' of another shape"),
     ],
 )
@@ -143,24 +142,9 @@ def test_other_weights_are_refused_by_name(change: dict[str, Tensor], message: s
         StyleTransfer().load_encoder({**vgg(), **change})
 
 
-def test_missing_weights_are_refused_by_name() -> None:
-    encoder = vgg()
-    del encoder["29.bias"]
-    with pytest.raises(UsageError, match=r"'29\.bias' missing"):
-        StyleTransfer().load_encoder(encoder)
-
-
 def test_a_saved_network_is_the_same(network: StyleTransfer, tmp_path: Path) -> None:
     frozen.save(tmp_path / "style.pt", "style", network, {})
     again = frozen.load(tmp_path / "style.pt", "style")
     assert isinstance(again, StyleTransfer)
     assert again.size == 32
     assert torch.equal(again.encode(images()), network.encode(images()))
-
-
-def test_bf16_is_close(network: StyleTransfer) -> None:
-    x, permutation = images(), torch.tensor([1, 2, 3, 0])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = network.permute(x, permutation, 0.5)
-    exact = network.permute(x, permutation, 0.5)
-    assert (half.float() - exact).square().mean() < 0.01 * exact.var()

@@ -17,14 +17,9 @@ from biasbed.networks.surgery import Window
 
 # name -> convolutions of the main path
 COUNTS = {
-    "resnet10": 9,
     "resnet14": 13,
     "resnet18": 17,
     "resnet50": 49,
-    "resnext50_32x4d": 49,
-    "wide_resnet50_2": 49,
-    "timm:resnet18": 17,
-    "timm:resnet50": 49,
     "timm:resnetblur50": 49,  # blurs are pooling, no convolutions
     "timm:seresnet18": 17,  # attention has 1x1 convolutions of its own
     "timm:resnet50d": 51,  # three in the stem; shortcuts pool
@@ -49,7 +44,7 @@ def test_number_of_convolutions(name: str) -> None:
     assert len(surgery.main_path_convs(build(name, 3).backbone)) == COUNTS[name]
 
 
-@pytest.mark.parametrize("name", ["resnet10", "resnet14", "timm:test_resnet", "timm:seresnet18", "timm:resnetrs50"])
+@pytest.mark.parametrize("name", ["resnet14", "timm:seresnet18", "timm:resnetrs50"])
 def test_convolutions_come_in_the_order_of_the_forward(name: str) -> None:
     backbone = build(name, 3).backbone.eval()
     convs, called = surgery.main_path_convs(backbone), []
@@ -59,7 +54,7 @@ def test_convolutions_come_in_the_order_of_the_forward(name: str) -> None:
     assert called == list(range(len(convs)))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "timm:resnet18", "timm:seresnet18"])
+@pytest.mark.parametrize("name", ["resnet18", "timm:seresnet18"])
 def test_what_is_inserted_acts_before_the_norm(name: str) -> None:
     """A constant added after every convolution is taken out again by the norms in train mode, but for the padding."""
     backbone = build(name, 3).backbone

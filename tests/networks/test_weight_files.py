@@ -1,12 +1,9 @@
-"""Weights files as people's programs write them: read without running code, fitted to the network, or refused."""
+"""Weights files read without running code; the set, classifier and normalisation that are taken from one."""
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import pickle
 import re
-from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -47,48 +44,6 @@ def is_loaded(path: Path, part: str = "") -> bool:
     return all(torch.equal(found[key].float(), value.float()) for key, value in expected.items())
 
 
-class Config(dict[str, Any]):
-    """A dict of a program's own, as configurations often are."""
-
-
-CONTAINERS = (
-    *("state_dict", "model", "net", "model_state_dict", "state_dict_ema", "model_ema", "ema", "teacher", "student"),
-    *("params", "model_dict", "network", "weights"),
-)
-PREFIXES = (
-    *("module.", "_orig_mod.", "model.", "backbone.", "encoder.", "network.", "net.", "0.", "_orig_mod.module."),
-    *("module._orig_mod.", "model.module.", "model.backbone.", "module.encoder.backbone.", "learner.network.model."),
-)
-LITTER: dict[str, Any] = {
-    "epoch": 3,
-    "args": argparse.Namespace(lr=0.1, names=["a"]),
-    "best": np.float64(0.5),
-    "curve": np.arange(3),
-    "when": datetime.datetime(2026, 1, 1),
-    "where": Path("/data"),
-    "meters": defaultdict(list, loss=[1.0]),
-    "optimizer": torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.9).state_dict(),
-}
-
-
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_a_container_is_found_whatever_it_is_called(container: str, tmp_path: Path) -> None:
-    torch.save({container: state(), "epoch": 1}, tmp_path / "one.pth")
-    torch.save(
-        {"outer": {container: OrderedDict(prefixed("module."))}, "optimizer": {"state": {}}}, tmp_path / "two.pth"
-    )
-    assert is_loaded(tmp_path / "one.pth")
-    assert is_loaded(tmp_path / "two.pth")
-
-
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_wrappers_are_found_by_fitting(prefix: str, tmp_path: Path) -> None:
-    torch.save(prefixed(prefix), tmp_path / "bare.pth")
-    torch.save({"state_dict": prefixed(prefix), "epoch": 1}, tmp_path / "within.pth")
-    assert is_loaded(tmp_path / "bare.pth")
-    assert is_loaded(tmp_path / "within.pth")
-
-
 def test_wrappers_inside_the_network(tmp_path: Path) -> None:
     """The features alone in DataParallel, as PyTorch's ImageNet example has VGG; a stage alone compiled."""
     wrapped = {
@@ -97,14 +52,6 @@ def test_wrappers_inside_the_network(tmp_path: Path) -> None:
     }
     torch.save(wrapped, tmp_path / "w.pth")
     assert is_loaded(tmp_path / "w.pth")
-
-
-def test_what_else_is_in_the_file_is_no_obstacle(tmp_path: Path) -> None:
-    torch.save({"state_dict": state(), **LITTER}, tmp_path / "new.pth")
-    torch.save({"state_dict": state(), **LITTER}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    torch.save([{"net": state()}, LITTER["args"]], tmp_path / "list.pth")
-    for name in ("new", "old", "list"):
-        assert is_loaded(tmp_path / f"{name}.pth"), name
 
 
 def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
@@ -128,24 +75,6 @@ def test_nothing_in_the_file_is_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (make(), ("whole module", "timm.models.resnet.ResNet", "net.state_dict()")),
-        ({"model": make(), "epoch": 1}, ("whole module", "timm.models.resnet.ResNet")),
-        ({"args": argparse.Namespace(lr=1)}, ("no state dict", "argparse.Namespace")),
-        ({"state_dict": Config(a=torch.ones(1))}, ("Config", "net.state_dict()")),
-        ({"epoch": 3}, ("no state dict",)),
-    ],
-)
-def test_a_refusal_says_what_is_in_the_file(content: Any, words: tuple[str, ...], tmp_path: Path) -> None:
-    torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(UsageError) as caught:
-        fit_file(tmp_path / "w.pth", "", resolve(NAME), "weights")
-    assert all(word in str(caught.value) for word in words), str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_plain_pickle_is_refused_with_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "w.pkl").write_bytes(pickle.dumps({"w": np.ones(3)}, protocol=2))
     with pytest.raises(UsageError, match=r"no file of torch\.save.*numpy"):
@@ -161,41 +90,7 @@ def test_safetensors_are_known_by_their_content(tmp_path: Path) -> None:
         weight_files.read(tmp_path / "cut", "weights")
 
 
-def test_half_precision_is_loaded(tmp_path: Path) -> None:
-    torch.save({key: value.half() for key, value in state().items()}, tmp_path / "w.pth")
-    found = models.find(NAME, str(tmp_path / "w.pth")).module.state_dict()
-    assert {value.dtype for value in found.values() if value.is_floating_point()} == {torch.float32}
-    torch.testing.assert_close(found["backbone.fc.weight"], state()["fc.weight"].half().float())
-
-
 # --- a classifier beside the features ---------------------------------------------------------------------------------
-
-
-def domainbed(features: str = "network.0.network.", head: str = "network.1.") -> dict[str, Any]:
-    """A checkpoint as DomainBed's train.py saves it: ERM's parts by name, and again in a Sequential of both."""
-    parts: dict[str, Tensor] = {}
-    for key, value in state().items():
-        is_head = key.startswith("fc.")
-        for prefix in ("classifier.", head) if is_head else ("featurizer.network.", features):
-            parts[f"{prefix}{key.removeprefix('fc.')}"] = value
-    return {
-        "args": {"algorithm": "ERM", "test_envs": [0], "holdout_fraction": 0.2},
-        "model_input_shape": (3, 224, 224),
-        "model_num_classes": 4,
-        "model_num_domains": 3,
-        "model_hparams": {"resnet18": True, "lr": 5e-05, "nonlinear_classifier": False},
-        "model_dict": parts,
-    }
-
-
-def test_domainbed_s_checkpoints_load_with_their_classifier(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    torch.save(domainbed(), tmp_path / "model.pkl")
-    x = torch.rand(2, 3, 64, 64)
-    found = models.find(NAME, str(tmp_path / "model.pkl"))
-    torch.testing.assert_close(found.module.backbone(x), make()(x))  # type: ignore[operator]
-    assert "not loaded" not in caplog.text
-    initial = networks.build(NAME, 4, str(tmp_path / "model.pkl")).backbone
-    assert torch.equal(initial.state_dict()["fc.weight"], state()["fc.weight"])
 
 
 @pytest.mark.parametrize(
@@ -363,15 +258,6 @@ def test_of_several_sets_none_is_taken_unasked(tmp_path: Path) -> None:
     assert networks.start(NAME, f"{path}#state_dict") != networks.start(NAME, f"{path}#state_dict_ema")
     with pytest.raises(UsageError, match="did you mean 'state_dict_ema'"):
         models.find(NAME, f"{path}#state_dict_em")
-
-
-def test_two_networks_of_one_module_are_told_apart(tmp_path: Path) -> None:
-    path = tmp_path / "w.pth"
-    torch.save({"state_dict": prefixed("module.encoder_q.") | prefixed("module.encoder_k.", 1)}, path)
-    with pytest.raises(UsageError, match=r"encoder_q, state_dict\.module\.encoder_k"):
-        fit_file(path, "", resolve(NAME), "weights")
-    assert is_loaded(path, "state_dict.module.encoder_q")
-    assert is_loaded(path, "state_dict.encoder_q")
 
 
 def test_the_same_values_twice_are_one_set(tmp_path: Path) -> None:
@@ -552,9 +438,3 @@ def test_another_patch_size_is_not_resampled(tmp_path: Path) -> None:
     torch.save(make(name="vit_tiny_patch16_224", patch_size=8, img_size=112).state_dict(), tmp_path / "w.pth")
     with pytest.raises(UsageError, match=r"patch_embed.proj.weight.* of another shape"):
         networks.build("timm:vit_tiny_patch16_224", 4, str(tmp_path / "w.pth"), image_size=224)
-
-
-def test_what_fits_is_left_as_it_is() -> None:
-    network = make()
-    tensors = dict(network.state_dict())
-    assert renaming.translate(network, tensors) == tensors
