@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +10,9 @@ import pytest
 from biasbed import measures, record
 from biasbed.evaluation import cue_figure, intervals, report
 from biasbed.evaluation import decisions as decisions_module
-from biasbed.evaluation.decision_tables import DecisionTable
 from biasbed.evaluation.decisions import IMAGE_VALUES, MEASURES, PEOPLE, Decisions
 from biasbed.evaluation.intervals import ratio_interval, sums_interval
-from biasbed.plugins.cues import cue_profile, table
+from biasbed.plugins.cues import cue_profile
 from biasbed.plugins.cues.cue_profile import CueValue
 from biasbed.published import observers
 from biasbed.suites import cue_values
@@ -198,14 +195,6 @@ def test_people_stand_beside_the_model() -> None:
     assert only(rows, "texture_accuracy").low == pytest.approx(measures.wilson(12, 20)[0])
 
 
-def test_why_no_people_stand_beside_a_shape_bias() -> None:
-    """They saw images of all 16 categories, and their shape bias differs between these."""
-    row = only(cue_profile.profile([decide_conflicts("a", "b", "c")]), "shape_bias")
-    assert math.isnan(row.people)
-    assert "saw images of 16 categories, and these show 0 of them" in row.people_from
-    assert table.profile_lines([row])[-1] == f"people: {row.people_from}"
-
-
 def decide_conflicts(*choices: str) -> Decisions:
     """Return decisions on images with the shape of a and the texture of b."""
     number = len(choices)
@@ -316,11 +305,6 @@ def test_conditions_of_a_photograph_are_drawn_together(random: np.random.Generat
     assert row.high - row.low == pytest.approx(high - low, rel=0.1)
 
 
-def test_other_sets_tell_of_no_cue() -> None:
-    assert cue_profile.profile([decide("pets", np.ones(5, bool), rank=np.ones(5, int))]) == []
-    assert table.profile_lines([]) == []
-
-
 def test_ratio_interval_is_a_case_of_that_of_sums(random: np.random.Generator) -> None:
     hit, counted = random.random(50) < 0.4, random.random(50) < 0.9
     hit &= counted
@@ -331,26 +315,6 @@ def test_ratio_interval_is_a_case_of_that_of_sums(random: np.random.Generator) -
         return values
 
     assert sums_interval([sums], ratio) == ratio_interval(hit, counted, np.arange(50))
-
-
-def test_files_and_text(tmp_path: Path) -> None:
-    rows = [
-        CueValue("shape", "for the shape", "shape_bias", "cue_conflict", "%", 9, 0.25, 0.1, 0.4, 0.9, 0.8, 1.0, "ten"),
-        CueValue("factors", "error ratio: pose", "error_ratio_pose", "imagenet_x", "ratio", 9, 1.5, 1.2, math.nan),
-    ]
-    written_table = DecisionTable((), [{"observer": "mine", **vars(row)} for row in rows], ())
-    report.write(tmp_path, [], [], {"looks_at.csv": written_table})
-    with (tmp_path / "looks_at.csv").open(newline="") as file:
-        written = list(csv.DictReader(file))
-    assert [row["observer"] for row in written] == ["mine", "mine"]
-    assert float(written[0]["value"]) == 0.25
-    assert written[1]["high"] == ""
-    assert (written[0]["decisions"], "images" in written[0]) == ("9", False)
-    text = "\n".join(table.profile_lines(rows))
-    assert "25.00 %" in text
-    assert "90.00 %" in text
-    assert "1.500" in text
-    assert "people: ten" in text
 
 
 def test_kinds_of_sums_are_those_of_numpy(random: np.random.Generator) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +14,7 @@ import pytest
 
 from biasbed import cli
 from biasbed.config import Config
-from biasbed.errors import Failure, UsageError
-from biasbed.system import code as provenance
+from biasbed.errors import UsageError
 from helpers import children
 from helpers.commands import ROOT, command_environment
 from helpers.fake_docker import Engine, Request, command, launcher
@@ -191,50 +189,9 @@ def test_device_and_processes_are_those_of_the_engine(
     assert launcher(network="host", gpus="0").resolve_device(Config(batch_size=64)).device == "cpu"
 
 
-def test_what_is_missing_is_said_in_a_line(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(UsageError, match=r"docker.image=other: the engine has no such image; `docker build -t other"):
-        launcher(image="other")
-    engine.labels["org.opencontainers.image.revision"] = "f" * 40
-    monkeypatch.setattr(provenance, "git_state", lambda: ("a" * 40, "true"))
-    launcher()
-    warning = "image's code (commit ffffffffffff), not this checkout's (aaaaaaaaaaaa with changes)"
-    assert warning in capsys.readouterr().err
-    monkeypatch.setattr(provenance, "git_state", lambda: ("f" * 40, "false"))
-    launcher()
-    assert not capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"docker.mounts: there is no /nowhere"):
-        launcher(mounts="/nowhere")
-    engine.refusal = 'could not select device driver "" with capabilities: [[gpu]]'
-    with pytest.raises(Failure, match=r"can't start erm-seed0: .*could not select device driver"):
-        launcher().start(command(tmp_path))
-    assert not engine.containers
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(UsageError, match=r"no Docker engine answers at .*is it running") as caught:
-        launcher()
-    assert "\n" not in str(caught.value)
-
-
-def test_an_engine_that_goes_away_is_said_in_a_line(engine: Engine, tmp_path: Path) -> None:
-    engine.execute = script("import time; time.sleep(60)")
-    found = launcher()
-    training = found.start(command(tmp_path))
-    engine.close()
-    with pytest.raises(Failure, match=r"the Docker engine can't start erm-seed0: .+") as caught:
-        found.start(command(tmp_path))
-    assert "\n" not in str(caught.value)
-    training.stop()  # nobody hears it
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("runtime", ["python", "image"])
-def test_a_study_in_containers_has_the_numbers_of_train(
-    runtime: str, engine: Engine, train_flags: list[str], tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Killed with -9 in the middle and called again. image: each container is buildah's, in the real image."""
-    if runtime == "image":
-        engine.execute = buildah(request)
+def test_a_study_in_containers_has_the_numbers_of_train(engine: Engine, train_flags: list[str], tmp_path: Path) -> None:
+    """Killed with -9 in the middle and called again."""
     home = tmp_path / "home"
     environment = {**command_environment(), "BIASBED_HOME": str(home), "TMPDIR": str(tmp_path)}
     flags = [*train_flags[: train_flags.index("--workers")], "--epochs", "30", "--tracking", "offline"]
@@ -258,27 +215,3 @@ def test_a_study_in_containers_has_the_numbers_of_train(
     (reference,) = run_folders(tmp_path / "alone")
     assert reference.name == folder.name
     assert history(folder) == history(reference)
-
-
-def buildah(request: pytest.FixtureRequest) -> Callable[[Request], list[str]]:
-    """Do what an engine does, as far as `buildah run` can: this checkout's code in the real image, with its mounts."""
-    if shutil.which("buildah") is None or not _buildah("images", "--quiet", "--filter", "reference=localhost/biasbed"):
-        pytest.skip("needs buildah and the image localhost/biasbed")
-    name = _buildah("from", "localhost/biasbed")
-    request.addfinalizer(lambda: _buildah("rm", name))
-
-    def execute(asked: Request) -> list[str]:
-        mounts = [
-            (m["Source"], m["Target"], "ro" if m.get("ReadOnly") else "rw") for m in asked["HostConfig"]["Mounts"]
-        ]
-        mounts.append((f"{ROOT}/src", "/opt/biasbed/src", "ro"))
-        options = [word for mount in mounts for word in ("--volume", ":".join(mount))]
-        options += [word for variable in asked["Env"] for word in ("--env", variable)]
-        run = ["buildah", "run", "--isolation", "chroot", "--user", asked["User"], *options, name, "--"]
-        return [*run, "python", "-m", "biasbed", *asked["Cmd"]]
-
-    return execute
-
-
-def _buildah(*words: str) -> str:
-    return subprocess.run(["buildah", *words], capture_output=True, text=True, check=True).stdout.strip()

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
-import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from biasbed.data.names import Coded, Names
-from biasbed.evaluation.decisions import Decisions, write_predictions
 from helpers.children import Command
 from helpers.decision_files import MIXED, conflicts, write_csv
 from helpers.runs import all_runs
@@ -47,32 +40,6 @@ def test_the_command_scores_tracks_and_compares(biasbed: Command, tracking: str,
     assert (pair["a"], pair["b"], pair["only_b"], pair["kappa"]) == ("net", "subject-01", "4", "0.0")
 
 
-def test_a_group_of_people_and_one_of_models_are_two(biasbed: Command, tracking: str, tmp_path: Path) -> None:
-    names = ("net", "subject-01", "subject-02")
-    for name in names:
-        write_csv(tmp_path / f"{name}.csv", name, conflicts(MIXED if name == "net" else ["dog"] * 9))
-    shown = biasbed("evaluate", "--model", ",".join(f"{name}.csv" for name in names)).stdout
-    (run,) = all_runs(tracking, kind="evaluate")
-    assert run.data.metrics["test/accuracy/cue_conflict:people"] == 6 / 18
-    assert run.data.metrics["test/accuracy/cue_conflict"] == 5 / 9
-    assert "all people: 12 trials on 6 images whose cues conflict (3 others left out here)" in shown
-    assert "all models" not in shown
-    import mlflow
-
-    path = mlflow.artifacts.download_artifacts(run_id=run.info.run_id, artifact_path="protocol.json")
-    (entry,) = json.loads(Path(path).read_text())["sets"]
-    assert entry["images"] == 9
-
-
-def test_people_alone_have_one_run(biasbed: Command, tracking: str, tmp_path: Path) -> None:
-    for number in (1, 2):
-        write_csv(tmp_path / f"{number}.csv", f"subject-{number}", conflicts(["dog"] * 9))
-    biasbed("evaluate", "--model", "1.csv,2.csv")
-    (run,) = all_runs(tracking, kind="evaluate")
-    assert run.data.metrics["test/accuracy/cue_conflict"] == 6 / 18
-    assert not [name for name in run.data.metrics if ":" in name]
-
-
 def test_every_model_is_a_row_whatever_else_the_files_have(biasbed: Command, tracking: str, tmp_path: Path) -> None:
     choices = {"net": MIXED, "Other Net": ["bear"] * 9, "subject-01": ["dog"] * 9}
     for number, (name, answers) in enumerate(choices.items()):
@@ -91,43 +58,6 @@ def test_every_model_is_a_row_whatever_else_the_files_have(biasbed: Command, tra
     for row, run in runs.items():
         assert run.data.tags["biasbed.run_key"] == again[row].data.tags["biasbed.run_key"]
     assert len({run.data.tags["biasbed.run_key"] for run in again.values()}) == 3
-    table = biasbed("analyze", "--study", "both", "--output_dir", str(tmp_path / "out")).stdout
-    for row, accuracy in accuracies.items():
-        assert re.search(rf"^ *{row} .* {100 * accuracy:.1f}", table, flags=re.M), table
-
-
-@pytest.mark.parametrize(
-    ("names", "words", "message"),
-    [
-        (("net", "other"), ("--row", "mine"), "row=mine: the files have 2 models (net, other), and each is a row"),
-        (("Net", "net"), (), "the models Net, net would be one row, 'net': rename one"),
-    ],
-)
-def test_models_that_would_be_one_row(
-    names: Sequence[str], words: Sequence[str], message: str, biasbed: Command, tracking: str, tmp_path: Path
-) -> None:
-    for number, name in enumerate(names):
-        write_csv(tmp_path / f"{number}.csv", name, conflicts(MIXED))
-    done = biasbed("evaluate", "--model", "0.csv,1.csv", *words, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not all_runs(tracking)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--model", "nowhere.csv"), "no such file"),
-        (("--model", "a.csv", "--compare", "a.csv"), "compare= is for a model that is tested here"),
-        (("--model", "a.csv", "--label_map", "x.yaml"), "label_map= is for a model"),
-    ],
-)
-def test_wrong_commands(words: Sequence[str], message: str, biasbed: Command, tracking: str, tmp_path: Path) -> None:
-    write_csv(tmp_path / "a.csv", "net", conflicts(MIXED))
-    done = biasbed("evaluate", *words, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not all_runs(tracking)
 
 
 def test_recorded_decisions_need_no_torch(tmp_path: Path) -> None:
@@ -142,19 +72,3 @@ def test_recorded_decisions_need_no_torch(tmp_path: Path) -> None:
     )
     environment = command_environment({"BIASBED_HOME": str(tmp_path / "home")})
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True)
-
-
-def test_predictions_of_ours_are_looked_at_too(tmp_path: Path, biasbed: Command, tracking: str) -> None:
-    one = Decisions(
-        "net",
-        "decisions",
-        Names(["a.png", "b.png"]),
-        Coded.from_names(["cat", "dog"]),
-        Coded.from_names(["Cat", "dog"]),
-        ("cat", "dog"),
-    )
-    path = tmp_path / "net.parquet"
-    write_predictions(path, one, 1)
-    done = biasbed("evaluate", "--model", str(path), "--tracking", "offline", check=False)
-    assert done.returncode == 2
-    assert "net: 1 of 2 answers are no category: 'Cat' (1; did you mean 'cat'?)" in done.stderr

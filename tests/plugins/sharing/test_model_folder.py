@@ -69,13 +69,9 @@ IMAGES = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(3))
 @pytest.mark.parametrize(
     ("algorithm", "backbone", "architecture"),
     [
-        ("erm", "timm:resnet18", "resnet18"),
-        ("erm", "resnet18", "resnet18"),
         ("erm", "resnet10", "resnet18"),
         ("erm", "resnet14", "resnet50"),
-        ("infodrop", "resnet10", "resnet18"),
         ("sagnet", "resnet10", "resnet18"),
-        ("lff", "resnet10", "resnet18"),
         ("erm", "timm:vit_tiny_patch16_224", "vit_tiny_patch16_224"),
     ],
 )
@@ -116,7 +112,6 @@ def test_timm_s_model_gives_the_same_logits_to_the_bit(
     ("algorithm", "flags"),
     [
         ("erm", {"backbone": "mlp"}),
-        ("erm", {"backbone": "mobilenet_v2"}),
         ("erm", {"backbone": "resnet10+se"}),
         ("disent", {"backbone": "resnet10"}),
     ],
@@ -171,11 +166,7 @@ def own(tmp_path: Path) -> Path:
     ("changes", "message"),
     [
         ({"format": "other"}, "another format"),
-        ({"version": 2}, "version 2"),
-        ({"train_data": {"x": 1}}, "written by other code"),
         ({"config": {"algorithm": "erm", "backbone": "resnet10"}}, "written by other code"),
-        ({"config": []}, "written by other code"),
-        ({"classes": ["a"]}, "written by other code"),
         ({"marks": {"frozen": ["no.where"]}}, "written by other code"),
     ],
 )
@@ -185,26 +176,6 @@ def test_a_damaged_description_is_one_line(own: Path, changes: Mapping[str, Any]
     with pytest.raises((UsageError, Failure), match=message) as error:
         models.find(str(own))
     assert "\n" not in str(error.value)
-
-
-def test_damaged_tensors_and_other_folders(own: Path, tmp_path: Path) -> None:
-    tensors = own / checkpoint.TENSORS_FILE
-    tensors.write_bytes(tensors.read_bytes()[:-9])
-    with pytest.raises(Failure, match="can't be read"):
-        models.find(str(own))
-    tensors.unlink()
-    with pytest.raises(Failure, match="can't be read"):
-        models.find(str(own))
-    other = tmp_path / "timm"
-    other.mkdir()
-    (other / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="give model=timm:local-dir:"):
-        models.find(str(other))
-
-
-def test_a_method_that_keeps_other_things_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="more than tensors"):
-        checkpoint.save_folder(tmp_path, {"algorithm": {"x": "text"}})
 
 
 # --- a whole run ------------------------------------------------------------------------------------------------------

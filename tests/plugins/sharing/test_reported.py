@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biasbed import cli, measures, record
@@ -80,6 +79,7 @@ def expected(run: RunResults) -> dict[str, float]:
     return {str(result.metric): result.value for result in run.results}
 
 
+@settings(max_examples=25)
 @given(runs)
 def test_every_value_comes_back_from_every_eval_ever(run: RunResults) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -88,6 +88,7 @@ def test_every_value_comes_back_from_every_eval_ever(run: RunResults) -> None:
         assert metrics_of(every_eval_ever.read_logs([path])) == expected(run)
 
 
+@settings(max_examples=25)
 @given(runs)
 def test_every_value_comes_back_from_a_card(run: RunResults) -> None:
     """And huggingface_hub's own reader finds the same numbers."""
@@ -98,15 +99,6 @@ def test_every_value_comes_back_from_a_card(run: RunResults) -> None:
         assert metrics_of(model_index.read_card(path)) == expected(run)
         theirs = ModelCard.load(path).data.eval_results
         assert sorted(entry.metric_value for entry in theirs) == sorted(expected(run).values())
-
-
-def test_a_loss_and_a_calibration_error_keep_their_unit_and_direction(tmp_path: Path) -> None:
-    run = run_of({("loss", "edge", ""): 12.5, ("ece", "edge", ""): 0.25, ("shape_bias", "edge", ""): 0.5})
-    path = every_eval_ever.write_run(tmp_path, run, "org/model", "org", {}, False)
-    (model,) = every_eval_ever.read_logs([path])
-    directions = {value.measure: value.higher_is_better for value in model.values}
-    assert directions == {"loss": False, "ece": False, "shape_bias": True}
-    assert metrics_of([model]) == expected(run)
 
 
 def test_a_measure_without_a_direction_is_marked(tmp_path: Path) -> None:
@@ -169,45 +161,6 @@ def test_a_brier_score_has_its_bounds_and_its_unit_once(tmp_path: Path) -> None:
     assert "| edge | brier | 0.1890 of 2 |  | 200 | 0.2000 ± 0.0100 (2 seeds) |" in text
 
 
-def test_a_card_says_what_its_measures_are(tmp_path: Path) -> None:
-    run = run_of({("auroc_msp", "edge", ""): 0.7, ("loss", "edge", ""): 1.0})
-    run = replace(run, settings={"scores.calibrate": "sketch", "scores.alpha": "0.2"})
-    model_card.write_card(tmp_path, run, FOLDER, "org/model", {})
-    lines = (tmp_path / model_index.CARD).read_text().splitlines()
-    for name, end in (("loss", ""), ("auroc_msp", "; neither higher nor lower is better")):
-        assert f"- `{name}`: {measures.find_measure(name).meaning}{end}" in lines
-    (promise,) = (line for line in lines if line.startswith("Conformal sets"))
-    assert "promise 80 % of the labels" in promise
-    assert "one half of the images of sketch calibrates" in promise
-
-
-def test_a_study_of_several_trainings_names_them(
-    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainings = [recorder.train("erm", seed, study="mine") for seed in range(2)]
-    other = recorder.train("erm", 2, study="mine", **{record.KIND: "evaluate"})
-    words = ["export", "--format", "huggingface", "--file", str(tmp_path / "x"), "--study", "mine"]
-    assert cli.main(words) == 2
-    error = capsys.readouterr().err
-    assert "one of the 2: " in error
-    assert all(run in error for run in trainings)
-    assert other not in error
-
-
-def test_a_set_that_is_a_hub_s_benchmark_has_a_file_of_its_leaderboard(tmp_path: Path) -> None:
-    named = benchmarks.parse(("edge=org/edges:default@0123abcd",))
-    run = run_of({("accuracy", "edge", ""): 0.75, ("accuracy", "plain", ""): 0.5})
-    model_card.write_card(tmp_path, run, FOLDER, "org/model", named)
-    (path,) = (tmp_path / model_card.RESULTS_FOLDER).glob("*.yaml")
-    (entry,) = yaml.safe_load(path.read_text())
-    assert entry["dataset"] == {"id": "org/edges", "task_id": "default", "revision": "0123abcd"}
-    assert entry["value"] == 0.75
-    assert entry["date"] == "1970-01-01T00:00:01Z"
-    assert "200 images" in entry["notes"]
-    assert run.id in entry["notes"]
-    assert ModelCard.load(tmp_path / model_index.CARD).data.eval_results[0].dataset_type == "org/edges"
-
-
 def test_the_hub_s_own_classes_read_the_leaderboard_s_file(tmp_path: Path) -> None:
     from huggingface_hub import parse_eval_result_entries
 
@@ -246,7 +199,12 @@ def test_a_study_is_analysed_alike_after_a_way_through_every_eval_ever(
     assert run.data.tags[record.GIT_COMMIT] == "a" * 40
 
 
-@pytest.mark.parametrize("name", ["run.json", "data/suite/org/net/run.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json",
+    ],
+)
 def test_an_export_leaves_an_existing_folder_as_it_is(
     name: str, recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,27 +224,6 @@ def test_an_export_leaves_an_existing_folder_as_it_is(
     assert cli.main(words) == 0
     assert len(every_eval_ever.find_logs(empty)) == 1
     assert sorted(path.name for path in tmp_path.glob("*.tmp")) == []
-
-
-def test_an_export_that_fails_leaves_nothing(
-    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(recorder, THREE, study="mine")
-    written = []
-    write_run = every_eval_ever.write_run
-
-    def fail_at_the_second(*words: Any) -> Path:
-        if written:
-            raise UsageError("the disk is full")
-        written.append(write_run(*words))
-        return written[0]
-
-    monkeypatch.setattr(every_eval_ever, "write_run", fail_at_the_second)
-    before = set(tmp_path.iterdir())
-    words = ["export", "--format", "every_eval_ever", "--file", str(tmp_path / "out"), "--study", "mine"]
-    assert cli.main(words) == 2
-    assert written
-    assert set(tmp_path.iterdir()) == before
 
 
 def test_the_spread_over_seeds_is_that_of_the_study(recorder: Recorder) -> None:
@@ -398,8 +335,6 @@ def two_accuracies(first: str, second: str) -> str:
     [
         ("Top 1 Accuracy", "Top 5 Accuracy"),
         ("Accuracy", "Top-5 accuracy (%)"),
-        ("acc@1", "acc@5"),
-        ("accuracy_top1", "accuracy_top5"),
         ("", "Top5"),
     ],
 )
@@ -408,19 +343,6 @@ def test_accuracies_among_several_classes_are_told_by_their_names(tmp_path: Path
     path.write_text(two_accuracies(first, second))
     expected = {"test/accuracy/imagenet": 0.761, "test/top5_accuracy/imagenet": 0.929}
     assert metrics_of(model_index.read_card(path)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("name", ["Accuracy", "Top 1", "acc@1", "Stop 5", "Desktop 5", "Accuracy on top"])
-def test_a_name_that_says_no_number_of_classes_changes_nothing(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(log_of(evaluation_results=[result_of(0.5, metric_id="accuracy", metric_name=name)])))
-    assert list(metrics_of(every_eval_ever.read_logs([path]))) == ["test/accuracy/imagenet_sketch"]
-
-
-def test_a_card_of_somebody_else(tmp_path: Path) -> None:
-    path = tmp_path / "README.md"
-    path.write_text(CARD.format(value=76.1))
-    assert metrics_of(model_index.read_card(path)) == {"test/accuracy/imagenet": pytest.approx(0.761)}
 
 
 def test_values_without_a_unit_of_which_some_exceed_one_are_told(
@@ -440,36 +362,16 @@ def test_values_without_a_unit_of_which_some_exceed_one_are_told(
     ("name", "content", "message"),
     [
         ("a.json", '{"schema_version": "0.3.0", "evaluation_results": [', "can't be read as JSON"),
-        ("a.json", json.dumps({**log_of(), "evaluation_results": {}}), "'evaluation_results' is empty"),
-        ("a.json", json.dumps(log_of())[:-1] + ', "x": ' + "[" * 99 + "]" * 99 + "}", "levels deep"),
         ("a.json", json.dumps(log_of(evaluation_results=[])), "has no evaluation_results"),
-        ("a.json", json.dumps(log_of(schema_version="0.1.0")), "version 0.1.0 of the schema"),
         (
             "a.json",
             json.dumps(log_of(evaluation_results=[result_of("24")])),
             'score="24": input should be a valid number',
         ),
-        ("a.json", json.dumps(log_of(evaluation_results=[result_of(math.nan)])), "finite number"),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(240.0)])), "no percentage"),
-        (
-            "a.json",
-            json.dumps(log_of(evaluation_results=[result_of(55.0, metric_id="accuracy", max_score=1)])),
-            "no proportion",
-        ),
         ("a.json", json.dumps(log_of(evaluation_results=[result_of(), result_of()])), "is there twice"),
-        ("a.json", json.dumps(log_of(evaluation_results=[result_of(metric_id="..")])), "name of a metric"),
-        ("a.json", json.dumps(log_of(model_info={"name": "x", "id": "y" * 999})), "name of a row"),
-        ("README.md", "---\na: 1\nmodel-index: hello\n---\n", "model-index: 'hello': input should be a valid list"),
-        ("README.md", "# a card without metadata", "has no model-index"),
-        ("a.json", '{"accuracy": 0.5}', "which has schema_version and evaluation_results"),
-        ("model.pt", "PK", "is none of the files that are read: a file that export wrote"),
-        ("README.md", two_accuracies("Accuracy", "Accuracy"), "as 'Top 5 accuracy'"),
         ("README.md", CARD.format(value="20 +- 1"), "value=20 +- 1"),
-        ("README.md", CARD.format(value=1e4), "no percentage"),
-        ("x.json", "", "can't be read as JSON (it is empty)"),
         ("x.json", json.dumps(log_of())[:100], "can't be read as JSON (Unterminated string"),
-        ("README.md", CARD.format(value=1).replace("dataset: ", "data: "), "'dataset' is missing"),
-        ("README.md", CARD.format(value=1).replace("- name: Net", "- name: *net"), "can't be read as YAML"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_and_nothing_is_imported(
@@ -487,18 +389,6 @@ def test_a_wrong_file_is_refused_in_one_line_and_nothing_is_imported(
     assert "\n" not in error
     assert message in error
     assert not all_runs(tracking, kind="published")
-
-
-def test_a_folder_without_results_is_told_what_was_looked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["import", "--source", str(tmp_path)]) == 2
-    error = capsys.readouterr().err.strip()
-    for place in ("README.md with a model-index", "data/*/*/*/*.json", "results.jsonl of a sweep"):
-        assert place in error
-    assert "\n" not in error
-    assert cli.main(["import", "--source", str(tmp_path / "nowhere.csv")]) == 2
-    assert "there is no such file or folder" in capsys.readouterr().err
 
 
 def test_a_file_among_others_that_can_t_be_read_is_left_out_with_a_count(
@@ -529,15 +419,11 @@ def test_two_files_of_one_evaluation_are_refused(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--format", "every_eval_ever"], "is a folder"),
-        (["--format", "huggingface", "--file", "x.zip"], "is a folder"),
-        (["--format", "tar", "--file", "x"], "unknown format 'tar'"),
         (["--file", "x.zip", "--model_id", "a/b"], "'model_id'; it is one of format=every_eval_ever|huggingface"),
         (
             ["--format", "huggingface", "--file", "x", "--samples", "no"],
             "it is one of format=every_eval_ever",
         ),
-        (["--format", "huggingface", "--file", "x", "--model_id", "a"], "<organisation>/<model>"),
-        (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "edge"], "benchmarks=edge: should be"),
         (["--format", "every_eval_ever", "--file", "x", "--benchmarks", "eg=a/b"], "did you mean 'edge'"),
     ],
 )
@@ -554,19 +440,6 @@ def test_wrong_exports_are_refused(
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_run_that_has_no_weights_is_no_model(
-    recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = recorder.train("erm", **{record.KIND: "evaluate"})
-    words = ["--format", "huggingface", "--file", str(tmp_path / "x"), "--run", run]
-    assert cli.main(["export", *words]) == 2
-    assert "no training is among" in capsys.readouterr().err
-    running = recorder.train("erm", 1, status="RUNNING")
-    assert cli.main(["export", *words[:-1], running]) == 2
-    assert "has not finished" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
 

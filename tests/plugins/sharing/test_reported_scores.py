@@ -90,11 +90,6 @@ def test_another_measure_is_compared_if_it_is_named(cards: list[Path]) -> None:
         biasbed.compare(cards, score="top5_acuracy")
 
 
-def test_a_user_may_turn_the_direction(cards: list[Path]) -> None:
-    result = biasbed.compare(cards, lower="none", bootstrap=200)
-    assert result.ranks.loc["imagenet-c"].to_dict() == {"Net A": 2.0, "Net B": 3.0, "Net C": 1.0}
-
-
 @pytest.fixture
 def datastore(tmp_path: Path) -> Path:
     """Three reports on each of two models, as Every Eval Ever's datastore has them."""
@@ -131,41 +126,6 @@ def test_the_scores_of_an_import_are_those_of_a_comparison(datastore: Path, trac
     assert len(merged) == len(compared) == 4
     for column in ("mean", "std", "num_runs"):
         assert merged[column].tolist() == pytest.approx(merged[f"{column}_compared"].tolist())
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.json", "{}", "a.json: is no file of Every Eval Ever"),
-        ("a.csv", "method,x\nerm,1\n", "a.csv: is no report of results as"),
-        ("b.md", "# nothing", "b.md: has no model-index"),
-        ("c.md", CARD.format(name="N", top1="x", top5=1, mce=1), "c.md: model-index: "),
-    ],
-)
-def test_what_is_no_report_is_refused_beside_one(
-    name: str, content: str, message: str, cards: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / name).write_text(content)
-    assert cli.main(["compare", str(cards[0]), str(tmp_path / name)]) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "scores=" in error
-    assert "\n" not in error
-
-
-def test_a_folder_without_scores_is_told_what_was_looked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["compare", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    for place in ("samples_*.jsonl", "Every Eval Ever", "README.md with a model-index"):
-        assert place in error
-
-
-def test_a_markdown_table_is_still_a_table(tmp_path: Path) -> None:
-    path = tmp_path / "scores.md"
-    path.write_text("method | x | y\na | 1 | 2\nb | 3 | 4\n")
-    assert len(biasbed.compare(path, bootstrap=200).scores) == 4
 
 
 def test_reports_are_read_without_torch_and_mlflow(cards: list[Path]) -> None:

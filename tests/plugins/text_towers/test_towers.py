@@ -15,14 +15,13 @@ from biasbed import networks
 from biasbed.config import Preprocess
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation import models
-from biasbed.networks import lineage, model_libraries
 from biasbed.plugins.text_towers import prompts, transformers_models
 from biasbed.plugins.text_towers.flyp import contrastive_loss
 from biasbed.plugins.text_towers.text_tower import load_text_tower
 from biasbed.plugins.text_towers.towers import text_classifier
 from biasbed.training.expected import describe_difference
 from biasbed.training.resolve import resolve
-from helpers.making import images, make
+from helpers.making import images
 
 NAMES = ("cat", "great white shark", "ship")
 TEMPLATES = prompts.SETS["clip7"]
@@ -33,19 +32,6 @@ def build_tower(name: str, init: str, outputs: int = 3, size: int = 32) -> Any:
 
 
 # --- without any library ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["open_clip", "transformers"])
-def test_a_missing_library_is_one_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_libraries, "_loaded", {})
-    monkeypatch.setitem(__import__("sys").modules, name, None)
-    package = {"open_clip": "open_clip_torch"}.get(name, name)
-    with pytest.raises(UsageError, match=f"need a further package .*: pip install {package}"):
-        networks.check_name(f"{name}:ViT-B-32")
-
-
-def test_texts_of_siglip_are_in_lower_case_without_punctuation() -> None:
-    assert transformers_models.canonicalize("a photo of a  Great-White Shark.") == "a photo of a greatwhite shark"
 
 
 @torch.no_grad()
@@ -80,18 +66,6 @@ def test_towers_in_one_file_are_both_loaded(tmp_path: Path) -> None:
         load_text_tower("resnet18", "scratch")
 
 
-@pytest.mark.parametrize("head", [True, False])
-def test_only_a_network_with_a_last_layer_is_said_to_lack_a_classifier(
-    head: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """zero_shot and flyp leave it out: towers without a classifier are all that they need."""
-    image = build_tower("small_clip", "scratch").backbone.state_dict()
-    torch.save({key: value for key, value in image.items() if not key.startswith("head.")}, tmp_path / "image.pth")
-    networks.build("small_clip", 5, str(tmp_path / "image.pth"), head=head)
-    assert ("has no classifier: the last layer begins with random weights for 5 classes" in caplog.text) == head
-    assert ("classifier" in caplog.text) == head
-
-
 def save_timm(folder: Path, classes: int) -> None:
     """A model of timm in a folder, as its own program saves it."""
     import timm
@@ -119,28 +93,6 @@ def test_a_model_of_timm_in_a_folder(tmp_path: Path) -> None:
     assert networks.start(name, "named:default").startswith("file:")
     assert networks.origin(name, "named:default")["weights"] == "default"
     assert networks.find_normalisation(name, "named:default").why == "of the model's own configuration"
-
-
-def test_damaged_weights_in_a_folder_are_said_to_be_damaged(tmp_path: Path) -> None:
-    save_timm(tmp_path, 3)
-    (weights,) = tmp_path.glob("*.safetensors")
-    weights.write_bytes(weights.read_bytes()[:10_000])
-    with pytest.raises(UsageError, match="the weights in this folder can't be read"):
-        models.find(f"timm:local-dir:{tmp_path}")
-
-
-def test_a_model_in_a_folder_is_tested_as_it_is(tmp_path: Path) -> None:
-    import timm
-
-    save_timm(tmp_path / "mine", 3)
-    found = models.find(f"timm:local-dir:{tmp_path / 'mine'}")
-    assert (found.algorithm, found.outputs, found.preprocessing["image_size"]) == ("timm_mine", 3, 160)
-    own, x = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval(), images(2, 160, 160)
-    mean, std = (torch.tensor(values)[:, None, None] for values in ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)))
-    with torch.no_grad():
-        torch.testing.assert_close(found.predict(x), own((x - mean) / std))
-    with pytest.raises(UsageError, match="both name weights"):
-        models.find("torchvision:resnet50:IMAGENET1K_V1", "IMAGENET1K_V2")
 
 
 @pytest.mark.parametrize(
@@ -254,27 +206,6 @@ def test_the_contrastive_loss_is_open_clip_s() -> None:
     torch.testing.assert_close(contrastive_loss(h, t, scale), open_clip.ClipLoss()(h, t, scale), atol=1e-6, rtol=0)
 
 
-def test_a_weights_file_of_a_model_with_two_activations_names_the_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The tensors do not tell whether weights need QuickGELU."""
-    open_clip = pytest.importorskip("open_clip", reason="open_clip_torch is not installed")
-    torch.save(open_clip.create_model("ViT-B-32").state_dict(), tmp_path / "weights.pth")
-    for name, number in (("ViT-B-32", 1), ("ViT-B-32-quickgelu", 0)):
-        caplog.clear()
-        networks.build(f"open_clip:{name}", 2, str(tmp_path / "weights.pth"), image_size=224)
-        assert caplog.text.count("QuickGELU need open_clip:ViT-B-32-quickgelu") == number
-
-
-def test_unknown_models_and_weights_of_open_clip_are_named() -> None:
-    pytest.importorskip("open_clip", reason="open_clip_torch is not installed")
-    with pytest.raises(UsageError, match="unknown backbone 'open_clip:ViT-B-3'; did you mean 'ViT-B-32'"):
-        networks.check_name("open_clip:ViT-B-3")
-    with pytest.raises(UsageError, match="no such weights; did you mean 'openai'"):
-        networks.check_init("open_clip:ViT-B-32", "named:openia")
-    assert networks.start("open_clip:ViT-B-32", "named:openai") == "open_clip:ViT-B-32:openai"
-
-
 # --- transformers -----------------------------------------------------------------------------------------------------
 
 
@@ -347,29 +278,6 @@ def test_siglip_has_a_bias_and_no_projection(tmp_path: Path, clip_folder: Path) 
     torch.testing.assert_close(logits, model(**inputs).logits_per_image, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("is_enabled", [True, False])
-def test_transformers_draws_no_bars_of_its_own(
-    is_enabled: bool, clip_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Ours stand there. A user's own choice is as before afterwards."""
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    from transformers import AutoModel
-    from transformers.utils import logging as switches
-
-    chosen = switches.is_progress_bar_enabled()
-    try:
-        (switches.enable_progress_bar if is_enabled else switches.disable_progress_bar)()
-        AutoModel.from_pretrained(clip_folder)
-        assert ("%|" in capfd.readouterr().err) == is_enabled
-        build_tower(f"transformers:{clip_folder}", "named:default")
-        load_text_tower(f"transformers:{clip_folder}", "named:default")
-        printed = capfd.readouterr()
-        assert "%|" not in printed.out + printed.err
-        assert switches.is_progress_bar_enabled() == is_enabled
-    finally:
-        (switches.enable_progress_bar if chosen else switches.disable_progress_bar)()
-
-
 def test_a_classifier_of_transformers_is_trained_and_tested_as_it_is(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     from biasbed.networks import library
@@ -431,13 +339,6 @@ def test_an_image_processor_says_size_resize_and_crop(name: str) -> None:
     assert transformers_models._find_crop(values) == expected
 
 
-def test_towers_are_no_classifier_and_their_methods_are_named(clip_folder: Path) -> None:
-    from biasbed.networks import library
-
-    with pytest.raises(UsageError, match=r"gives features and has no classifier.*--algorithm probe"):
-        library.fetch(f"transformers:{clip_folder}", "default")
-
-
 def test_a_repository_s_code_is_never_run(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     config = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}
@@ -446,10 +347,3 @@ def test_a_repository_s_code_is_never_run(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="backbone=transformers"):
         networks.check_name(f"transformers:{tmp_path}")
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("algorithm", ["erm", "knn"])
-def test_other_methods_train_on_an_image_tower(algorithm: str) -> None:
-    method: Any = make(algorithm, backbone="small_clip")
-    assert method.network.num_features == 32
-    assert lineage.content_hash(method.network.backbone.state_dict())
