@@ -271,6 +271,7 @@ def acting(case: Case) -> dict[str, Any]:
     own = common | OPTIMIZERS[case.optim.name] | SCHEDULES[case.optim.schedule]
     own |= {"restarts"} if case.optim.restarts else set()
     own -= {"head_factor"} if case.algorithm == "flyp" else set()  # which trains no classifier
+    own = set() if case.algorithm == "zero_shot" else own  # which trains nothing
     if hparams.get("base") and hparams.get("biased_backbone"):
         # The other base has no such network; in two steps of networks this small q does less than is noticed, and with
         # Adam in place of SGD they are sure of every image.
