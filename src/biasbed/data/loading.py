@@ -250,10 +250,12 @@ def _start_worker(_: int) -> None:
     """Replace the signal handlers that a worker inherits from the trainer, and use one thread.
 
     After a signal to the process group, workers stay for two seconds so that the trainer can finish its run. They end
-    with a trainer that is killed, and so release their copies of the run folder's lock.
+    with a trainer that is killed, and so release their copies of the run folder's lock. A worker that ends on request
+    exits with 0: torch would raise an error in the trainer for one that a signal has killed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: signal.alarm(2) and None)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     die_with_parent(signal.SIGKILL)
     torch.set_num_threads(1)
 
