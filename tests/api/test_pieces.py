@@ -19,6 +19,7 @@ import biasbed
 from biasbed.algorithms.irm import slopes
 from biasbed.data.corruptions import CORRUPTIONS
 from biasbed.data.corruptions.released import clean
+from biasbed.data.corruptions.suppression import PATCH_SHUFFLE, suppress
 from biasbed.data.decoding import open_file
 from biasbed.data.folders import open_folder
 from biasbed.datasets.on_the_fly import generated
@@ -46,6 +47,19 @@ def test_there_is_a_transform_for_each_corruption() -> None:
     classes = [kind for kind in vars(biasbed.corruptions).values() if isinstance(kind, type)]
     base = biasbed.corruptions.Corrupt
     assert {kind.name for kind in classes if issubclass(kind, base) and kind is not base} == set(CORRUPTIONS)
+
+
+def test_a_suppression_is_a_transform_in_one_strength() -> None:
+    """With the pixels and draws of `data/corruptions/suppression.py`."""
+    pytest.importorskip("cv2", reason="OpenCV is an extra")
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (48, 48, 3), dtype=np.uint8))
+    shuffle = biasbed.corruptions.PatchShuffle(grid=4, seed=0)
+    expected = suppress(np.asarray(image), PATCH_SHUFFLE, (4,), 0, "a.png")
+    assert np.array_equal(shuffle.of_image(image, "a.png"), expected)
+    assert np.array_equal(shuffle(image), shuffle(v2.functional.pil_to_tensor(image)).permute(1, 2, 0))
+    assert repr(biasbed.corruptions.BilateralFilter()) == "BilateralFilter(diameter=12, sigma_colour=170, seed=None)"
+    with pytest.raises(biasbed.UsageError, match=r"PatchRotation: grid=0 should be a number above 0"):
+        biasbed.corruptions.PatchRotation(grid=0)
 
 
 def test_a_corruption_takes_what_v2_transforms_take() -> None:

@@ -1,13 +1,15 @@
 """Corruptions as transforms in the manner of torchvision's v2, for PIL images and uint8 tensors.
 
 Hendrycks & Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019. The
-pixels are those of biasbed's corruption sets: `data/corruptions` computes them.
+pixels are those of biasbed's corruption sets: `data/corruptions` computes them. Suppressions of a cue (Burgert et al.,
+NeurIPS 2025) are such transforms, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +23,17 @@ from torchvision.tv_tensors import Image as ImageTensor
 from biasbed.api.unknown_names import make_error
 from biasbed.data.corruptions import SEVERITIES, corrupt, find
 from biasbed.data.corruptions.released import round_trip
+from biasbed.data.corruptions.suppression import (
+    BILATERAL_FILTER,
+    CHANNEL_SHUFFLE,
+    GAUSSIAN_SMOOTHING,
+    GREY_BLEND,
+    NON_LOCAL_MEANS,
+    PATCH_ROTATION,
+    PATCH_SHUFFLE,
+    Suppression,
+    suppress,
+)
 from biasbed.errors import UsageError
 
 COLOURS = 3  # channels
@@ -36,45 +49,62 @@ def _is_image_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 3 and value.shape[-1] == COLOURS
 
 
-class Corrupt(v2.Transform):
-    """Corruption of PIL images, arrays uint8 [H,W,3] and tensors uint8 [...,3,H,W]; anything else passes through.
+class Keyed(v2.Transform):
+    """Change of PIL images, arrays uint8 [H,W,3] and tensors uint8 [...,3,H,W]; anything else passes through.
 
-    severity: 1 to 5. seed: None draws anew in each call, from torch's global generator; with a number an image gets the
-    same draws in each call, which depend on the seed and on the image alone. jpeg: encode and decode the result as the
-    released sets are (quality 85).
+    seed: None draws anew in each call, from torch's global generator; with a number an image gets the same draws in
+    each call, which depend on the seed and on the image alone.
     """
 
-    name: ClassVar[str]
     _transformed_types = (_is_plain, _is_image_array, Image.Image)
 
-    def __init__(self, severity: int, seed: int | None = None, jpeg: bool = False) -> None:
+    def __init__(self, seed: int | None) -> None:
         super().__init__()
-        if not isinstance(severity, int) or severity not in SEVERITIES:
-            raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
         if not (seed is None or (isinstance(seed, int) and seed >= 0)):
             raise UsageError(f"seed={seed!r}: give a number from 0 on, or None for other draws in each call")
-        self.severity, self.seed, self.jpeg = severity, seed, jpeg
-        self._corruption = self._find()
+        self.seed = seed
 
-    def _find(self) -> Any:
-        return find(self.name)
+    @abstractmethod
+    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+        """Change an image uint8 [H,W,3] with the draws of this seed and image."""
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
-        """Corrupt an image. Raises UsageError for another type, or a size for which the corruption is not defined."""
+        """Change an image. Raises UsageError for another type, or a size for which the change is not defined."""
         if isinstance(inpt, Image.Image):
-            return Image.fromarray(self._corrupt(np.asarray(inpt.convert("RGB")), None))
+            return Image.fromarray(self._change(np.asarray(inpt.convert("RGB")), None))
         if inpt.dtype not in (torch.uint8, np.uint8):
             raise self._refuse(
                 inpt, "put it before the step that makes floats, as v2.ToDtype(torch.float32, scale=True)"
             )
         if isinstance(inpt, np.ndarray):
-            return self._corrupt(np.ascontiguousarray(inpt), None)
+            return self._change(np.ascontiguousarray(inpt), None)
         if inpt.ndim < 3 or inpt.shape[-3] != COLOURS:
             raise self._refuse(inpt, "put v2.RGB() before it, which makes three channels of a grey one")
         images = inpt.reshape(-1, *inpt.shape[-3:])
-        corrupted = [self._corrupt_tensor(image.as_subclass(Tensor)) for image in images]
-        result = torch.stack(corrupted).reshape(inpt.shape).to(inpt.device)
+        changed = [self._change_tensor(image.as_subclass(Tensor)) for image in images]
+        result = torch.stack(changed).reshape(inpt.shape).to(inpt.device)
         return ImageTensor(result) if isinstance(inpt, ImageTensor) else result
+
+    def of_image(self, image: Image.Image, image_id: str) -> Image.Image:
+        """Return the changed image with the draws that the image of this id has in biasbed's own sets.
+
+        image_id: path of the image in its data set. Needs a seed, that of the sets (by default 0).
+        """
+        if self.seed is None:
+            raise UsageError(
+                f"{type(self).__name__} has no seed, by which an image's draws follow from its id: give seed=0"
+            )
+        return Image.fromarray(self._change(np.asarray(image.convert("RGB")), image_id))
+
+    def _change_tensor(self, image: Tensor) -> Tensor:
+        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
+        return torch.from_numpy(self._change(pixels, None)).permute(2, 0, 1)
+
+    def _change(self, pixels: np.ndarray, image_id: str | None) -> np.ndarray:
+        seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
+        if image_id is None:
+            image_id = hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
+        return self.changed(pixels, seed, image_id)
 
     def _refuse(self, inpt: Any, advice: str) -> UsageError:
         """Return the error for an image of another type or shape."""
@@ -83,30 +113,50 @@ class Corrupt(v2.Transform):
             f"not {inpt.dtype} {list(inpt.shape)}: {advice}"
         )
 
-    def _corrupt_tensor(self, image: Tensor) -> Tensor:
-        pixels = np.ascontiguousarray(image.permute(1, 2, 0).cpu().numpy())
-        return torch.from_numpy(self._corrupt(pixels, None)).permute(2, 0, 1)
 
-    def of_image(self, image: Image.Image, image_id: str) -> Image.Image:
-        """Return the corrupted image with the draws that the image of this id has in biasbed's corruption sets.
+class Corrupt(Keyed):
+    """Corruption. severity: 1 to 5. jpeg: encode and decode the result as the released sets are (quality 85)."""
 
-        image_id: path of the image in its data set. Needs a seed, that of the sets (`corrupted.seed`, by default 0).
-        """
-        if self.seed is None:
-            raise UsageError(
-                f"{type(self).__name__} has no seed, by which an image's draws follow from its id: give seed=0"
-            )
-        return Image.fromarray(self._corrupt(np.asarray(image.convert("RGB")), image_id))
+    name: ClassVar[str]
 
-    def _corrupt(self, pixels: np.ndarray, image_id: str | None) -> np.ndarray:
-        seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
-        if image_id is None:
-            image_id = hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest()
+    def __init__(self, severity: int, seed: int | None = None, jpeg: bool = False) -> None:
+        super().__init__(seed)
+        if not isinstance(severity, int) or severity not in SEVERITIES:
+            raise UsageError(f"severity={severity}: corruptions have the severities 1 to 5")
+        self.severity, self.jpeg = severity, jpeg
+        self._corruption = self._find()
+
+    def _find(self) -> Any:
+        return find(self.name)
+
+    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+        """Corrupt an image uint8 [H,W,3]."""
         corrupted = corrupt(pixels, self._corruption, self.severity, seed, image_id)
         return np.array(round_trip(corrupted)) if self.jpeg else corrupted
 
     def extra_repr(self) -> str:
         return f"severity={self.severity}, seed={self.seed}, jpeg={self.jpeg}"
+
+
+class Suppress(Keyed):
+    """Suppression of a cue in one strength (`data/corruptions/suppression.py`), whose constants are for 224 pixels."""
+
+    suppression: ClassVar[Suppression]
+
+    def __init__(self, *constants: float, seed: int | None) -> None:
+        super().__init__(seed)
+        for name, value in zip(self.suppression.parameters, constants, strict=True):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise UsageError(f"{type(self).__name__}: {name}={value!r} should be a number above 0")
+        self.constants = constants
+
+    def changed(self, pixels: np.ndarray, seed: int, image_id: str) -> np.ndarray:
+        """Suppress the cue in an image uint8 [H,W,3]."""
+        return suppress(pixels, self.suppression, self.constants, seed, image_id)
+
+    def extra_repr(self) -> str:
+        given = [f"{name}={value}" for name, value in zip(self.suppression.parameters, self.constants, strict=True)]
+        return ", ".join([*given, f"seed={self.seed}"])
 
 
 class GaussianNoise(Corrupt):
@@ -232,6 +282,69 @@ class Saturate(Corrupt):
     name = "saturate"
 
 
+class PatchShuffle(Suppress):
+    """Cells of a grid in another order: without global shape."""
+
+    suppression = PATCH_SHUFFLE
+
+    def __init__(self, grid: int = 4, seed: int | None = None) -> None:
+        super().__init__(grid, seed=seed)
+
+
+class PatchRotation(Suppress):
+    """Cells of a grid turned in their places: without global shape."""
+
+    suppression = PATCH_ROTATION
+
+    def __init__(self, grid: int = 4, seed: int | None = None) -> None:
+        super().__init__(grid, seed=seed)
+
+
+class BilateralFilter(Suppress):
+    """Smooth areas and sharp edges: without texture. diameter: pixels. sigma_colour: levels."""
+
+    suppression = BILATERAL_FILTER
+
+    def __init__(self, diameter: int = 12, sigma_colour: float = 170, seed: int | None = None) -> None:
+        super().__init__(diameter, sigma_colour, seed=seed)
+
+
+class GaussianSmoothing(Suppress):
+    """Blur in a window of kernel x kernel pixels: without texture and fine shape."""
+
+    suppression = GAUSSIAN_SMOOTHING
+
+    def __init__(self, kernel: int = 9, sigma: float = 1.33, seed: int | None = None) -> None:
+        super().__init__(kernel, sigma, seed=seed)
+
+
+class NonLocalMeans(Suppress):
+    """Averages of pixels in like surroundings: without texture. strength: levels."""
+
+    suppression = NON_LOCAL_MEANS
+
+    def __init__(self, strength: float = 15, seed: int | None = None) -> None:
+        super().__init__(strength, seed=seed)
+
+
+class GreyBlend(Suppress):
+    """Less colour, or none. share: of grey in the mixture."""
+
+    suppression = GREY_BLEND
+
+    def __init__(self, share: float = 1.0, seed: int | None = None) -> None:
+        super().__init__(share, seed=seed)
+
+
+class ChannelShuffle(Suppress):
+    """Other colours: the channels in another order."""
+
+    suppression = CHANNEL_SHUFFLE
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed=seed)
+
+
 if not TYPE_CHECKING:  # or every name would be one
 
     def __getattr__(name: str) -> object:
@@ -239,4 +352,4 @@ if not TYPE_CHECKING:  # or every name would be one
 
 
 def __dir__() -> list[str]:
-    return sorted(name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Corrupt))
+    return sorted(name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Keyed))

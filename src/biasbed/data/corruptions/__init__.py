@@ -14,7 +14,7 @@ from pkgutil import resolve_name
 import numpy as np
 
 from biasbed.data.corruptions import blur, digital, noise, spatter, weather
-from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Corruption
+from biasbed.data.corruptions.corruption import SEVERITIES, SIDE, Constants, Corruption
 from biasbed.data.corruptions.frost import photographs
 from biasbed.errors import UsageError
 
@@ -55,8 +55,11 @@ def corrupt(image: np.ndarray, corruption: Corruption, severity: int, seed: int,
     return corruption.apply(image, draws, severity)
 
 
-def key(seed: int, image_id: str, corruption: str, severity: int) -> np.random.Generator:
-    """Make a counter-based generator from a key: draws depend on no other image, corruption, worker or rank."""
+def key(seed: int, image_id: str, corruption: str, severity: int | Constants) -> np.random.Generator:
+    """Make a counter-based generator from a key: draws depend on no other image, corruption, worker or rank.
+
+    severity: or the constants of a suppression (`suppression.py`), which has no severities.
+    """
     content = repr((seed, image_id, corruption, severity)).encode()
     number = int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "little")
     return np.random.Generator(np.random.Philox(key=number))

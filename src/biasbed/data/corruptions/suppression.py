@@ -1,0 +1,243 @@
+"""Suppression of one cue in an image: of shape, texture or colour, so that a loss of accuracy is reliance on the cue.
+
+Burgert, Stoll, Rota & Demir, ImageNet-trained CNNs are not biased towards texture: Revisiting feature reliance through
+controlled suppression, NeurIPS 2025, section 3 and appendix. The protocol's strengths are meant for images of 224 x 224
+pixels, as a network gets them; for other sides the filters' sizes follow the side, and the grids stay.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from biasbed.data.corruptions import key
+from biasbed.data.corruptions.corruption import SIDE, Constants, Rng, Sides, integers, nothing, whole_levels
+from biasbed.errors import UsageError
+
+Cue = Literal["shape", "texture", "colour"]
+GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)
+BILATERAL = ((4, 50), (6, 80), (8, 110), (10, 140), (12, 170), (14, 200))  # diameter in pixels, sigma of colour
+SIGMA_SPACE = 75  # pixels
+BLURS = ((3, 0.33), (5, 0.66), (7, 1.0), (9, 1.33), (11, 1.66), (13, 2.0), (15, 2.33))  # kernel and sigma in pixels
+STRENGTHS_OF_MEANS = (5, 10, 15, 20, 25)  # h, in levels
+TEMPLATE, SEARCH = 14, 21  # pixels
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # of grey
+TURNS = 4  # a cell is turned by 0, 90, 180 or 270 degrees
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """A way to remove cues, in one or more strengths.
+
+    parameters: names of a strength's constants. strengths: the protocol's, from weak to strong. function: returns the
+    image without the cue from (image uint8 [H,W,3], draws, constants) and changes none of them. draws: returns the
+    random numbers from (generator, (height, width), constants).
+    """
+
+    name: str
+    cues: tuple[Cue, ...]
+    parameters: tuple[str, ...]
+    strengths: tuple[Constants, ...]
+    function: Callable[[np.ndarray, Any, Constants], np.ndarray]
+    draws: Callable[[Rng, Sides, Constants], Any] = nothing
+
+    def draw(self, rng: Rng, constants: Constants, shape: Sides = (SIDE, SIDE)) -> Any:
+        """Draw the random numbers for one image of this height and width."""
+        return self.draws(rng, shape, constants)
+
+    def apply(self, image: np.ndarray, draws: Any, constants: Constants) -> np.ndarray:
+        """Suppress the cue in an image uint8 [H,W,3]. Raises UsageError for another type, or without OpenCV."""
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise UsageError(f"{self.name} takes images uint8 [H,W,3], not {image.dtype} {list(image.shape)}")
+        return self.function(image, draws, constants)
+
+
+def suppress(image: np.ndarray, suppression: Suppression, constants: Constants, seed: int, image_id: str) -> np.ndarray:
+    """Suppress a cue in an image uint8 [H,W,3] with draws that follow from seed, image, suppression and constants."""
+    shape = (image.shape[0], image.shape[1])
+    draws = suppression.draw(key(seed, image_id, suppression.name, constants), constants, shape)
+    return suppression.apply(image, draws, constants)
+
+
+def opencv() -> Any:
+    """Import OpenCV, an optional dependency. Raises UsageError where it is not installed."""
+    try:
+        return importlib.import_module("cv2")
+    except ImportError:
+        raise UsageError("suppressions need OpenCV: pip install opencv-python-headless") from None
+
+
+# --- shape ------------------------------------------------------------------------------------------------------------
+
+
+def grid_draws(rng: Rng, shape: Sides, constants: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw (heights [g], widths [g], order [g * g]): sizes of the rows and columns of cells, and a cell for each place.
+
+    Sizes differ by one pixel if g does not divide a side. Cells change places only with cells of their own size.
+    """
+    (grid,) = constants
+    heights, widths = (rng.permutation(_almost_equal(side, grid)) for side in shape)
+    sizes = np.stack(np.meshgrid(heights, widths, indexing="ij"), axis=-1).reshape(-1, 2)
+    order = np.arange(grid * grid)
+    for size in np.unique(sizes, axis=0):
+        alike = np.flatnonzero((sizes == size).all(axis=1))
+        order[alike] = rng.permutation(alike)
+    return heights, widths, order
+
+
+def patch_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
+    """Cut the image into g x g cells and put them into another order: local shape stays, global shape goes."""
+    heights, widths, order = draws
+    rows, columns = (list(pairwise([0, *np.cumsum(sizes)])) for sizes in (heights, widths))
+    cells = [(slice(*row), slice(*column)) for row in rows for column in columns]
+    shuffled = np.empty_like(image)
+    for place, source in zip(cells, order, strict=True):
+        shuffled[place] = image[cells[source]]
+    return shuffled
+
+
+def turn_draws(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
+    """Draw a number of quarter turns for each cell, [g * g]."""
+    (grid,) = constants
+    return np.asarray(integers(rng, 0, TURNS, (grid * grid,)))
+
+
+def patch_rotation(image: np.ndarray, turns: np.ndarray, constants: Constants) -> np.ndarray:
+    """Turn each of g x g cells in its place.
+
+    An image that has no g x g square cells is resized (bilinear) to the next square that has, and back at the end.
+    """
+    (grid,) = constants
+    height, width, _ = image.shape
+    cell = -(-max(height, width) // grid)
+    side = cell * grid
+    is_whole = (height, width) == (side, side)
+    square = image if is_whole else opencv().resize(image, (side, side))
+    turned = np.empty_like(square)
+    for number, quarter in enumerate(turns):
+        top, left = (cell * place for place in divmod(number, grid))
+        place = slice(top, top + cell), slice(left, left + cell)
+        turned[place] = np.rot90(square[place], int(quarter))
+    return turned if is_whole else np.asarray(opencv().resize(turned, (width, height)))
+
+
+def _almost_equal(side: int, parts: int) -> np.ndarray:
+    """Return sizes [parts] that differ by at most one pixel and sum to the side."""
+    if parts > side:
+        raise UsageError(f"a grid of {parts} does not fit into an image of {side} pixels")
+    sizes = np.full(parts, side // parts)
+    sizes[: side % parts] += 1
+    return sizes
+
+
+# --- texture ----------------------------------------------------------------------------------------------------------
+
+
+def bilateral_filter(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
+    """Average pixels with near ones of a like colour (OpenCV): textures become smooth, edges stay."""
+    diameter, sigma_colour = constants
+    scale = _scale(image)
+    reach = max(2, round(diameter * scale))
+    return np.asarray(opencv().bilateralFilter(image, reach, sigma_colour, SIGMA_SPACE * scale))
+
+
+def gaussian_smoothing(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
+    """Blur by a Gaussian in a window of k x k pixels (OpenCV): texture and fine shape go."""
+    kernel, sigma = constants
+    scale = _scale(image)
+    reach = max(1, round((kernel // 2) * scale))
+    return np.asarray(opencv().GaussianBlur(image, (2 * reach + 1, 2 * reach + 1), sigma * scale))
+
+
+def non_local_means(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
+    """Average pixels whose surroundings are alike, colours together (OpenCV's `fastNlMeansDenoising`)."""
+    (strength,) = constants
+    return np.asarray(opencv().fastNlMeansDenoising(image, None, strength, TEMPLATE, SEARCH))
+
+
+def _scale(image: np.ndarray) -> float:
+    """Return the image's short side by the side for which the protocol's filters are meant."""
+    return min(image.shape[:2]) / SIDE
+
+
+# --- colour -----------------------------------------------------------------------------------------------------------
+
+
+def grey_blend(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
+    """Return (1 - alpha) image + alpha grey, cut to whole levels."""
+    (share,) = constants
+    grey = opencv().cvtColor(image, opencv().COLOR_RGB2GRAY)
+    return whole_levels((1 - share) * image + share * grey[..., None])
+
+
+def channel_order(rng: Rng, shape: Sides, constants: Constants) -> np.ndarray:
+    """Draw an order of the three channels, [3]; one of six is the usual one."""
+    return np.asarray(rng.permutation(3))
+
+
+def channel_shuffle(image: np.ndarray, order: np.ndarray, constants: Constants) -> np.ndarray:
+    """Put the channels into another order."""
+    return np.ascontiguousarray(image[..., order])
+
+
+# --- two cues ---------------------------------------------------------------------------------------------------------
+
+
+def grey_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
+    """Shuffle cells, then remove all colour."""
+    return grey_blend(patch_shuffle(image, draws, constants), None, (1.0,))
+
+
+def smooth_shuffle_draws(rng: Rng, shape: Sides, constants: Constants) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw the order of cells for (diameter, sigma of colour, grid)."""
+    return grid_draws(rng, shape, constants[-1:])
+
+
+def smooth_shuffle(image: np.ndarray, draws: tuple[np.ndarray, ...], constants: Constants) -> np.ndarray:
+    """Smooth by the bilateral filter, then shuffle cells."""
+    *smoothing, grid = constants
+    return patch_shuffle(bilateral_filter(image, None, tuple(smoothing)), draws, (grid,))
+
+
+def smooth_grey(image: np.ndarray, draws: None, constants: Constants) -> np.ndarray:
+    """Smooth by the bilateral filter, then remove all colour."""
+    return grey_blend(bilateral_filter(image, None, constants), None, (1.0,))
+
+
+_FILTER = ("diameter", "sigma_colour")
+_BY_GRID = tuple((grid,) for grid in GRIDS)
+PATCH_SHUFFLE = Suppression("patch_shuffle", ("shape",), ("grid",), _BY_GRID, patch_shuffle, grid_draws)
+PATCH_ROTATION = Suppression("patch_rotation", ("shape",), ("grid",), _BY_GRID, patch_rotation, turn_draws)
+BILATERAL_FILTER = Suppression("bilateral_filter", ("texture",), _FILTER, BILATERAL, bilateral_filter)
+GAUSSIAN_SMOOTHING = Suppression("gaussian_smoothing", ("texture",), ("kernel", "sigma"), BLURS, gaussian_smoothing)
+NON_LOCAL_MEANS = Suppression(
+    "non_local_means", ("texture",), ("strength",), tuple((h,) for h in STRENGTHS_OF_MEANS), non_local_means
+)
+GREY_BLEND = Suppression("grey_blend", ("colour",), ("share",), tuple((share,) for share in SHARES), grey_blend)
+CHANNEL_SHUFFLE = Suppression("channel_shuffle", ("colour",), (), ((),), channel_shuffle, channel_order)
+GREY_SHUFFLE = Suppression("grey_shuffle", ("shape", "colour"), ("grid",), _BY_GRID, grey_shuffle, grid_draws)
+SMOOTH_SHUFFLE = Suppression(
+    "smooth_shuffle",
+    ("texture", "shape"),
+    (*_FILTER, "grid"),
+    (
+        *((*BILATERAL[4], grid) for grid in GRIDS),
+        *((*pair, grid) for pair, grid in zip(BILATERAL, GRIDS, strict=False) if pair != BILATERAL[4]),
+    ),
+    smooth_shuffle,
+    smooth_shuffle_draws,
+)
+SMOOTH_GREY = Suppression("smooth_grey", ("texture", "colour"), _FILTER, BILATERAL, smooth_grey)
+
+SUPPRESSIONS = {
+    suppression.name: suppression
+    for suppression in (
+        *(PATCH_SHUFFLE, PATCH_ROTATION, BILATERAL_FILTER, GAUSSIAN_SMOOTHING, NON_LOCAL_MEANS),
+        *(GREY_BLEND, CHANNEL_SHUFFLE, GREY_SHUFFLE, SMOOTH_SHUFFLE, SMOOTH_GREY),
+    )
+}
