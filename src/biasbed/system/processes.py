@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from types import FrameType
@@ -233,6 +234,9 @@ class _Request:
         self._before.setdefault(number, signal.SIG_DFL if previous is None else previous)
 
     def _remind(self, number: int, frame: FrameType | None) -> None:
+        reports = _Request._report_discarded.__code__  # in which Python prints what we raise, as a fault of the hook
+        if any(caller.f_code is reports for caller, _ in traceback.walk_stack(frame)):
+            return
         error = sys.exc_info()[1]  # that is handled, or passes through a `finally`
         while error is not None:
             if isinstance(error, Interrupted):
