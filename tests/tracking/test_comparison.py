@@ -6,18 +6,16 @@ import json
 import shlex
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
 
 from biasbed import record
 from biasbed.config import Config
 from biasbed.studies import study as tracked
-from biasbed.tracking import comparison, pages
-from biasbed.tracking.comparison import LOADED, scope_of
-from biasbed.tracking.server import resolve_uri
+from biasbed.tracking import comparison
+from biasbed.tracking.comparison import scope_of
 from helpers.compared import PROTOCOL, Store, compared, protocol
-from helpers.postgres import free_port
 
 # --- short names ------------------------------------------------------------------------------------------------------
 
@@ -83,28 +81,6 @@ def test_a_study_says_how_to_see_its_runs(
     assert store.client.get_experiment(experiment).tags == before
 
 
-def test_runs_in_several_experiments_are_told_of(
-    store: Store, tracking: str, ports: range, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one, two = store.experiment("one"), store.experiment("two")
-    for experiment in (one, two, two):
-        store.run(experiment)
-    comparison.offer_study(tracking, "main")
-    *_, curves, last = capsys.readouterr().out.splitlines()
-    assert f"/experiments/{two}/runs" in curves
-    assert "1 of 3 runs are in other experiments" in last
-    query = parse_qs(urlsplit(last.rpartition(" ")[2]).fragment.partition("?")[2])
-    assert set(json.loads(query["experiments"][0])) == {one, two}
-    assert query["searchFilter"] == [compared().filter]
-
-
-def test_of_more_runs_than_are_loaded_a_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = pages.Pages("http://h")
-    assert not comparison._caveats(shown, compared(num_runs=LOADED))
-    (line,) = comparison._caveats(shown, compared(num_runs=LOADED + 1))
-    assert "'Load more'" in line
-
-
 def changed(**values: Any) -> bytes:
     return json.dumps({**json.loads(PROTOCOL.to_json()), **values}).encode()
 
@@ -112,20 +88,11 @@ def changed(**values: Any) -> bytes:
 # What somebody may have put in place of a run's protocol.
 ODD = {
     "no text": b"\xff\xfe{",
-    "no JSON": b"{",
-    "a list": b"[]",
-    "a number": b"3",
     "endless": b"[" * 100_000,
     "too little": b'{"suite": 1}',
     "an unknown entry": changed(rule="x"),
     "sets that are words": changed(sets=["edge"]),
-    "sets that are no list": changed(sets=3),
-    "a set of too little": changed(sets=[{"name": "edge"}]),
-    "groups that are no numbers": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "groups": {"a": "b"}}]),
-    "chance that is no number": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "chance": float("nan")}]),
     "images without end": changed(sets=[{**json.loads(PROTOCOL.to_json())["sets"][0], "images": 10**400}]),
-    "half a character": changed(suite="\ud800"),
-    "truth as a word": changed(monitor_higher_is_better="no"),
 }
 
 
@@ -147,15 +114,6 @@ def assert_one_warning_per(calls: int, capsys: pytest.CaptureFixture[str], *told
     assert len(printed.err.splitlines()) == calls
 
 
-def test_a_server_that_is_away_costs_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    uri = f"http://127.0.0.1:{free_port()}"
-    comparison.offer_study(resolve_uri(uri), "main")
-    assert_one_warning_per(1, capsys)
-
-
 @pytest.mark.parametrize("name", ["no text", "too little", "endless", "sets that are words"])
 def test_an_odd_protocol_costs_a_study_a_line_and_not_its_note(
     name: str, store: Store, tracking: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -166,18 +124,6 @@ def test_an_odd_protocol_costs_a_study_a_line_and_not_its_note(
     note = json.loads((tmp_path / "main" / tracked.NOTE).read_text())
     assert (note["status"], note["sent"]) == ("FINISHED", True)
     assert_one_warning_per(1, capsys, "This study: run ")
-
-
-def test_whatever_ends_the_links_the_study_is_noted_before(
-    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracked, "offer_study", lambda uri, study: pytest.fail("unforeseen"))
-    with (
-        pytest.raises(pytest.fail.Exception, match="unforeseen"),
-        tracked.open_study(tmp_path / "main", "main", "toy", Config(), {}) as study,
-    ):
-        study.status = "FINISHED"
-    assert json.loads((tmp_path / "main" / tracked.NOTE).read_text())["status"] == "FINISHED"
 
 
 def test_runs_that_are_tested_alike_share_a_table_whatever_they_started_from() -> None:

@@ -58,13 +58,6 @@ def test_a_finished_run_is_left_as_it_is(
     assert len(all_runs(tracking)) == 1
 
 
-def test_a_command_without_a_run_of_its_own_goes_on_without(finished: str, capsys: pytest.CaptureFixture[str]) -> None:
-    before = state(finished)
-    assert cli.main(["list"]) == 0
-    assert cli.main(["import", "--source", "none_such"]) == 2
-    assert state(finished) == before
-
-
 def test_the_same_folder_goes_on_with_its_run(
     finished: str, tracking: str, train_flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,7 @@
-"""What people read on MLflow's pages: a training's note, an experiment's, a study's row, a launched command's name."""
+"""Notes on MLflow's pages: of a training, an experiment and a study's row."""
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import sys
 from pathlib import Path
@@ -10,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from biasbed import record
-from biasbed.errors import Failure, UsageError
 from biasbed.tracking import folder as run_folder
 from biasbed.tracking import notes, study_row
 from biasbed.tracking.folder import RunFolder
-from biasbed.tracking.launched_run import launched
 from biasbed.tracking.notes import NOTE, RUN_ID
-from biasbed.tracking.server import experiment_for, experiment_id, impatient, resolve_uri, writer
-from biasbed.tracking.system_metrics import SystemMetrics
+from biasbed.tracking.server import experiment_for, experiment_id, writer
 from biasbed.tracking.tracker import Tracker
 from helpers.compared import PROTOCOL, Store
 from helpers.runs import all_runs
@@ -27,7 +23,7 @@ from helpers.runs import all_runs
 
 @pytest.fixture
 def tracker(tracking: str, tmp_path: Path) -> Tracker:
-    """Of a training that has begun."""
+    """The tracker of a training that has begun."""
     folder = RunFolder(tmp_path / "run")
     run_folder.make_folder(folder.path)
     (folder.path / record.PROTOCOL_FILE).write_text(PROTOCOL.to_json())
@@ -87,21 +83,6 @@ def test_a_command_is_written_as_it_was_called(monkeypatch: pytest.MonkeyPatch) 
         assert notes.own_command() == ""
 
 
-def test_a_command_is_written_without_its_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
-    for storage in ("postgresql://alice:s3cr3t@db:5432/trials", "postgresql://db/trials?user=a&password=s3cr3t"):
-        words = ["sweep", "--suite", "toy", "--storage", storage]
-        monkeypatch.setattr(sys, "argv", ["/somewhere/biasbed", *words])
-        told = notes.own_command()
-        assert "s3cr3t" not in told
-        assert "--storage" in told
-        assert "://db" in told
-
-
-def test_a_note_is_as_long_as_every_store_takes() -> None:
-    assert len(notes.joined("a" * 5000, "", "b" * 5000)) < 8000
-    assert notes.joined("a", "", "b") == "a\n\nb"
-
-
 # --- an experiment ----------------------------------------------------------------------------------------------------
 
 
@@ -156,51 +137,6 @@ def test_a_study_s_row_has_what_its_runs_reached(store: Store, tracking: str, tm
     assert line.startswith("Study **main**, shape bias: mine 50.00 ± 14.14, erm 25.00 ± 7.07. [Compare as a table](#/")
 
 
-def test_a_study_s_row_is_of_exact_values_and_speaks_display_names(store: Store, tracking: str) -> None:
-    place, own = study_with(store)
-    values = (0.123449, 0.123449)
-    for value in values:
-        run = store.run(place, "deepaug_cae")
-        store.client.log_metric(run, "best/shape_bias", round(value, 4), step=3)
-        store.client.set_tag(run, record.BEST_VALUES, record.canonical_json({"best/shape_bias": value}))
-        store.client.set_tag(run, record.DISPLAY_NAME, "DeepAugment (CAE)")
-    study_row.refresh(tracking, "main")
-    run = store.client.get_run(own)
-    assert run.data.metrics["mean/shape_bias/deepaug_cae"] == round(values[0], 4)
-    assert "| DeepAugment (CAE)" in run.data.tags[NOTE]
-    assert notes.GUIDE in run.data.tags[NOTE]
-    assert "DeepAugment (CAE) 12.34 ± 0.00" in store.client.get_experiment(place).tags[NOTE]
-
-
-@pytest.mark.parametrize("tag", ["no JSON", "[1]", '{"best/shape_bias": "0.5"}'])
-def test_exact_values_that_somebody_wrote_wrongly_are_ignored(tag: str, store: Store, tracking: str) -> None:
-    place, own = study_with(store)
-    run = store.run(place, "third")
-    store.client.log_metric(run, "best/shape_bias", 0.25, step=3)
-    store.client.set_tag(run, record.BEST_VALUES, tag)
-    study_row.refresh(tracking, "main")
-    assert store.client.get_run(own).data.metrics["mean/shape_bias/third"] == 0.25
-
-
-def test_a_study_s_row_gets_rows_only_when_a_run_has_changed_something(store: Store, tracking: str) -> None:
-    place, own = study_with(store)
-    for _ in range(3):
-        study_row.refresh(tracking, "main")
-    assert len(store.client.get_metric_history(own, "progress/finished")) == 1
-    store.run(place, "mine")
-    study_row.refresh(tracking, "main")
-    assert [row.value for row in store.client.get_metric_history(own, "progress/finished")] == [4, 5]
-
-
-def test_a_study_s_note_of_somebody_s_own_is_left_alone(store: Store, tracking: str) -> None:
-    _, own = study_with(store)
-    study_row.refresh(tracking, "main")
-    store.client.set_tag(own, NOTE, "mine")
-    study_row.refresh(tracking, "main", "A headline.")
-    assert store.client.get_run(own).data.tags[NOTE] == "mine"
-    assert store.client.get_run(own).data.tags[study_row.HEADLINE] == "A headline."
-
-
 def test_a_search_has_its_best_trials(store: Store, tracking: str) -> None:
     place = store.experiment("toy")
     own = store.client.create_run(place, tags={record.KIND: "study", record.STUDY: "main"}).info.run_id
@@ -212,64 +148,7 @@ def test_a_search_has_its_best_trials(store: Store, tracking: str) -> None:
     assert not any(name.startswith(("mean/", "deviation/")) for name in metrics)
 
 
-def test_without_a_study_or_a_server_nothing_happens(tracking: str, store: Store, tmp_path: Path) -> None:
-    store.run(store.experiment("toy"))
-    study_row.refresh(tracking, "main")
-    with impatient(2):
-        study_row.refresh("http://127.0.0.1:9", "main")
-    assert len(all_runs(tracking)) == 1
-
-
 # --- the run of `mlflow run` ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("flags", "error", "name"),
-    [
-        ({"source": "biasbed"}, None, "import biasbed"),
-        ({"what": "check", "suite": "toy", "train": "auto"}, None, "import check toy"),
-        ({"table": "paper", "dry_run": "yes"}, None, "import dry run paper"),
-        ({}, UsageError("no such thing"), "refused: import"),
-        ({"source": "x.zip"}, Failure("it is damaged"), "failed: import x.zip"),
-    ],
-)
-def test_a_launched_command_names_its_run(
-    flags: dict[str, str], error: Exception | None, name: str, tracking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = writer(resolve_uri())
-    run_id = client.create_run("0").info.run_id
-    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    with contextlib.nullcontext() if error is None else pytest.raises(type(error)), launched("import") as named:
-        if flags:
-            named(flags)
-        if error is not None:
-            raise error
-    tags = client.get_run(run_id).data.tags
-    assert tags["mlflow.runName"] == name
-    assert tags.get(NOTE) == (None if error is None else str(error))
-
-
-def test_a_launched_command_that_is_interrupted_ends_its_run_as_killed(
-    tracking: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = writer(resolve_uri())
-    run_id = client.create_run("0").info.run_id
-    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-    with contextlib.suppress(KeyboardInterrupt), launched("analyze") as named:
-        named({"study": "main"})
-        raise KeyboardInterrupt
-    run = client.get_run(run_id)
-    found = (run.info.status, run.data.tags["mlflow.runName"], run.data.tags[record.ENDED_BY])
-    assert found == ("KILLED", "interrupted: analyze main", "SIGINT")
-
-
 # --- the machine ------------------------------------------------------------------------------------------------------
-
-
-def test_the_machine_is_measured_between_records() -> None:
-    machine = SystemMetrics(every=0.01)
-    first, second = machine.take_means(), machine.take_means()
-    machine.close()
-    assert {"system/cpu_utilization_percentage", "system/system_memory_usage_percentage"} <= set(first)
-    assert set(first) == set(second)
-    assert all(0 <= value <= 100 for name, value in first.items() if name.endswith("_percentage"))

@@ -17,19 +17,17 @@ from biasbed import record
 from biasbed.tracking import run_reader
 from biasbed.tracking.run_reader import (
     ClientReader,
-    DatabaseReader,
     RunInfo,
     StoredRun,
     Unusable,
     find_runs,
-    open_reader,
 )
 from biasbed.tracking.server import database
 
 
 @pytest.fixture
 def client(tracking: str) -> MlflowClient:
-    """Of a server with runs of two kinds in two experiments: one is deleted, one has a NaN, two started together."""
+    """A client of runs of two kinds in two experiments: one is deleted, one has a NaN, two started together."""
     client = MlflowClient(tracking)
     for number in range(6):
         experiment = client.get_experiment_by_name(f"e{number % 2}")
@@ -55,11 +53,7 @@ def described(run: Any) -> tuple[Any, ...]:
     ("tags", "count"),
     [
         ({"kind": "train"}, 4),
-        ({"kind": "study"}, 1),
-        ({"kind": "published"}, 0),
-        ({"study": "s0"}, 2),
         ({"kind": "train", "study": "s1"}, 1),
-        ({"kind": "study", "study": "s0"}, 0),
         ({}, 5),
     ],
 )
@@ -87,12 +81,6 @@ def test_pages_are_turned(client: MlflowClient, tracking: str, monkeypatch: pyte
     by_sql = [run.info.run_id for run in find_runs(tracking, kind="train")]
     by_client = ClientReader(tracking).find_runs({record.KIND: "train"})
     assert [run.info.run_id for run in by_client] == by_sql
-
-
-def test_the_backend_follows_from_the_address(tracking: str) -> None:
-    assert isinstance(open_reader(tracking), DatabaseReader)
-    assert isinstance(open_reader("http://127.0.0.1:9"), ClientReader)
-    assert isinstance(open_reader("postgresql://team/db"), ClientReader)
 
 
 # --- private interfaces -----------------------------------------------------------------------------------------------

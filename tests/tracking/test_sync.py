@@ -5,25 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
-import torch
 
 from biasbed import cli
 from biasbed.tracking.folder import RunFolder
 from helpers import children
 from helpers.children import Command
 from helpers.runs import all_runs, history, run_folders, stored, timeless
-
-
-def content(path: Path) -> Any:
-    """Return a file's content. The bytes of a checkpoint also depend on which equal words are one object."""
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path).to_json()
-    state = torch.load(path, weights_only=True)
-    return {**state, "algorithm": {name: tensor.tolist() for name, tensor in state["algorithm"].items()}}
 
 
 def cut(path: Path) -> None:
@@ -50,53 +39,6 @@ def offline(finished: Path, tracking: str, tmp_path: Path) -> Path:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def spoilt(*slow: tuple[Callable[[Path], None], str]) -> list[Any]:
-    """(how, what) of every loss; in `slow` those of which others hold by default either half."""
-    names = ("best.ckpt", "predictions/ink/best.parquet", "predictions/ink/last.parquet")
-    every = [(how, name) for how in (Path.unlink, cut) for name in names]
-    marks = {True: [pytest.mark.slow], False: []}
-    return [
-        pytest.param(how, name, id=f"{how.__name__}-{name}", marks=marks[(how, name) in slow]) for how, name in every
-    ]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "lost"),
-    spoilt((cut, "best.ckpt"), (cut, "predictions/ink/best.parquet"), (Path.unlink, "predictions/ink/last.parquet")),
-)
-@pytest.mark.slow
-def test_results_that_were_lost_are_not_sent_until_the_same_command_has_mended_them(
-    lost: str,
-    spoil: Callable[[Path], None],
-    offline: Path,
-    train_flags: list[str],
-    biasbed: Command,
-    tracking: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    whole = content(offline / lost)
-    spoil(offline / lost)
-    assert cli.main(["sync"]) == 1
-    assert f"{offline}: {lost} is lost or damaged: the command that made it mends that" in capsys.readouterr().err
-    assert not all_runs(tracking)
-    biasbed("train", *train_flags, "--epochs", "1", "--tracking", "offline")
-    assert run_folders(offline.parents[1]) == [offline]  # it was mended, not trained anew
-    assert content(offline / lost) == whole
-    assert cli.main(["sync"]) == 0
-    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
-
-
-@pytest.mark.slow
-def test_train_mends_what_it_would_send(offline: Path, train_flags: list[str], biasbed: Command, tracking: str) -> None:
-    """Without `sync` in between: the folder is done, and the server now there."""
-    whole = content(offline / "best.ckpt")
-    cut(offline / "best.ckpt")
-    done = biasbed("train", *train_flags, "--epochs", "1")
-    assert "best.ckpt was lost or damaged; last.ckpt has its weights" in done.stderr
-    assert content(offline / "best.ckpt") == whole
-    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
-
-
 def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
@@ -118,15 +60,6 @@ def test_a_journal_that_has_lost_records_is_sent_whole(
     assert stored(tracking, run.info.run_id) == history(offline)
 
 
-def test_settings_nested_without_end_are_mended_and_other_folders_sent(
-    offline: Path, tracking: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (offline / "config.yaml").write_text("a: " + "[" * 3000)
-    assert cli.main(["sync"]) == 0, capsys.readouterr().err
-    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]
-    assert "algorithm" in (offline / "config.yaml").read_text()
-
-
 def test_a_journal_whose_records_nothing_has_is_not_sent(
     offline: Path, tracking: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,16 +69,6 @@ def test_a_journal_whose_records_nothing_has_is_not_sent(
     assert cli.main(["sync"]) == 1
     assert "metrics.jsonl is damaged, and no checkpoint has the records" in capsys.readouterr().err
     assert not all_runs(tracking)
-
-
-def test_a_finished_training_that_has_lost_its_notes_is_continued_at_its_end(
-    offline: Path, train_flags: list[str], biasbed: Command, tracking: str
-) -> None:
-    (offline / "run.json").unlink()
-    biasbed("train", *train_flags, "--epochs", "1")
-    (run,) = all_runs(tracking)
-    assert run.info.status == "FINISHED"
-    assert stored(tracking, run.info.run_id) == history(offline)
 
 
 def test_a_finished_training_that_goes_on_is_not_done_until_it_ends_again(
@@ -185,20 +108,6 @@ def testing(offline: Path, train_flags: list[str], tmp_path: Path) -> list[str]:
     return [*words, "--output_dir", str(tmp_path / "tested")]
 
 
-def test_a_test_whose_numbers_are_lost_computes_them_again(
-    testing: list[str], biasbed: Command, tmp_path: Path
-) -> None:
-    words = [*testing, "--resume", "once", "--tracking", "offline"]
-    biasbed(*words)
-    (folder,) = run_folders(tmp_path / "tested")
-    before = RunFolder(folder).read_journal()[0]["metrics"]
-    emptied(folder / "metrics.jsonl")
-    biasbed(*words)
-    (again,) = RunFolder(folder).read_journal()
-    assert timeless(again["metrics"]) == timeless(before)
-    assert RunFolder(folder).is_done
-
-
 def test_a_test_that_is_to_be_sent_makes_again_what_it_has_lost(
     testing: list[str], biasbed: Command, tracking: str, tmp_path: Path
 ) -> None:
@@ -231,22 +140,3 @@ def test_records_that_the_server_has_and_the_folder_lost_are_not_sent_twice(
     assert run.info.status == "FINISHED"
     (entry,) = RunFolder(folder).read_journal()
     assert stored(tracking, run.info.run_id) == {0: timeless(entry["metrics"])}
-
-
-def test_best_weights_that_were_given_up_hold_nothing_back(
-    offline: Path, train_flags: list[str], biasbed: Command, tracking: str
-) -> None:
-    for name in ("last.ckpt", "best.ckpt"):  # of an evaluation that no checkpoint has the weights of
-        state = torch.load(offline / name, weights_only=True)
-        torch.save({**state, "best": {**state["best"], "number": 0}}, offline / name)
-    (offline / "best.ckpt").unlink()
-    assert cli.main(["sync"]) == 1
-    words = ["train", *train_flags, "--epochs", "1", "--tracking", "offline"]
-    assert biasbed(*words, check=False).returncode == 1
-    assert not all_runs(tracking)
-    biasbed(*words, "--resume", "without_best")
-    shutil.rmtree(offline / "predictions" / "ink")
-    assert cli.main(["sync"]) == 1  # what is there still has to be whole
-    biasbed(*words, "--resume", "without_best")
-    assert cli.main(["sync"]) == 0
-    assert [run.info.status for run in all_runs(tracking)] == ["FINISHED"]

@@ -1,21 +1,32 @@
-"""A copy of a run folder is a new run; copies of finished results are sent once; a stranger's folder touches no run."""
+"""A folder's run on a server: copies, strangers, lost answers, and how a run ends."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import socket
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from biasbed import record
+from biasbed.errors import Failure
+from biasbed.evaluation import models
 from biasbed.system import signature as signatures
+from biasbed.system.processes import end_by
 from biasbed.system.signature import new_claim, signature
-from biasbed.tracking import claims
+from biasbed.tracking import claims, server
+from biasbed.tracking import folder as run_folder
 from biasbed.tracking.folder import RunFolder
 from biasbed.tracking.tracker import RESULTS, SentElsewhere, Tracker
+from biasbed.training import recovery
+from biasbed.training.sync import model_logger, send_unless_sent
 from helpers.runs import all_runs
 
 ELSEWHERE = "another-boot another-namespace 1 1"  # a process of another machine
@@ -93,17 +104,6 @@ def test_a_moved_folder_goes_on_with_its_run_whatever_it_has_lost(lost: str, fol
     folder.path.rename(moved)
     assert start(RunFolder(moved)).run_id == first.run_id
     assert len(all_runs(tracking)) == 1
-
-
-def test_a_folder_that_lost_both_files_gets_a_run_of_its_own(folder: RunFolder, tracking: str) -> None:
-    first = start(folder)
-    first.log(row(1, 100))
-    for name in ("run.json", "id"):
-        (folder.path / name).unlink()
-    second = start(folder)
-    second.finish()
-    assert second.run_id != first.run_id
-    assert rows(tracking, second.run_id) == [(1, 100)]
 
 
 def test_a_run_with_rows_that_the_folder_lost_is_replaced(folder: RunFolder, tracking: str) -> None:
@@ -209,16 +209,6 @@ def test_copies_of_a_finished_folder_are_sent_once(folder: RunFolder, tracking: 
     assert [run.info.run_id for run in all_runs(tracking)] == [run_id]
 
 
-def test_copies_that_were_continued_apart_are_sent_once_each(folder: RunFolder, tracking: str) -> None:
-    for name, time in (("a", 100), ("b", 200)):
-        copy = finished_offline(copied(folder, name), time)
-        again = copied(copy, f"{name}-again")
-        assert rows(tracking, send(copy)) == [(1, time)]
-        with pytest.raises(SentElsewhere):
-            send(again)
-    assert Counter(run.info.status for run in all_runs(tracking)) == {"FINISHED": 2}
-
-
 @pytest.mark.parametrize("who", ["first", "second"])
 def test_of_two_copies_that_are_sent_at_once_one_is_left_alone(
     who: str, folder: RunFolder, tracking: str, monkeypatch: pytest.MonkeyPatch
@@ -262,3 +252,225 @@ def test_a_run_that_a_killed_sync_left_holds_nothing_back(
         send(copy)
     (run,) = all_runs(tracking)
     assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
+
+
+@pytest.fixture
+def tracker(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tracker:
+    """Tracker of a run that has begun."""
+    monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 0.03)
+    folder = RunFolder(tmp_path / "run")
+    run_folder.make_folder(folder.path)
+    tracker = Tracker(folder)
+    tracker.start("name", "experiment", {"biasbed.kind": "train"}, {"epochs": 1})
+    return tracker
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The client's next request of this name is answered by 503."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    request, failed = getattr(MlflowClient, name), []
+
+    def answered(self: MlflowClient, *arguments: object, **keywords: object) -> object:
+        if not failed:
+            failed.append(name)
+            raise MlflowException("503 Service Unavailable")
+        return request(self, *arguments, **keywords)
+
+    monkeypatch.setattr(MlflowClient, name, answered)
+
+
+@pytest.mark.parametrize("request_name", ["set_terminated", "get_run", "log_artifact"])
+def test_one_request_that_fails_at_the_end_does_not_change_how_it_ended(
+    request_name: str, tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tracker.folder.path / record.BEST_CHECKPOINT).write_bytes(b"weights")
+    failing_once(monkeypatch, request_name)
+    tracker.finish(lambda run_id: None)
+    (run,) = all_runs(tracking)
+    assert run.info.status == "FINISHED"
+    assert tracker.folder.read_state()["sent"]
+
+
+@pytest.mark.parametrize("owes", [True, False])
+def test_a_model_that_is_owed_is_logged_alone_and_once(
+    owes: bool, tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `sync algorithm=`, after `sync` alone could send the rest only; the run ends when it did."""
+    from mlflow import MlflowClient
+
+    logged = []
+
+    def log(best: Path, run_id: str, uri: str, named: str = "auto", register: str = "none") -> None:
+        if named == "auto":
+            raise Failure("the method is not one of biasbed's")
+        logged.append((run_id, named))
+
+    monkeypatch.setattr(models, "log_model", log)
+    folder = tracker.folder
+    state = folder.read_state()
+    folder.write_state({**state, "params": {**state["params"], "config/algorithm": "own.py:Mine"}})
+    tracker.finish(model_logger(folder, tracker, "auto") if owes else None)
+    (before,) = all_runs(tracking)
+    assert not send_unless_sent(folder)
+    monkeypatch.setattr(MlflowClient, "log_artifact", lambda *_: pytest.fail("sent again"))
+    assert send_unless_sent(folder, named="own.py:Mine") == owes
+    assert not send_unless_sent(folder, named="own.py:Mine")
+    assert logged == ([(tracker.run_id, "own.py:Mine")] if owes else [])
+    (after,) = all_runs(tracking)
+    assert (after.info.status, after.info.end_time) == ("FINISHED", before.info.end_time)
+
+
+@pytest.mark.parametrize("register", ["none", "prod"])
+def test_a_model_is_registered_only_under_a_name_that_the_user_gives(
+    register: str, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder's settings may be a stranger's: they must not give a registered model a new version."""
+    registered = []
+    monkeypatch.setattr(models, "log_model", lambda *_, register, **__: registered.append(register))
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    folder = tracker.folder
+    state = folder.read_state()
+    params = {**state["params"], "config/register": "prod", "config/log_model": "true"}
+    tracker.log({"step": 1, "timestamp": 1, "metrics": {"train/loss": 1.0}})
+    tracker.finish()
+    folder.write_state({**folder.read_state(), "params": params, "sent": False})
+    assert send_unless_sent(folder, register=register)
+    assert registered == ["prod" if register == "prod" else "none"]
+    assert ("`sync register=prod` does" in capsys.readouterr().err) == (register != "prod")
+
+
+def test_a_sync_that_fails_ends_the_run_that_it_opened(
+    tracker: Tracker, tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A metric that the server refuses is one way; the next sync would open another run, without end."""
+    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    folder = tracker.folder
+    folder.mark_done()
+    folder.append_journal({"step": 1, "timestamp": 1, "metrics": {"a\nb": 1.0}})
+    for _ in range(2):
+        with pytest.raises(Failure):
+            send_unless_sent(folder)
+        (run,) = all_runs(tracking)
+        assert run.info.status == "FAILED"
+        assert "Invalid" in run.data.tags[record.ERROR]
+
+
+def test_a_sync_that_a_signal_ends_ends_the_run_that_it_opened(
+    tracker: Tracker, tracking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "mend_description", lambda folder: None)
+    monkeypatch.setattr(recovery, "reopen_if_lost", lambda folder: None)  # the folder has no protocol
+    tracker.folder.mark_done()
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracker, "_send_results", lambda self: end_by(signal.SIGTERM))
+        with pytest.raises(KeyboardInterrupt):
+            send_unless_sent(tracker.folder)
+    (run,) = all_runs(tracking)
+    assert (run.info.status, run.data.tags[record.ENDED_BY]) == ("KILLED", "SIGTERM")
+    assert send_unless_sent(tracker.folder)
+    (run,) = all_runs(tracking)
+    assert (run.info.status, record.ENDED_BY in run.data.tags) == ("FINISHED", False)
+
+
+def start_named(folder: RunFolder, **options: Any) -> Tracker:
+    tracker = Tracker(folder, **options)
+    tracker.start("name", "experiment", {"biasbed.kind": "train"}, {"epochs": 1})
+    return tracker
+
+
+def test_a_twin_of_an_earlier_start_is_removed_and_nothing_else(tracking: str, tmp_path: Path) -> None:
+    """An import of the folder's run has its tags, too."""
+    from mlflow import MlflowClient
+
+    client, folder = MlflowClient(tracking), RunFolder(tmp_path / "run")
+    run_folder.make_folder(folder.path)
+    tracker = start_named(folder)
+    same = {record.FOLDER_ID: folder.identify()}
+    others = ({record.FOLDER_ID: "0123456789abcdef"}, {**same, record.ORIGIN_RUN: "x"})
+    twin, *kept = (client.create_run("0", tags=tags).info.run_id for tags in (same, *others))
+    again = start_named(folder)
+    assert again.run_id == tracker.run_id
+    assert {run.info.run_id for run in all_runs(tracking)} == {tracker.run_id, *kept}
+    assert client.get_run(twin).info.lifecycle_stage == "deleted"
+
+
+def test_a_kill_before_the_answer_leaves_one_run(
+    tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was sent twice, and no answer came before the training was killed."""
+    from mlflow import MlflowClient
+
+    folder, create = RunFolder(tmp_path / "run"), MlflowClient.create_run
+
+    def unanswered(self: MlflowClient, *arguments: Any, **keywords: Any) -> Any:
+        for _ in range(2):
+            create(self, *arguments, **keywords)
+        raise KeyboardInterrupt
+
+    run_folder.make_folder(folder.path)
+    with monkeypatch.context() as killed:
+        killed.setattr(MlflowClient, "create_run", unanswered)
+        with pytest.raises(KeyboardInterrupt):
+            start_named(folder)
+    assert len(all_runs(tracking)) == 2
+    tracker = start_named(folder)
+    (run,) = all_runs(tracking)
+    assert run.info.run_id == tracker.run_id
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    """A server that takes every request and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_the_end_waits_no_longer_than_it_says(
+    tracking: str,
+    hanging: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    serve_at: Callable[[str], None],
+) -> None:
+    monkeypatch.setattr("biasbed.tracking.tracker.PATIENCE", 3.0)
+    monkeypatch.setattr("biasbed.tracking.tracker.RETRY_AFTER", 1.5)
+    folder = RunFolder(tmp_path / "run")
+    run_folder.make_folder(folder.path)
+    tracker = start_named(folder)
+    serve_at(hanging)
+    tracker.uri = hanging
+    folder.write_state({**folder.read_state(), "tags": {**folder.read_state()["tags"], record.ERROR: "once"}})
+    allowed: list[float] = []  # seconds that requests were given, one after the other
+    within = server.impatient
+    monkeypatch.setattr(
+        "biasbed.tracking.tracker.impatient", lambda seconds: allowed.append(seconds) or within(seconds)
+    )
+    with pytest.raises(Failure, match="does not answer; all is kept in"):
+        tracker.finish()
+    assert 0 < sum(max(1.0, seconds) for seconds in allowed) < 3 * 3.0
+    assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "3"
+    with server.impatient(1000):
+        assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "30"  # as configured
+
+
+def test_a_password_stays_out_of_the_folder(tracking: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is told apart by its address; a new password is the same server."""
+    folder = RunFolder(tmp_path / "run")
+    run_folder.make_folder(folder.path)
+    for uri in ("http://alice:s3cret@127.0.0.1:1/x", "http://alice:other@127.0.0.1:1/x"):
+        tracker = start_named(folder, offline=True)
+        tracker.uri, tracker.offline = uri, False
+        monkeypatch.setattr(tracker, "_send_everything", lambda state: None)
+        monkeypatch.setattr(tracker, "_own_runs", lambda state: [])
+        monkeypatch.setattr(type(tracker), "_client", MagicMock())
+        monkeypatch.setattr(tracker, "_created", lambda state: "a" * 32)
+        monkeypatch.setattr(tracker, "_revived", lambda known: known)
+        tracker._open(folder.read_state())
+        assert tracker.run_id == "a" * 32
+    assert "s3cret" not in "".join(path.read_text() for path in folder.path.iterdir())
+    assert folder.read_state()["tracking_uri"] == "http://127.0.0.1:1/x"

@@ -1,18 +1,22 @@
-"""Runs as a file: the same on another server, and once."""
+"""Runs as a file: the same on another server, once, and nothing is left by a signal."""
 
 from __future__ import annotations
 
+import os
+import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from mlflow import MlflowClient
 
 from biasbed import cli, record
 from biasbed.errors import UsageError
 from biasbed.options import ZipOptions
-from biasbed.tracking import claims, transfer
+from biasbed.tracking import claims, server, transfer
 from biasbed.tracking.archive import Archive
 from biasbed.tracking.transfer import export
 from helpers.archives import rich_run, zipped
@@ -63,15 +67,6 @@ def test_a_run_is_the_same_on_the_other_server(
     assert cli.main(["import", "--source", str(file)]) == 0
     assert "0 runs imported" in capsys.readouterr().out
     assert [found.info.run_id for found in all_runs(there, kind="train")] == [run.info.run_id]
-
-
-def test_checkpoints_come_along_when_asked_for(recorder: Recorder, move: Callable[[str], str]) -> None:
-    run_id = rich_run(recorder)
-    file = zipped(recorder, run=(run_id,), checkpoints=True)
-    there = move("other")
-    transfer.import_archive(str(file))
-    (run,) = all_runs(there)
-    assert "checkpoints" in told(there, run.info.run_id)["artifacts"]
 
 
 def test_a_study_is_analysed_alike_where_it_was_imported(
@@ -137,11 +132,7 @@ def test_an_import_that_was_cut_short_is_made_anew(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["export"], "give a name that ends in .zip"),
-        (["export", "--file", "x.zip"], "say what to export"),
         (["export", "--file", "x.zip", "--run", "a" * 32, "--study", "s"], "one of both"),
-        (["export", "--file", "x.zip", "--run", "a" * 32], "there is no such run"),
-        (["export", "--file", "x.zip", "--study", "s"], "no run on"),
         (["export", "--file", "/proc/x.zip", "--run", "{run}"], "can't be written"),
         (["import", "--source", "x.zip"], "there is no such file"),
     ],
@@ -165,3 +156,40 @@ def test_runs_that_go_on_are_not_exported_and_files_not_overwritten(recorder: Re
     file = zipped(recorder, done)
     with pytest.raises(UsageError, match="is there already"):
         export(ZipOptions(file=str(file), run=(done,)))
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The temporary folder of a command that SIGTERM reaches while it sends or fetches its first files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the command does not attend to SIGTERM"))
+
+    def send(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for name in ("log_artifacts", "log_text", "download_artifacts"):
+        monkeypatch.setattr(MlflowClient, name, send)
+    monkeypatch.setattr(server, "store_text", send)
+    return folder
+
+
+def test_an_import_of_a_file_leaves_nothing(
+    recorder: Recorder, move: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    file = zipped(recorder, rich_run(recorder))
+    there = move("other")
+    folder: Path = request.getfixturevalue("ended")
+    assert cli.main(["import", "--source", str(file)]) == 128 + signal.SIGTERM
+    assert all_runs(there) == []
+    assert list(folder.iterdir()) == []
+
+
+def test_an_export_leaves_no_file(recorder: Recorder, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    run_id = rich_run(recorder)
+    folder: Path = request.getfixturevalue("ended")
+    before = set(tmp_path.iterdir())
+    assert cli.main(["export", "--file", str(tmp_path / "x.zip"), "--run", run_id]) == 128 + signal.SIGTERM
+    assert set(tmp_path.iterdir()) == before
+    assert list(folder.iterdir()) == []
