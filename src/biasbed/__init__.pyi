@@ -1,4 +1,4 @@
-"""Public names as type checkers see them. `pytest --renew tests/api/test_front_door.py` writes this file."""
+"""Public names as type checkers see them. `pytest --renew tests/api/test_arguments.py` writes this file."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from biasbed.algorithms.base import Algorithm
 from biasbed.batch import Batch
-from helpers import making
+from helpers import grouped, making
 
 MakeAlgorithm = Callable[..., Algorithm]
 
@@ -23,6 +24,12 @@ def make_algorithm() -> MakeAlgorithm:
         return making.make(name, hparams or {}, **{"backbone": "timm:test_resnet", **named})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`trained(*words)`: the run folder of a training on the biased toy data, made once for these words."""
+    return grouped.trainer(tmp_path_factory)
 
 
 @pytest.fixture

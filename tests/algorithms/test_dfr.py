@@ -1,4 +1,4 @@
-"""dfr: its last layer, what is held out, what it refuses; and how trainings of stages are resumed and shared."""
+"""dfr: its last layer, what is held out, and what it refuses."""
 
 from __future__ import annotations
 
@@ -21,27 +21,16 @@ from biasbed.errors import Failure
 from biasbed.networks.network import as_input
 from helpers.grouped import (
     DFR,
-    JTT,
     SEED,
     TRAIN,
     groups,
     journal,
-    killed_and_resumed,
     reader,
     rows,
-    trained_by_two,
-    trainer,
-    words,
 )
 from helpers.making import batch_for, make
-from helpers.runs import assert_equal, history, weights
+from helpers.runs import assert_equal, weights
 from helpers.toy_suite import lent
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a training, made once for these words."""
-    return trainer(tmp_path_factory)
 
 
 def by_hand(
@@ -236,39 +225,3 @@ def test_dfr_holds_out_the_nearest_whole_number_of_a_group() -> None:
     held_out = algorithm.draw_rows(group, 0.58)
     assert len(set(held_out.tolist())) == len(held_out)
     assert np.bincount(group[held_out]).tolist() == [3, 6]
-
-
-SOFTCON = ("softcon", "--hparams.share", "0.5", "--hparams.pairs", "6", "--optim.lr", "0.01")
-KILLS = [
-    (DFR, "pass", 2),
-    (DFR, "stage", 3),
-    (JTT, "step", 7),
-    (SOFTCON, "step", 2),
-    (SOFTCON, "stage", 1),
-    (SOFTCON, "pass", 1),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("given", "moment", "count"), KILLS)
-def test_killed_and_resumed_equals_uninterrupted(
-    given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    """In DFR's second pass and after it; where JTT's second training has begun; SoftCon's first, its end, after it."""
-    folder = killed_and_resumed(words(*given), (moment, count, "SIGKILL"), tmp_path)
-    assert_equal(weights(folder), weights(trained(*given)))
-    assert history(folder) == history(trained(*given))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("given", [DFR, JTT, ("group_dro", "--hparams.groups", "group")])
-def test_two_processes_train_the_network_of_one(
-    given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = trained_by_two(words(*given), tmp_path)
-    found, expected = weights(folder), weights(trained(*given))
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        torch.testing.assert_close(
-            value, expected[name], rtol=1e-3, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
-        )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,11 @@ from biasbed.compute.optim import rate_factor
 from biasbed.config import Optim
 from biasbed.errors import UsageError
 from biasbed.settings import build
-from helpers import children
 from helpers.commands import small_training
+from helpers.grouped import journal
 from helpers.making import make
-from helpers.runs import assert_equal, history, run_folders, weights
-
-COURSE = ("--optim.schedule", "piecewise", "--optim.points", "0,0.5,1", "--optim.factors", "0,1,0.1")
-PHASED = ("--hparams.phases", "16:6:1,32:12:1", "--optim.warmup", "0", *COURSE)
+from helpers.resumable import PHASED
+from helpers.runs import run_folders
 
 
 def images() -> Batch:
@@ -84,36 +80,17 @@ def test_a_stage_that_says_nothing_has_the_whole_course() -> None:
     assert [Stage("main", lambda batch: {}).schedule_steps(total) for total in (1, 7)] == [(0, 1), (0, 7)]
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_a_training_in_phases(image_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """42 images: an epoch in sixes at 16 pixels, then one in twelves at 32; momentum goes on."""
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
     assert cli.main(small_training(image_root, "fast_adversarial", *PHASED)) == 0
     (folder,) = run_folders(tmp_path / "home")
-    first, last = records(folder)
+    first, last = journal(folder)
     assert (first["stage"], first["step"], first["metrics"]["phase_1/lr"]) == ("phase_1", 1, pytest.approx(0.05))
     assert "phase_1/accuracy/val" in first["metrics"]
     assert (last["step"], last["metrics"]["train/lr"]) == (1, pytest.approx(0.05 * 0.1))
     assert last["metrics"]["train/attacked_at_random"] > 0
     assert {"test/accuracy/ink", "val/accuracy/val"} <= last["metrics"].keys()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [3, 7, 9])  # within the first phase, at its end, within the second
-def test_killed_in_any_phase_and_resumed_equals_uninterrupted(count: int, image_root: Path, tmp_path: Path) -> None:
-    words, folders = small_training(image_root, "fast_adversarial", *PHASED), []
-    for name in ("killed", "whole"):
-        home = {"BIASBED_HOME": str(tmp_path / name)}
-        if name == "killed":
-            assert children.run(words, env=home, kill=("step", count, "SIGKILL")).returncode == -signal.SIGKILL
-        done = children.run(words, env=home)
-        assert done.returncode == 0, done.stderr
-        folders += run_folders(tmp_path / name)
-    assert_equal(weights(folders[0]), weights(folders[1]))
-    assert history(folders[0]) == history(folders[1])
 
 
 @pytest.mark.parametrize("phases", ["128:512", "128:512:6,224:224:0", "4:512:6"])

@@ -13,15 +13,9 @@ import torch
 
 from biasbed.batch import Batch
 from biasbed.errors import Failure
-from helpers.grouped import JTT, TRAIN, journal, reader, rows, trainer
+from helpers.grouped import JTT, TRAIN, journal, reader, rows
 from helpers.making import make
 from helpers.runs import weights
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a training, made once for these words."""
-    return trainer(tmp_path_factory)
 
 
 def test_jtt_keeps_its_error_set_by_image(trained: Callable[..., Path]) -> None:

@@ -30,7 +30,6 @@ from biasbed.training.job import plan, refuse_backbone
 from biasbed.training.resolve import resolve
 from helpers.commands import ROOT
 from helpers.making import batch_for, make
-from helpers.ranks import gradients, in_two_processes
 
 DATA = TrainData(8, 4, 1)
 
@@ -155,19 +154,6 @@ def test_other_networks_start_from_scratch_and_the_configured_one_from_its_weigh
     for network in asked.children():
         assert network._head.dropout == 0.1
         assert torch.equal(network.normalise(x), x)
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_gradient_of_one(tmp_path: Path) -> None:
-    """Features and head apart, and three networks, under DDP."""
-    name = "helpers.asking:Asking"
-    ranks = in_two_processes([name], tmp_path)
-    algorithm = make(name)
-    expected = gradients(algorithm, batch_for(algorithm))
-    for rank in ranks:
-        assert rank[name]["noticed"]
-        for number, gradient in enumerate(expected["main"]):
-            torch.testing.assert_close(rank[name]["gradients"]["main"][number], gradient, rtol=1e-4, atol=1e-6)
 
 
 # --- what is recorded -------------------------------------------------------------------------------------------------

@@ -28,22 +28,14 @@ from biasbed.networks.interpolation import Snapshot, interpolate
 from biasbed.networks.network import as_input
 from biasbed.settings import build
 from biasbed.suites.label_maps import Subset
-from helpers.grouped import SEED, TRAIN, journal, killed_and_resumed, reader, rows, trained_by_two, trainer, words
+from helpers.grouped import SEED, TRAIN, journal, reader, rows, words
 from helpers.making import batch_for, images, make
-from helpers.runs import assert_equal, history, run_folders, weights
+from helpers.resumable import ON_SHADES
+from helpers.runs import assert_equal, history, run_folders
 from helpers.toy_suite import CLASSES, shades
 
-PROBE = ("probe", "--eval_batch_size", "256")
-KNN = ("knn", "--hparams.k", "7", "--eval_batch_size", "256")
-CHOSEN = ("--hparams.alpha", "validation", "--hparams.alphas", "0,0.5,1")
-WISE = ("wise_ft", "--eval_batch_size", "256", "--optim.lr", "0.01", *CHOSEN)
+PROBE, KNN, WISE = (ON_SHADES[name] for name in ("probe", "knn", "wise_ft"))
 VALIDATION = shades("shades_val", 24, 0.75, SEED, labels=True)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a training, made once for these words."""
-    return trainer(tmp_path_factory)
 
 
 def load(folder: Path) -> Any:
@@ -325,26 +317,6 @@ def test_settings_out_of_range_are_refused(name: str, values: Mapping[str, Any],
         build(algorithms.load(name).HParams, dict(values))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("knn", "--hparams.k", "49"), "hparams.k=49: there are only 48 training images"),
-        ((*PROBE, "--average", "sma"), "average_from=100: the training has 1 steps"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_a_run(
-    given: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    assert cli.main(words(*given)) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.rglob("config.yaml"))
-
-
 def test_a_class_without_images_is_refused() -> None:
     algorithm: Any = make("probe", {"strengths": "1"})
     with pytest.raises(Failure, match="no training image is of class 3; a last layer can't be fitted without one"):
@@ -395,29 +367,3 @@ def test_two_processes_look_at_every_training_and_validation_image_once() -> Non
     y = np.concatenate([TRAIN.y, VALIDATION.y])
     assert seen == [y[rank::2].tolist() for rank in range(2)]
     assert sorted(indices) == list(range(len(y)))
-
-
-# --- killed, and in two processes -------------------------------------------------------------------------------------
-
-KILLS = [(PROBE, "pass", 1), (PROBE, "stage", 1), (WISE, "pass", 3), (WISE, "stage", 2)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("given", "moment", "count"), KILLS)
-def test_killed_and_resumed_equals_uninterrupted(
-    given: tuple[str, ...], moment: str, count: int, trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = killed_and_resumed(words(*given), (moment, count, "SIGKILL"), tmp_path)
-    assert_equal(weights(folder), weights(trained(*given)))
-    assert history(folder) == history(trained(*given))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("given", [PROBE, KNN, WISE])
-def test_two_processes_train_the_network_of_one(
-    given: tuple[str, ...], trained: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = trained_by_two(words(*given), tmp_path)
-    single = weights(trained(*given))
-    for name, tensor in weights(folder).items():
-        torch.testing.assert_close(tensor, single[name], rtol=2e-3, atol=2e-4, msg=name)

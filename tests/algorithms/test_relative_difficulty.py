@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,24 +11,15 @@ import pandas as pd
 import pytest
 import torch
 
-from biasbed import cli
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.biasensemble import BiasEnsemble
 from biasbed.algorithms.relative_difficulty import RelativeDifficulty
 from biasbed.compute.distributed import Group
 from biasbed.errors import Failure, UsageError
 from biasbed.settings import build
-from helpers import children
-from helpers.commands import ROOT
+from helpers.grouped import journal
 from helpers.making import EXAMPLES, batch_for, make
-from helpers.runs import assert_equal, history, run_folders, weights
-
-SHADES = ["--suite", f"{ROOT}/tests/helpers/toy_suite.py:Shades", "--data.labels", "yes", "--tracking", "offline"]
-ENSEMBLE = ["--hparams.models=2", "--hparams.agreement=2", "--hparams.share=0.25", "--hparams.threshold=0.32"]
-
-
-def words(algorithm: str, *more: str) -> list[str]:
-    return ["train", *SHADES, "--backbone", "mlp", "--epochs", "4", "--algorithm", algorithm, *more]
+from helpers.resumable import ON_SHADES
 
 
 def tables(*steps: tuple[list[int], list[int], list[float], list[float]]) -> RelativeDifficulty:
@@ -148,52 +137,16 @@ def test_settings_that_contradict_each_other_are_refused(message: str) -> None:
         build(BiasEnsemble.HParams, WRONG[message])
 
 
-BAD = {
-    "rebias takes 4 images or more in a step, and the first one has 3: give a larger batch_size": (
-        *("rebias", "--batch_size", "3"),
-    ),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_what_can_not_be_trained_is_one_line(
-    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    assert cli.main(["train", *SHADES, "--backbone", "mlp", "--algorithm", *BAD[message]]) == 2
-    (error,) = capsys.readouterr().err.strip().splitlines()
-    assert message in error
-    assert not run_folders(tmp_path)
-
-
 # --- a whole training -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The folder of a training on 48 images, of three steps an epoch."""
-
-    def train(algorithm: str, *more: str) -> Path:
-        home = tmp_path_factory.mktemp("trained")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("BIASBED_HOME", str(home))
-            assert cli.main(words(algorithm, *more)) == 0
-        return run_folders(home)[0]
-
-    return train
-
-
-@pytest.fixture(scope="module")
 def ensembled(trained: Callable[..., Path]) -> Path:
-    return trained("biasensemble", *ENSEMBLE)
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return trained(*ON_SHADES["ensemble"])
 
 
 def test_how_biased_the_biased_one_is_is_recorded_of_validation(ensembled: Path) -> None:
-    last = records(ensembled)[-1]["metrics"]
+    last = journal(ensembled)[-1]["metrics"]
     found = {name for name in last if name.startswith("biased/")}
     groups = {f"biased/accuracy/shades_val:{name}-conflicting" for name in ("dark", "grey", "light")}
     assert {"biased/accuracy/shades_val", "biased/ac_score/shades_val", *groups} <= found
@@ -202,7 +155,7 @@ def test_how_biased_the_biased_one_is_is_recorded_of_validation(ensembled: Path)
 
 
 def test_the_stages_of_the_ensemble_are_recorded_and_gone(ensembled: Path) -> None:
-    found = [(entry.get("stage"), entry["step"]) for entry in records(ensembled)]
+    found = [(entry.get("stage"), entry["step"]) for entry in journal(ensembled)]
     assert found == [("biased_1", 1), ("biased_2", 1), (None, 1), (None, 2)]
     state = torch.load(ensembled / "last.ckpt", weights_only=True)
     assert not [key for key in state["algorithm"] if key.startswith("pool")]
@@ -213,7 +166,7 @@ def test_what_is_believed_of_each_image_is_kept_and_how_well_it_finds_those_that
     frame = pd.read_parquet(ensembled / "examples.parquet")
     assert frame.columns.tolist() == ["image", "set", "label", "weight", "left_out"]
     assert frame["left_out"].nunique() == 2
-    last = records(ensembled)[-1]["metrics"]
+    last = journal(ensembled)[-1]["metrics"]
     # By hand: each class has 16 training images, of which the first two conflict.
     conflicting = np.tile(np.arange(16) < 2, 3)
     for name in ("weight", "left_out"):
@@ -226,35 +179,7 @@ def test_what_is_believed_of_each_image_is_kept_and_how_well_it_finds_those_that
 
 def test_what_decided_best_in_a_stage_is_kept_and_the_earlier_of_two_alike(trained: Callable[..., Path]) -> None:
     """It decides rightly after three and six steps, and wrongly after nine."""
-    folder = trained("helpers.toys:Remembering")
-    rates = [entry["metrics"]["first/accuracy/shades_val"] for entry in records(folder) if "stage" in entry]
+    folder = trained(*ON_SHADES["remembering"])
+    rates = [entry["metrics"]["first/accuracy/shades_val"] for entry in journal(folder) if "stage" in entry]
     assert rates[0] == rates[1] > rates[2]
     assert torch.load(folder / "last.ckpt", weights_only=True)["algorithm"]["first.age"] == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "moment", "count"),
-    [
-        ("remembering", "step", 8),  # the best of its first stage lies behind it, in the second epoch's checkpoint
-        ("remembering", "stage", 1),
-        ("biasensemble", "step", 2),
-        ("biasensemble", "pass", 1),
-        ("biasensemble", "stage", 2),
-        ("biasensemble", "pass", 2),
-        ("biasensemble", "step", 8),
-    ],
-)
-def test_killed_in_a_stage_whose_best_is_kept(
-    algorithm: str, moment: str, count: int, trained: Callable[..., Path], ensembled: Path, tmp_path: Path
-) -> None:
-    names = ("biasensemble", *ENSEMBLE) if algorithm == "biasensemble" else ("helpers.toys:Remembering",)
-    expected = ensembled if algorithm == "biasensemble" else trained(*names)
-    home = {"BIASBED_HOME": str(tmp_path)}
-    killed = children.run(words(*names), env=home, kill=(moment, count, "SIGKILL"))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = children.run(words(*names), env=home)
-    assert done.returncode == 0, done.stderr
-    (folder,) = run_folders(tmp_path)
-    assert_equal(weights(folder), weights(expected))
-    assert history(folder) == history(expected)

@@ -146,13 +146,10 @@ def test_the_command_prints_and_writes_what_is_asked_for(
     ("words", "message"),
     [
         ([], "scores: name a table of scores"),
-        (["none.csv"], "scores=none.csv: there is no such file"),
         (["scores.csv", "--figure", "cd.doc"], "cd.doc: give a name that ends in .pdf or .png or .svg"),
         (["scores.csv", "--report", "no/where.html"], "no/where.html: there is no folder"),
         (["scores.csv", "--control", "C5"], "control=C5: no compared method has this name; did you mean 'C4.5'?"),
-        (["scores.csv", "--sets", "iriss"], "sets=iriss: scores.csv has no 'iriss'; did you mean 'iris'?"),
         (["scores.csv", "--plot", "ranks"], "plot=ranks: say into which file, as figure=a.pdf"),
-        (["scores.csv", "--scor", "x"], "unknown setting 'scor'; did you mean 'score'?"),
         (["scores.csv", "--higher_is_better", "no", "--lower", "iris"], "leave it out, as lower= names data sets"),
     ],
 )

@@ -152,23 +152,26 @@ def look_up(x: Tensor, calls: int) -> Tensor:
     return {}["crop"]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("fail", "message"),
+    ("workers", "fail", "message"),
     [
-        (look_up, r"transform= raises KeyError on an image \('crop'\)"),
-        (lambda x, calls: x[:, :8], r"the transform makes images of \[3, 8, 16\] and \[3, 16, 16\]; give all one size"),
-        (lambda x, calls: x.numpy(), "transform= returns a ndarray and should return a tensor"),
+        (1, look_up, r"transform= raises KeyError on an image \('crop'\)"),
+        (
+            0,
+            lambda x, calls: x[:, :8],
+            r"the transform makes images of \[3, 8, 16\] and \[3, 16, 16\]; give all one size",
+        ),
+        (0, lambda x, calls: x.numpy(), "transform= returns a ndarray and should return a tensor"),
     ],
 )
-def test_a_transform_that_fails_in_a_loader_ends_in_a_line(fail: Any, message: str, workers: int) -> None:
+def test_a_transform_that_fails_in_a_loader_ends_in_a_line(workers: int, fail: Any, message: str) -> None:
     options = {**DEMO, "sets": ["edge"], "workers": workers, "classes": CLASSES}
     with pytest.raises(biasbed.Failure, match=message) as failed:
         biasbed.evaluate(small(), transform=Fails(fail), **options)
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize("number", [0.5, [0.5], "0.5"])
+@pytest.mark.parametrize("number", [[0.5], "0.5"])
 def test_one_mean_and_std_are_for_all_channels(number: Any) -> None:
     options = {**DEMO, "sets": ["edge"], "classes": CLASSES}
     one = biasbed.evaluate(small(), mean=number, std=number, **options)
@@ -202,7 +205,6 @@ class Output(nn.Module):
     [
         (Output(lambda z: (z, z)), {}, r"returns a tuple of a tensor \[2, 10\], .*lambda x: model\(x\)\[0\]"),
         (Output(lambda z: {"logits": z}), {}, r"returns a dict with logits .*model\(x\)\['logits'\]"),
-        (Output(lambda z: z[:, :, None]), {}, r"returns a tensor \[2, 10, 1\] for 2 images"),
         (Output(lambda z: z), {"classes": ["a", "b"]}, r"classes= has 2 names \(a, b\), and the model 10 outputs"),
         (Output(lambda z: z), {"classes": ["a"] * 10}, "two outputs are called 'a'"),
         (Output(lambda z: z), {"classes": 10}, "classes=10: give the names of the outputs as a list"),
@@ -210,20 +212,10 @@ class Output(nn.Module):
         (Output(lambda z: z), {"transform": lambda image: TO_FLOAT(image)[None]}, r"should return one image \[C,H,W\]"),
         (
             Output(lambda z: z),
-            {},
-            r"10 outputs \(unknown classes\) are not 'edge' .*: name the outputs, .*classes=",
-        ),
-        (
-            Output(lambda z: z),
             {"classes": [*CLASSES[1:], "ten"]},
             r"10 outputs \(one, .*\) are not 'edge' \(zero is missing, ten is unknown",
         ),
         (Output(lambda z: z), {"label_map": {"outputs": CLASSES[:9]}}, "label_map: describes 9 outputs, but .* has 10"),
-        (
-            Output(lambda z: z),
-            {"label_map": {"output": 3}},
-            "label_map: .*'output'.*did you mean 'outputs'",
-        ),
         (
             Output(lambda z: z),
             {"label_map": {"outputs": {0}}},
@@ -234,26 +226,8 @@ class Output(nn.Module):
             {},
             "this is suite=demo, the default: name the suite that you mean",
         ),
-        (Output(lambda z: z), {"suite": "dmo"}, "unknown suite 'dmo'; did you mean 'demo'"),
-        (
-            Output(lambda z: z),
-            {"sets": ["edges"], "classes": CLASSES},
-            "no evaluation set 'edges'; did you mean 'edge'",
-        ),
-        (
-            Output(lambda z: z),
-            {"suite": "biasbed", "data_dir": "/nowhere"},
-            "data_dir=/nowhere: there is no such folder",
-        ),
         (Output(lambda z: z), {"resume": "never"}, "resume= is a setting of the command"),
-        (Output(lambda z: z), {"image_sise": 3}, "unknown setting 'image_sise'; did you mean 'image_size'"),
-        (
-            Output(lambda z: z),
-            {"transform": lambda image: image},
-            "transform= returns a Image and should return a tensor",
-        ),
         (nn.Linear(3, 10), {}, r"the model fails on images \[2, 3, 16, 16\] on cpu"),
-        (Output(lambda z: z), {"transform": lambda image: {}["crop"]}, "transform= raises KeyError on an image"),
         ("resnet18", {}, "model=a str: give an nn.Module"),
     ],
 )
@@ -308,8 +282,6 @@ def test_outputs_find_the_classes_by_their_names(network: nn.Module) -> None:
     ("arguments", "message"),
     [
         ({"sets": ["edgee"]}, "no evaluation set 'edgee'; did you mean 'edge'"),
-        ({"suite": "biasbed", "data_dir": "/nowhere"}, "data_dir=/nowhere: there is no such folder"),
-        ({"image_sise": 3}, "unknown setting 'image_sise'; did you mean 'image_size'"),
         ({"label_map": "none.yaml"}, "label_map=none.yaml: can't be read"),
         ({"every": 0}, "every=0: should be at least 1"),
     ],

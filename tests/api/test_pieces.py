@@ -134,7 +134,6 @@ def test_a_biased_data_set_has_splits_with_biases() -> None:
 @pytest.mark.parametrize(
     ("name", "folder", "message"),
     [
-        ("pax", None, "there is no data set 'pax'"),
         ("pacs", None, "'pacs' needs data_dir="),
         ("pacs", "/nowhere", "data_dir=/nowhere: there is no such folder"),
     ],
@@ -150,9 +149,7 @@ def test_a_data_set_that_is_not_there_is_refused(name: str, folder: str | None, 
     ("arguments", "message"),
     [
         ({"image_size": -1}, "image_size=-1: give a whole number from 8 on"),
-        ({"transform": 3}, "transform=3 is no function"),
         ({"severity": 0}, "severity=0: give the percentage"),
-        ({"seed": "a"}, "seed='a': give a whole number"),
         ({"name": 3}, "name=3: give the name of a data set"),
     ],
 )
@@ -210,7 +207,6 @@ def test_padain_gives_each_image_the_moments_of_another() -> None:
     ("call", "message"),
     [
         (lambda methods: methods.coral(torch.rand(8, 16)), r"methods.coral takes a list of features \[B,d\]"),
-        (lambda methods: methods.mmd(3), r"methods.mmd takes a list of features \[B,d\]"),
         (lambda methods: methods.irm_penalty(torch.rand(8), torch.zeros(8)), r"irm_penalty takes logits \[N,K\]"),
         (lambda methods: methods.InfoDrop(nn.Linear(3, 3)), "InfoDrop takes a convolution .*, not a Linear"),
         (lambda methods: methods.PAdaIN(p=2.0), "p=2.0"),

@@ -37,19 +37,9 @@ def test_it_trains_as_the_command_does(tracking: str, tmp_path: Path) -> None:
     assert biasbed.train(suite=SHADES, algorithm="erm", resume="once", **settings) == run
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"algorithm": "irmm"}, "unknown algorithm 'irmm'"),
-        ({"optim": {"lr": -1}}, "optim.lr=-1"),
-        ({"epohcs": 3}, "unknown setting 'epohcs'"),
-    ],
-)
-def test_a_wrong_setting_is_refused_before_anything_is_created(
-    settings: dict[str, object], message: str, tracking: str, tmp_path: Path
-) -> None:
-    with pytest.raises(biasbed.UsageError, match=message):
-        biasbed.train(suite=SHADES, **settings)
+def test_a_wrong_setting_is_refused_before_anything_is_created(tracking: str, tmp_path: Path) -> None:
+    with pytest.raises(biasbed.UsageError, match=r"optim\.lr=-1"):
+        biasbed.train(suite=SHADES, optim={"lr": -1})
     assert not all_runs(tracking)
     assert not list(run_folders(tmp_path / "home"))
 

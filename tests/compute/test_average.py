@@ -185,7 +185,7 @@ def test_the_live_weights_are_back_after_an_error() -> None:
 LOSSES = [3, 2, 1, 1, 1.2, 5, 1, 5, 5, 5, 5, 5, 5, 1, 1]
 
 
-@pytest.mark.parametrize("cut", [1, 3, 4, 9, 12, 13, 17, 22, 24, 36, 49, 55])
+@pytest.mark.parametrize("cut", [3, 12, 13, 22, 36, 55])
 @pytest.mark.parametrize("kind", ["sma", "swad", "ema"])
 def test_cut_anywhere_and_restored_is_bit_equal(kind: str, cut: int) -> None:
     """Before a start, in the valley, above the threshold and after the end; at evaluations and between them."""

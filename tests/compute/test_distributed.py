@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import shutil
@@ -15,15 +16,27 @@ import pytest
 import torch
 from torch.distributed import DistBackendError
 
-from biasbed.compute.distributed import Group, convert_errors
+from biasbed.algorithms.base import TrainData
+from biasbed.algorithms.make import make_algorithm
+from biasbed.algorithms.requests import StreamRequest
+from biasbed.batch import MAIN
+from biasbed.compute.distributed import Group, convert_errors, describe_lost_process
+from biasbed.compute.optim import rate_factor
+from biasbed.compute.precision import Precision
+from biasbed.data.loading import TrainLoader
+from biasbed.data.streams import BatchPlan
 from biasbed.errors import Failure
 from biasbed.tracking.tracker import ends_run
+from biasbed.training import job
+from biasbed.training.reading import prepare
+from biasbed.training.resolve import resolve
 from helpers import children
-from helpers.commands import command_environment, run_command
+from helpers.commands import command_environment, free_port, run_command, small_training
+from helpers.making import batch_for, make
+from helpers.ranks import gradients, in_two_processes
 from helpers.runs import assert_equal, history, run_folders, weights
 
 GONE = "another process of this training ended"
-TOYS = ("Plain", "SagNetLike", "DannLike", "LfFLike", "Streaming", "Staged", "Coupled")
 
 
 def test_processes_draw_apart_and_what_they_share_alike() -> None:
@@ -65,96 +78,74 @@ def test_draws_go_on_where_a_process_s_state_was_taken(rank: int) -> None:
     assert expected[0][0] != expected[1][0]
 
 
-def flags(image_root: Path, algorithm: str, *more: str) -> list[str]:
-    """42 training images in batches of 12: the last batch has six; with two classes odd, five or seven."""
-    return [
-        *("--suite", "folders", "--data_dir", str(image_root), "--train", "photo", "--image_size", "32"),
-        *("--epochs", "2", "--batch_size", "12", "--backbone", "resnet10", "--optim.lr_batch", "none"),
-        *("--optim.lr", "0.05", "--workers", "0", "--device", "cpu", "--tracking", "offline"),
-        *("--algorithm", algorithm, *more),
-    ]
-
-
-def train(home: Path, words: Sequence[str], processes: int = 1, kill: tuple[str, int] | None = None) -> Path:
-    """Train in `home` and return the run's folder; with `kill`, every process is killed at that moment."""
-    moment = None if kill is None else (*kill, "SIGKILL")
-    done = children.run(["train", *words], env={"BIASBED_HOME": str(home)}, processes=processes, kill=moment)
-    assert kill is not None or done.returncode == 0, done.stderr
+def train(home: Path, words: Sequence[str], processes: int = 1) -> Path:
+    """Train in `home` and return the run's folder."""
+    done = children.run(words, env={"BIASBED_HOME": str(home)}, processes=processes)
+    assert done.returncode == 0, done.stderr
     return run_folders(home)[-1]
 
 
-def assert_close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor], **tolerance: float) -> None:
-    assert left.keys() == right.keys()
-    for name in left:
-        torch.testing.assert_close(left[name], right[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
-
-
-def by_default(*toys: str) -> list[Any]:
-    """All of them, and those that are not named here as slow tests."""
-    return [toy if toy in toys else pytest.param(toy, marks=pytest.mark.slow) for toy in TOYS]
-
-
-# The gradients of all methods on two processes are the conformance suite's.
-@pytest.mark.parametrize("toy", by_default("Streaming", "Staged", "Coupled"))
-def test_one_process_and_two_make_the_same_updates(toy: str, image_root: Path, tmp_path: Path) -> None:
-    words = flags(image_root, f"helpers.toys:{toy}")
-    one, two = train(tmp_path / "one", words), train(tmp_path / "two", words, processes=2)
-    assert_close(weights(one), weights(two), rtol=1e-4, atol=1e-6)
-    for (epoch, left), right in zip(history(one).items(), history(two).values(), strict=True):
-        for name in left:
-            assert left[name] == pytest.approx(right[name], rel=1e-4), (epoch, name)
-
-
-# By default the one whose ranks have most to keep; Plain is ended by a signal below, as exactly.
-@pytest.mark.parametrize("toy", by_default("Staged"))
-def test_two_processes_killed_and_resumed_are_bit_equal(toy: str, image_root: Path, tmp_path: Path) -> None:
-    noise = ("--hparams.noise", "0.1") if toy in ("Plain", "LfFLike") else ()
-    words = flags(image_root, f"helpers.toys:{toy}", *noise)
-    straight = train(tmp_path / "straight", words, processes=2)
-    train(tmp_path / "cut", words, processes=2, kill=("step", 6))
-    cut = train(tmp_path / "cut", words, processes=2)
-    assert_equal(weights(straight), weights(cut))
-    assert history(straight) == history(cut)
-
-
 def test_one_process_that_is_to_end_ends_all_with_a_checkpoint(image_root: Path, tmp_path: Path) -> None:
-    words, home = flags(image_root, "helpers.toys:Plain", "--hparams.noise", "0.1"), tmp_path / "cut"
+    words, home = small_training(image_root, "helpers.toys:Plain", "--hparams.noise", "0.1"), tmp_path / "cut"
     straight = train(tmp_path / "straight", words, processes=2)
     asked = {"kill": ("step", 6, "SIGTERM"), "victim": 1, "processes": 2}
-    assert children.run(["train", *words], env={"BIASBED_HOME": str(home)}, **asked).returncode == 143
+    assert children.run(words, env={"BIASBED_HOME": str(home)}, **asked).returncode == 143
     assert torch.load(run_folders(home)[0] / "last.ckpt", weights_only=True)["position"]["step"] == 6
     cut = train(home, words, processes=2)
     assert_equal(weights(straight), weights(cut))
     assert history(straight) == history(cut)
 
 
-def test_accumulated_parts_make_the_same_update(image_root: Path, tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", flags(image_root, "helpers.toys:Plain"))
-    parts = train(tmp_path / "parts", flags(image_root, "helpers.toys:Plain", "--accumulate", "3"))
-    assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.slow
 def test_loader_workers_do_not_change_the_numbers(image_root: Path, tmp_path: Path) -> None:
     runs = [
-        train(tmp_path / workers, flags(image_root, "infodrop", "--workers", workers)) for workers in ("0", "1", "3")
+        train(tmp_path / workers, small_training(image_root, "infodrop", "--workers", workers))
+        for workers in ("0", "1", "3")
     ]
     for other in runs[1:]:
         assert_equal(weights(runs[0]), weights(other))
         assert history(runs[0]) == history(other)
 
 
+def halves_by_hand(words: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Weights after training ERM on two halves per batch, each with its own batch statistics; buffers of the first."""
+    settings = resolve({k[2:]: v for k, v in zip(words[::2], words[1::2], strict=True)})
+    planned = job.plan(settings)
+    torch.manual_seed(settings.seed)
+    data = TrainData(42, len(planned.suite.classes), 1)
+    algorithm = make_algorithm(settings, planned.suite.task, Group(), Precision(), data)
+    algorithm.start()
+    second = copy.deepcopy(algorithm.network).train()  # holds the other process's buffers
+    stream = planned.suite.stream(StreamRequest(), planned.training_data, settings.batch_size)
+    plan = BatchPlan({MAIN: stream}, settings.seed, at_least=4)
+    loader = TrainLoader(plan, 0, False)
+    optimizer = algorithm.optimizer("main")
+    total = (settings.epochs or 0) * plan.steps_per_epoch
+    for current, _, batch, _ in loader.from_step(0, total):
+        algorithm.set_rate(rate_factor(settings.optim, current, total, plan.steps_per_epoch))
+        batch = prepare(batch, frozenset(), torch.device("cpu"))
+        second.load_state_dict({**second.state_dict(), **dict(algorithm.network.named_parameters())})
+        optimizer.zero_grad()
+        for part, network in zip(batch.split(2), (algorithm.network, second), strict=True):
+            loss = torch.nn.functional.cross_entropy(network(part.x), part.y)
+            gradients = torch.autograd.grad(loss * len(part) / len(batch), list(network.parameters()))
+            for parameter, gradient in zip(algorithm.network.parameters(), gradients, strict=True):
+                parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        optimizer.step()
+    return dict(algorithm.state_dict())
+
+
 @pytest.mark.slow
 def test_batch_norm_sees_each_process_s_part(image_root: Path, tmp_path: Path) -> None:
     """Against a reference that feeds the two halves of every batch by hand and averages their gradients."""
-    from helpers.reference import halves_by_hand
-
-    words = flags(image_root, "erm")
+    words = small_training(image_root, "erm")
     # Batch norm over few images magnifies rounding: larger maps, and few small steps.
     for name, value in {"--image_size": "64", "--epochs": "1", "--optim.lr": "0.005"}.items():
         words[words.index(name) + 1] = value
     two = train(tmp_path / "two", words, processes=2)
-    assert_close(weights(two), halves_by_hand(words), rtol=5e-3, atol=5e-4)
+    expected = halves_by_hand(words[1:])
+    for name, value in weights(two).items():
+        torch.testing.assert_close(value, expected[name], rtol=5e-3, atol=5e-4, msg=name)
 
 
 def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_path: Path) -> None:
@@ -162,8 +153,8 @@ def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_pat
         shutil.copytree(image_root / folder, tmp_path / "data" / folder)
     victims = sorted((tmp_path / "data" / "ink" / "circle").iterdir())
     victims[1].write_bytes(b"no image")  # of the second rank
-    words = flags(tmp_path / "data", "helpers.toys:Plain")
-    done = children.run(["train", *words], env={"BIASBED_HOME": str(tmp_path / "home")}, processes=2)
+    words = small_training(tmp_path / "data", "helpers.toys:Plain")
+    done = children.run(words, env={"BIASBED_HOME": str(tmp_path / "home")}, processes=2)
     assert done.returncode == 1
     assert done.stderr.count(f"can't read the image {victims[1]}") == 2
     assert "Traceback" not in done.stderr
@@ -172,11 +163,48 @@ def test_a_corrupt_image_on_one_rank_stops_all_by_name(image_root: Path, tmp_pat
 @pytest.mark.slow
 def test_torchrun_ends_in_one_line(image_root: Path, tracking: str) -> None:
     """The real thing, started by the command itself."""
-    words = [*flags(image_root, "helpers.toys:Plain"), "--hparams.explode_at", "0", "--nproc", "2"]
-    done = run_command("train", *words)
+    words = small_training(image_root, "helpers.toys:Plain", "--hparams.explode_at", "0", "--nproc", "2")
+    done = run_command(*words)
     assert done.returncode == 1
     assert done.stderr.count("the loss is not finite") == 2
     assert "Traceback" not in done.stderr
+
+
+# --- float64 ----------------------------------------------------------------------------------------------------------
+
+DOUBLE = ("helpers.toys:DoubleLosses", "helpers.toys:DoubleGradients")
+ROUNDING = 1e-13  # relative; what fp32 anywhere on the way would leave is 1e-8
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return in_two_processes(DOUBLE, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_a_method_in_float64_stays_it(name: str) -> None:
+    algorithm = make(name)
+    terms = algorithm.update(batch_for(algorithm))
+    assert {value.dtype for value in terms.values()} == {torch.float64}
+    assert {value.dtype for value in algorithm.state_dict().values()} == {torch.float64}
+    for values in gradients(algorithm, batch_for(algorithm)).values():
+        assert {value.dtype for value in values} == {torch.float64}
+
+
+@pytest.mark.parametrize("name", DOUBLE)
+def test_two_processes_average_in_float64(name: str, ranks: list[dict[str, Any]]) -> None:
+    """The mean of two halves' gradients is the whole's, to rounding in float64; and so are the weights after a step."""
+    algorithm = make(name)
+    whole = gradients(algorithm, batch_for(algorithm))
+    algorithm = make(name)
+    algorithm.update(batch_for(algorithm))
+    for rank in ranks:
+        for optimizer, values in whole.items():
+            for mine, theirs in zip(values, rank[name]["gradients"][optimizer], strict=True):
+                assert theirs.dtype == torch.float64
+                torch.testing.assert_close(theirs, mine, rtol=ROUNDING, atol=1e-15)
+        for key, value in algorithm.named_parameters():
+            torch.testing.assert_close(rank[name]["weights"][key], value.detach(), rtol=ROUNDING, atol=1e-15)
 
 
 # --- errors that end a training ---------------------------------------------------------------------------------------
@@ -219,6 +247,17 @@ def test_an_error_of_our_own_keeps_its_words_and_its_place(error: Exception) -> 
     assert caught.value is error
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("DataLoader worker (pid 20906) is killed by signal: Killed. ", "was killed (Killed)"),
+        ("DataLoader worker (pid(s) 31, 32) exited unexpectedly", "a loader process ended"),
+    ],
+)
+def test_a_lost_loader_is_told_from_torch_s_words(words: str, message: str) -> None:
+    assert message in (describe_lost_process(RuntimeError(words)) or "")
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE])
 def test_what_the_machine_refuses_is_a_line(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     with (
@@ -236,7 +275,7 @@ def test_two_nodes_of_one_process_train_as_one_node_of_two(
 ) -> None:
     """Equal to the bit, under one key; the command says nothing of processes, as docs/clusters.md has it."""
     flags = ["train", *train_flags, "--algorithm", "infodrop", "--tracking", "offline"]
-    meeting = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{children._free_port()}"]
+    meeting = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"]
     meeting += ["--rdzv-id", "mine", "--nproc-per-node", "1", "--local-addr", "127.0.0.1"]
     call = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "--", "biasbed", *flags]
     environment = {**command_environment(), "BIASBED_HOME": str(tmp_path / "nodes")}

@@ -18,9 +18,8 @@ import yaml
 from mlflow import MlflowClient
 
 from helpers import children, small_study
-from helpers.commands import ROOT
+from helpers.commands import ROOT, free_port
 from helpers.fake_runs import wait_for
-from helpers.postgres import free_port
 from helpers.real_docker import DATABASE, IMAGE, SERVER, Docker, inspected
 from helpers.runs import all_runs, history, run_folders, timeless
 

@@ -122,20 +122,6 @@ def test_a_node_of_two_under_one_training_loses_its_power(
     it.check(store, undisturbed_pair)
 
 
-def test_a_node_is_taken_down_and_given_back(
-    slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str
-) -> None:
-    it = study("down", *NODE, environment=slurm.environment, seeds="0,1")
-    it.start()
-    it.wait_for_epoch(2)
-    slurm.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
-    slurm.wait(lambda: sorted(job["Restarts"] for job in jobs(slurm, it)) == ["0", "1"])
-    slurm.call("scontrol", "update", "NodeName=n2", "State=RESUME")
-    lingering.hurry()
-    it.end()
-    it.check(store, undisturbed, 2)
-
-
 def test_scancel_of_one_job(slurm: Slurm, study: Studies, undisturbed: Path, lingering: Lingering, store: str) -> None:
     """The training is tried again, as a new job; the other one goes on."""
     it = study("one", *NODE, environment=slurm.environment, seeds="0,1")

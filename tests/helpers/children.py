@@ -10,7 +10,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from helpers.commands import command_environment
+from helpers.commands import command_environment, free_port
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 PRELOADED = (
@@ -105,7 +104,7 @@ def start(
     environment = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
     environment.pop("MLFLOW_RUN_ID", None)
     if len(befores) > 1:
-        environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        environment |= {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         environment |= {"WORLD_SIZE": str(len(befores))}
     start_server()
     started = []
@@ -199,10 +198,3 @@ def _child(
         os.pwrite(used, f"{seconds} {peak * 1024}".encode(), 0)
     sys.stderr.flush()
     sys.exit(code)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

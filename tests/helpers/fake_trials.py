@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,10 +155,3 @@ def finish(runner: Runner) -> TrialFeed:
         runner.stop()
         feed.release()
     return feed
-
-
-def wait(condition: Callable[[], object], seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from biasbed.batch import Batch
 from biasbed.compute.distributed import Group
 from biasbed.training.step_metrics import StepMetrics
 from helpers.children import start_server
+from helpers.commands import free_port
 from helpers.making import batch_for, make
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -51,9 +51,7 @@ def gradients(algorithm: Algorithm, batch: Batch) -> dict[str, list[Tensor]]:
 
 def in_two_processes(names: Sequence[str], folder: Path, timeout: float = 600) -> list[dict[str, Any]]:
     """Per rank what `_visit` finds, by method; TimeoutError when a process hangs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     start_server()
     processes = [_CONTEXT.Process(target=_rank, args=(rank, port, list(names), folder)) for rank in range(2)]
     for process in processes:

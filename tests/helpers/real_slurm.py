@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.postgres import free_port
+from helpers.commands import free_port
 
 NODES = {"n1": "127.0.0.11", "n2": "127.0.0.12"}
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "unshare")

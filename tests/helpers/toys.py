@@ -1,4 +1,4 @@
-"""Throw-away algorithms that prove the contract: several optimizers, alternating networks, state per example."""
+"""Throw-away algorithms that prove the contract: several optimizers, state per example, streams, stages."""
 
 from __future__ import annotations
 
@@ -97,45 +97,6 @@ class SagNetLike(Algorithm):
         return self.content(self.encoder(x))
 
 
-class DannLike(Algorithm):
-    """A discriminator of the label's parity every step, the encoder against it every second; Adam is reset once."""
-
-    def __init__(self, hparams: Any, setup: Setup) -> None:
-        super().__init__(hparams, setup)
-        self.encoder, self.head = TinyNet(), nn.Linear(16, setup.num_classes)
-        self.discriminator = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
-
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        main = [*self.encoder.parameters(), *self.head.parameters()]
-        return {
-            "main": self.setup.optimizer(main),
-            "discriminator": torch.optim.Adam(self.discriminator.parameters(), 1e-3),
-        }
-
-    def update(self, batch: Batch) -> dict[str, Tensor]:
-        gradients, terms = self.grads(batch, self.discrimination)
-        self.apply_gradients(gradients)
-        if self.progress.epoch == 1 and self.progress.step == 0:
-            self.reset_optimizer("discriminator")
-        if self.progress.step % 2 == 1:
-            gradients, more = self.grads(batch, self.classification)
-            self.apply_gradients(gradients)
-            terms |= more
-        return terms
-
-    def discrimination(self, batch: Batch) -> dict[str, Objective]:
-        loss = self.task.loss(self.discriminator(self.encoder(batch.x).detach()), batch.y % 2)
-        return {"discriminator": (loss, self.discriminator.parameters())}
-
-    def classification(self, batch: Batch) -> dict[str, Objective]:
-        z = self.encoder(batch.x)
-        loss = self.task.loss(self.head(z), batch.y) - 0.1 * self.task.loss(self.discriminator(z), batch.y % 2)
-        return {"main": (loss, [*self.encoder.parameters(), *self.head.parameters()])}
-
-    def predict(self, x: Tensor) -> Tensor:
-        return self.head(self.encoder(x))
-
-
 class LfFLike(Plain):
     """A running loss per training example, gathered over ranks, weights the loss; a first stage warms it up."""
 
@@ -230,6 +191,54 @@ class OneEach(ERM):
     """For images of one class each."""
 
     tasks = frozenset({"multi_class"})
+
+
+class Overflowing(Plain):
+    """A finite loss, and from the second epoch on infinite outputs, as running statistics that overflowed give them."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.register_buffer("scale", torch.ones(()))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        if self.progress.epoch >= 1:
+            self.scale.fill_(torch.inf)
+        return super().losses(batch)
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x) * self.scale
+
+
+class DoubleLosses(Plain):
+    """Computes in float64 throughout, by `losses` alone, so that DDP averages."""
+
+    @dataclass(frozen=True)
+    class HParams(Plain.HParams):
+        noise: float = setting(0.0, "standard deviation of feature noise", ge=0)
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.double()
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        return super().losses(Batch(batch.x.double(), batch.y))
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x.double())
+
+
+class DoubleGradients(SagNetLike):
+    """Computes in float64 throughout, with three optimizers, `grads` and a clip."""
+
+    def __init__(self, hparams: Any, setup: Setup) -> None:
+        super().__init__(hparams, setup)
+        self.double()
+
+    def objectives(self, batch: Batch) -> dict[str, Objective]:
+        return super().objectives(Batch(batch.x.double(), batch.y))
+
+    def predict(self, x: Tensor) -> Tensor:
+        return super().predict(x.double())
 
 
 # --- what a method may ask for ----------------------------------------------------------------------------------------

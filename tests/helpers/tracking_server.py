@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from helpers.postgres import free_port
+from helpers.commands import free_port
 
 
 class Server:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,12 @@ from biasbed.algorithms.make import from_checkpoint
 from biasbed.config import Swad
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.training import averaged, engine
-from helpers import children
 from helpers.averages import mean, valley
-from helpers.commands import small_training
-from helpers.runs import assert_equal, history, run_folders, weights
+from helpers.resumable import SWAD
+from helpers.runs import assert_equal, history, run_folders
 
 SETTINGS = Swad(optimum_patience=2, overfit_patience=2, tolerance=1.05)
-SWAD = ("--average", "swad", "--swad.optimum_patience", "2", "--swad.overfit_patience", "2", "--swad.tolerance", "1.05")
 SMA = ("--average", "sma", "--average_from", "5")
-# A resumed training needs the state of each: groups of rates, gradients that are scaled, an average of its own.
-RECIPE = ("--average", "ema", "--average_from", "3", "--ema.decay", "0.8", "--optim.clip", "0.2", "--label_smoothing")
-RECIPE = (*RECIPE, "0.1", "--optim.layer_decay", "0.7", "--optim.decay_norms", "no")
 
 
 @pytest.fixture
@@ -125,78 +119,3 @@ def test_swad_asks_the_sets_of_the_monitor_alone(
     monkeypatch.setattr(Evaluator, "decide", noting)
     assert cli.main(["train", *short, *SWAD]) == 0
     assert asked[:4] == [["val"], ["val", "ink", "paint"]] * 2
-
-
-# --- cut and shared ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("average", "moment", "count"),
-    [
-        (SWAD, "step", 8),
-        (RECIPE, "step", 8),
-        pytest.param((*RECIPE, "--compile", "yes"), "step", 8, marks=pytest.mark.slow),
-        pytest.param(SWAD, "evaluation", 12, marks=pytest.mark.slow),
-        pytest.param(SMA, "step", 8, marks=pytest.mark.slow),
-        pytest.param(SMA, "evaluation", 8, marks=pytest.mark.slow),
-        pytest.param(SWAD, "saved", 3, marks=pytest.mark.slow),
-    ],
-)
-def test_killed_and_resumed_equals_uninterrupted(
-    average: tuple[str, ...], moment: str, count: int, tracking: str, short: list[str], tmp_path: Path
-) -> None:
-    words = ["train", *short, *average, "--checkpoint_every", "3"]
-    straight = {"BIASBED_HOME": str(tmp_path / "straight")}
-    assert children.run(words, env=straight).returncode == 0
-    killed = children.run(words, kill=(moment, count, "SIGKILL"))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = children.run(words)
-    assert done.returncode == 0, done.stderr
-    one, two = run_folders(tmp_path / "straight")[0], run_folders(tmp_path / "home")[0]
-    for name in ("last.ckpt", "best.ckpt"):
-        assert_equal(weights(one, name), weights(two, name))
-    assert history(one) == history(two)
-    live = [torch.load(folder / "last.ckpt", weights_only=True)["average"]["live"] for folder in (one, two)]
-    assert_equal(*live)
-
-
-@pytest.mark.parametrize(
-    "average",
-    [
-        pytest.param(SMA, id="sma", marks=pytest.mark.slow),
-        pytest.param(SWAD, id="swad"),
-        pytest.param(RECIPE, id="ema"),
-    ],
-)
-def test_one_process_and_two_average_alike(average: tuple[str, ...], image_root: Path, tmp_path: Path) -> None:
-    words = small_training(image_root, "helpers.toys:Plain", *average, epochs=4)
-    found = []
-    for processes in (1, 2):
-        home = tmp_path / str(processes)
-        done = children.run(words, env={"BIASBED_HOME": str(home)}, processes=processes)
-        assert done.returncode == 0, done.stderr
-        found.append(run_folders(home)[0])
-    states = [torch.load(folder / "last.ckpt", weights_only=True) for folder in found]
-    assert states[0]["average"]["live"]
-    for name in states[0]["algorithm"]:
-        torch.testing.assert_close(states[0]["algorithm"][name], states[1]["algorithm"][name], rtol=1e-4, atol=1e-6)
-
-
-# --- refused ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--average", "sma"), "average_from=100: the training has 12 steps"),
-        (("--average", "swad", "--evaluate_every", "6"), "finds its start after swad.optimum_patience=3 evaluations"),
-        ((*SWAD, "--swad.overfit_patience", "1"), "swad.overfit_patience=1: at least swad.optimum_patience"),
-    ],
-)
-def test_what_could_never_average_is_refused(
-    flags: tuple[str, ...], message: str, tracking: str, short: list[str], tmp_path: Path, capsys: Any
-) -> None:
-    given = {**dict(zip(short[::2], short[1::2], strict=True)), **dict(zip(flags[::2], flags[1::2], strict=True))}
-    assert cli.main(["train", *(word for pair in given.items() for word in pair)]) == 2
-    assert message in capsys.readouterr().err
-    assert not run_folders(tmp_path / "home")

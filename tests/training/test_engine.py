@@ -16,21 +16,19 @@ import pytest
 import torch
 from torch import nn
 
-from biasbed import cli, config, record
-from biasbed.algorithms.base import Algorithm, Progress, Setup
+from biasbed import cli, record
+from biasbed.algorithms.base import Algorithm, Setup
 from biasbed.batch import Batch
 from biasbed.compute import checkpoint
 from biasbed.compute.distributed import Group
-from biasbed.compute.optim import make_optimizer, rate_factor
 from biasbed.compute.precision import Precision
-from biasbed.config import Config, Optim
+from biasbed.config import Config
 from biasbed.studies.plan import PlannedRun
 from biasbed.studies.status import read_status
 from biasbed.suites.suite import OpenSuite
 from biasbed.tasks import MultiClass
 from biasbed.training import engine, job
 from biasbed.training.reading import prepare
-from biasbed.training.resolve import resolve
 from helpers import toys
 from helpers.commands import ROOT
 from helpers.runs import history, run_folders
@@ -43,22 +41,11 @@ def train(home: Path, words: list[str]) -> Path:
     return run_folders(home)[-1]
 
 
-def test_a_training_in_steps(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
-    words = [word for word in train_flags if word not in ("--epochs", "3")]
-    folder = train(tmp_path / "home", [*words, "--steps", "10", "--evaluate_every", "4"])
-    assert list(history(folder)) == [4, 8, 10]
-
-
-def test_cadence_in_epochs(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
-    folder = train(tmp_path / "home", [*train_flags, "--evaluate_every", "2"])
-    assert list(history(folder)) == [2, 3]
-
-
 def test_outputs_that_are_not_finite_fail_the_run_and_keep_what_was_computed(
     tracking: str, train_flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a loss that is not finite does; before, the second epoch had the accuracy of the first class."""
-    words = ["train", *train_flags, "--algorithm", "helpers.diverging:Overflowing", "--tracking", "offline"]
+    words = ["train", *train_flags, "--algorithm", "helpers.toys:Overflowing", "--tracking", "offline"]
     assert cli.main(words) == 1
     assert re.search(r"outputs for the image \S+ of 'val' are not finite \((inf|-inf|nan)\)", capsys.readouterr().err)
     (folder,) = run_folders(tmp_path / "home")
@@ -98,20 +85,11 @@ def test_only_long_training_is_saved_before_its_evaluation(
     assert saved == [(1, False), (1, True), (2, False), (3, False)]
 
 
-@pytest.mark.parametrize(
-    ("precision", "algorithm"),
-    [
-        # Held by default by the toy, of the engine, and by the conformance suite, of the method.
-        pytest.param("bf16", "infodrop", marks=pytest.mark.slow),
-        ("bf16", "helpers.toys:SagNetLike"),
-        ("fp16", "helpers.toys:SagNetLike"),
-        pytest.param("fp16", "infodrop", marks=pytest.mark.slow),
-    ],
-)
-def test_mixed_precision(precision: str, algorithm: str, tracking: str, train_flags: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_mixed_precision(precision: str, tracking: str, train_flags: list[str], tmp_path: Path) -> None:
     # At 16 pixels (maps of 1 x 1), torch 2.15's bf16 convolution on the CPU now and then gives a NaN gradient.
     words = [*train_flags, "--image_size", "64", "--epochs", "1"]
-    folder = train(tmp_path / "home", [*words, "--precision", precision, "--algorithm", algorithm])
+    folder = train(tmp_path / "home", [*words, "--precision", precision, "--algorithm", "helpers.toys:SagNetLike"])
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert (state["precision"]["scale"] > 1) == (precision == "fp16")
     assert all(math.isfinite(metrics["train/loss"]) for metrics in history(folder).values())
@@ -259,40 +237,6 @@ def test_a_reset_optimizer_forgets_its_momentum_only() -> None:
 # --- rates ------------------------------------------------------------------------------------------------------------
 
 
-def test_step_schedule_of_the_paper() -> None:
-    optim = Optim()
-    factors = [rate_factor(optim, epoch * 7, 700, 7) for epoch in range(100)]
-    assert [factors.count(pytest.approx(f)) for f in (1, 0.1, 0.01, 0.001)] == [30, 30, 30, 10]
-
-
-def test_warm_up_and_cosine() -> None:
-    optim = Optim(schedule="cosine", warmup=2.0)
-    factors = [rate_factor(optim, step, 100, 5) for step in range(100)]
-    assert factors[:10] == pytest.approx([(k + 1) / 10 for k in range(10)])
-    assert factors[10] == 1
-    assert factors[55] == pytest.approx(0.5)
-    assert all(a > b for a, b in itertools.pairwise(factors[10:]))
-
-
-@pytest.mark.parametrize("schedule", ["step", "cosine", "constant"])
-@pytest.mark.parametrize("warmup", [0.0, 1.0])
-def test_between_restarts_the_schedule_is_that_of_a_training_of_its_own(schedule: Any, warmup: float) -> None:
-    """35, 20 and 45 of 100 steps, whatever the schedule."""
-    alone = Optim(schedule=schedule, warmup=warmup)
-    joined = dataclasses.replace(alone, restarts=(0.35, 0.55))
-    expected = [rate_factor(alone, step, total, 5) for total in (35, 20, 45) for step in range(total)]
-    assert [rate_factor(joined, step, 100, 5) for step in range(100)] == expected
-
-
-def test_restarts_rise_within_the_training() -> None:
-    wrong: tuple[float, ...]
-    for wrong in ((0.5, 0.2), (0.5, 0.5), (0.0,), (1.0,), (math.nan,)):
-        with pytest.raises(ValueError, match=r"optim\.restarts"):
-            Optim(restarts=wrong)
-        with pytest.raises(ValueError, match=r"optim\.milestones"):
-            Optim(milestones=wrong)
-
-
 def test_momenta_begin_anew_with_the_schedule(
     tracking: str, train_flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -311,51 +255,6 @@ def test_momenta_begin_anew_with_the_schedule(
     assert len(fresh) == 3
     for steps in fresh.values():
         assert steps == [0, 5, 14]  # of 18
-
-
-def test_the_rate_scales_with_the_global_batch() -> None:
-    assert Optim(lr=0.1).rate(512) == pytest.approx(0.2)
-    assert Optim(lr=0.1, lr_batch=None).rate(512) == 0.1
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
-)
-def test_optimizers_by_name(name: Any, kind: type) -> None:
-    optimizer = make_optimizer(Optim(name=name, lr=0.5), 256, nn.Linear(2, 2).parameters())
-    assert type(optimizer) is kind
-    assert optimizer.param_groups[0]["lr"] == 0.5
-
-
-def test_every_setting_of_an_optimizer_reaches_it() -> None:
-    settings: dict[str, Any] = dict(lr=0.5, momentum=0.7, nesterov=True, beta1=0.8, beta2=0.95, weight_decay=0.01)
-    made = {
-        name: make_optimizer(Optim(name=name, **settings), 256, nn.Linear(2, 2).parameters()).param_groups[0]
-        for name in ("sgd", "adam", "adamw")
-    }
-    assert [made["sgd"][key] for key in ("lr", "momentum", "nesterov", "weight_decay")] == [0.5, 0.7, True, 0.01]
-    for name in ("adam", "adamw"):
-        assert [made[name][key] for key in ("lr", "betas", "weight_decay")] == [0.5, (0.8, 0.95), 0.01]
-
-
-def test_progress_within_a_stage() -> None:
-    assert Progress(epoch=3, epochs=4, step=5, steps_per_epoch=10).fraction == pytest.approx(3.5 / 4)
-
-
-def test_every_search_space_names_settings_that_exist() -> None:
-    import yaml
-
-    from biasbed import algorithms
-    from biasbed.settings import specs
-    from biasbed.studies.search.space import SPACES
-
-    for name in algorithms.names():
-        space = yaml.safe_load((SPACES / f"{name}.yaml").read_text())
-        known = specs(config.config_class(config.Config, algorithms.load(name).HParams))
-        assert set(space) <= set(known)
-        for key, entry in space.items():
-            for bound in entry.get("choices") or (entry["low"], entry["high"]):
-                resolve({"algorithm": name, key: bound})
 
 
 def test_parts_of_a_batch_are_its_examples_in_order() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from biasbed.errors import UsageError
 from biasbed.training.expected import describe_difference, describe_unused_weights
 from biasbed.training.resolve import resolve
 
@@ -51,11 +48,6 @@ def test_suites_data_sets_and_presets_keep_the_sizes_of_their_protocol() -> None
     fashion = resolve({"suite": "deepfashion", "backbone": "resnet50", "init": "named:IMAGENET1K_V1"})
     assert fashion == resolve({"suite": "deepfashion", "backbone": "resnet50"})
     assert resolve({"suite": "folders", "preset": "vit_finetune"}).image_size == 224
-
-
-def test_a_pretrained_name_that_does_not_exist_is_one_line() -> None:
-    with pytest.raises(UsageError, match="did you mean 'IMAGENET1K_V"):
-        resolve({**V2, "init": "named:IMAGENET1K_V9"})
 
 
 def test_weights_that_a_name_has_and_nothing_loads_are_warned_of() -> None:

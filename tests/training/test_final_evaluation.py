@@ -98,9 +98,7 @@ def test_late_tests_are_no_progress_of_the_training(at_end: Path) -> None:
     assert read_status(run, {}).reached == 4
 
 
-@pytest.mark.parametrize(
-    ("moment", "count"), [("piece", 3), pytest.param("piece", 9, marks=pytest.mark.slow), ("saved", 5)]
-)
+@pytest.mark.parametrize(("moment", "count"), [("piece", 3), pytest.param("saved", 5, marks=pytest.mark.slow)])
 def test_killed_while_testing_at_the_end_and_finished_by_the_same_command(
     moment: str, count: int, at_end: Path, tracking: str, tmp_path: Path
 ) -> None:
@@ -118,25 +116,3 @@ def test_killed_while_testing_at_the_end_and_finished_by_the_same_command(
     for entry in records(at_end):
         sent.setdefault(int(entry["step"]), {}).update(entry["metrics"])  # type: ignore[call-overload]
     assert stored(tracking, run.info.run_id) == sent
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            "fogged:3",
-            "the set 'fogged' is tested at every 3th of 4 evaluations, and so not at the end: take a divisor of 4",
-        ),
-        ("foged:2", "test_every=foged:2: there is no evaluation set 'foged'; did you mean 'fogged'?"),
-        ("fogged:often", "test_every=fogged:often: should be <set>:<number of evaluations>, or <set>:end"),
-        ("fogged:0", "test_every=fogged:0: should be <set>:<number of evaluations>, or <set>:end"),
-    ],
-)
-def test_what_can_not_be_is_one_line(
-    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    assert cli.main(words("--test_every", given)) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert message in line
-    assert not run_folders(tmp_path / "home")

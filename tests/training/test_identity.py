@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -21,14 +20,10 @@ TOY = record.Protocol("toy", (), ("train",), ("val",), "val/accuracy/val")
 MEAN = record.Derived("test", "accuracy", "mean", "mean", ("test/accuracy/a",))
 
 
-def methods() -> Iterator[tuple[str, str]]:
-    return ((suite, method) for suite in suites.REGISTRY for method in algorithms.names())
-
-
-@pytest.mark.parametrize(("suite", "method"), methods())
-def test_hashes_of_settings_are_what_they_were(suite: str, method: str) -> None:
-    config = resolve({"suite": suite, "algorithm": method})
-    assert config_hash(config, TOY, "0") == FROZEN[suite][method]
+@pytest.mark.parametrize("suite", suites.REGISTRY)
+def test_hashes_of_settings_are_what_they_were(suite: str) -> None:
+    configs = {name: resolve({"suite": suite, "algorithm": name}) for name in algorithms.names()}
+    assert {name: config_hash(config, TOY, "0") for name, config in configs.items()} == FROZEN[suite]
 
 
 @pytest.mark.parametrize("suite", suites.REGISTRY)

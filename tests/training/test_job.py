@@ -1,4 +1,4 @@
-"""Plan of a training: lengths of stages, watched sets, hashes."""
+"""Plan of a training: lengths of stages, watched sets, hashes, parts of a batch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from biasbed.algorithms.requests import Pass, Stage
+from biasbed.algorithms.requests import Pass, Stage, StreamRequest
 from biasbed.batch import MAIN
 from biasbed.compute.distributed import Group
+from biasbed.errors import UsageError
 from biasbed.training import averaged, job
 from biasbed.training.identity import config_hash
 from biasbed.training.reading import Reader
@@ -83,3 +84,26 @@ def test_a_hash_is_of_all_that_is_computed_and_a_key_of_the_seed_as_well() -> No
     ]
     assert len(set(hashes)) == 5
     assert hashes[0] == planned.config_hash
+
+
+@pytest.mark.parametrize(
+    ("request_", "processes", "accumulate", "refused"),
+    [
+        (StreamRequest(per_domain=True, size=12), 1, 3, False),
+        (StreamRequest(per_domain=True, size=12), 1, 5, True),
+        (StreamRequest(per_domain=True, size=12), 2, 3, False),
+        (StreamRequest(per_domain=True, size=12), 2, 4, True),  # three processes of one and a half
+        (StreamRequest(size=12), 1, 5, False),
+        (StreamRequest(multiple=2, size=12), 2, 2, True),  # three each
+        (StreamRequest(multiple=2, size=12), 2, 3, False),  # two each
+        (StreamRequest(multiple=2, size=12), 1, 4, False),  # a process of its own has all of them
+    ],
+)
+def test_parts_of_a_domain_are_whole(request_: StreamRequest, processes: int, accumulate: int, refused: bool) -> None:
+    config: Any = SimpleNamespace(accumulate=accumulate, batch_size=7, algorithm="any")
+    arguments = (config, SimpleNamespace(usual=None), {MAIN: request_}, processes)
+    if not refused:
+        job.refuse_parts(*arguments)  # type: ignore[arg-type]
+        return
+    with pytest.raises(UsageError, match="images of every domain"):
+        job.refuse_parts(*arguments)  # type: ignore[arg-type]

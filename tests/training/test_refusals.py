@@ -1,4 +1,4 @@
-"""`biasbed.training.refusals`: a wrong command is refused before torch is imported."""
+"""Commands that are refused: what is wrong whatever PyTorch says before it is imported, all before there is a run."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, suites
+from biasbed import algorithms, cli, suites
 from biasbed.config import Config
 from biasbed.training.resolve import resolve
+from helpers import grouped, toy_suite
+from helpers.resumable import ON_SHADES
 
 # Commands that are refused, and a part of the message.
 REFUSED: Mapping[str, str] = {
@@ -62,11 +64,11 @@ def _run(commands: Sequence[str]) -> list[tuple[int, str, bool]]:
     return [(code, message, has_torch) for code, message, has_torch in json.loads(done.stdout.splitlines()[-1])]
 
 
-@pytest.mark.parametrize("command", REFUSED)
-def test_a_wrong_command_is_refused_before_torch_is_imported(command: str) -> None:
-    ((code, message, has_torch),) = _run([command])
-    assert (code, has_torch) == (2, False), message
-    assert REFUSED[command] in message
+def test_a_wrong_command_is_refused_before_torch_is_imported() -> None:
+    """One process for all: what imports torch has imported it for those after it, and is named."""
+    for command, (code, message, has_torch) in zip(REFUSED, _run(list(REFUSED)), strict=True):
+        assert (code, has_torch) == (2, False), (command, message)
+        assert REFUSED[command] in message, command
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="has a GPU")
@@ -74,6 +76,44 @@ def test_a_missing_gpu_is_refused_before_torch_is_imported() -> None:
     for code, message, has_torch in _run(["train --device cuda", "sweep --algorithms erm --device cuda"]):
         assert (code, has_torch) == (2, False)
         assert "device=cuda: there is no GPU here" in message
+
+
+FOGS = ("train", "--suite", f"{toy_suite.__file__}:Fogs", "--epochs", "4", "--tracking", "offline")
+DEMO = ("train", "--suite", "demo", "--tracking", "offline")
+# What the data set, the network or the method says, which need PyTorch, and a part of the message.
+REFUSED_LATER: Sequence[tuple[Sequence[str], str]] = (
+    (grouped.words("knn", "--hparams.k", "49"), "hparams.k=49: there are only 48 training images"),
+    (grouped.words(*ON_SHADES["probe"], "--average", "sma"), "average_from=100: the training has 1 steps"),
+    (grouped.words("rebias", "--batch_size", "3"), "takes 4 images or more in a step, and the first one has 3"),
+    ((*DEMO, "--algorithm", "helpers.toys:Coupled", "--accumulate", "2"), "a loss of helpers.toys:Coupled depends on"),
+    ((*DEMO, "--backbone", "timm:test_vit", "--image_size", "50"), "take image_size=48 or 64"),
+    (
+        (*FOGS, "--average", "swad", "--evaluate_every", "2"),
+        "finds its start after swad.optimum_patience=3 evaluations",
+    ),
+    ((*FOGS, "--test_every", "fogged:3"), "every 3th of 4 evaluations, and so not at the end: take a divisor of 4"),
+    ((*FOGS, "--test_every", "fogged:0"), "test_every=fogged:0: should be <set>:<number of evaluations>, or <set>:end"),
+    ((*FOGS, "--scores.features", "true"), "scores.features needs scores.keep=fp16 or fp32"),
+    (
+        (*FOGS, "--scores.keep", "fp16", "--scores.calibrate", "claer"),
+        "no evaluation set 'claer'; did you mean 'clear'",
+    ),
+)
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED_LATER, ids=[message for _, message in REFUSED_LATER])
+def test_a_training_that_can_not_be_is_refused_in_a_line_before_a_run(
+    words: Sequence[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
+    assert cli.main(list(words)) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+    assert not list(tmp_path.rglob("config.yaml"))
 
 
 @pytest.mark.parametrize("name", ["demo"])

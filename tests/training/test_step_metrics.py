@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from biasbed.algorithms.base import Progress
 from biasbed.compute.distributed import Group
 from biasbed.training.step_metrics import StepMetrics, warn_of_nan
-from helpers.making import batch_for, make
 
 
 def number(value: float) -> Any:
@@ -59,22 +57,3 @@ def test_a_metric_that_is_not_finite_is_named_once(capsys: pytest.CaptureFixture
     for value in (1.0, -torch.inf, torch.nan):
         warn_of_nan({"train/ratio": value, "train/loss": 2.0}, warned)
     assert capsys.readouterr().err == "warning: train/ratio is -inf: it is not logged\n"
-
-
-def test_notes_of_the_parts_of_a_step_are_averaged_and_taken_once() -> None:
-    algorithm = make("erm", backbone="mlp")
-    for value in (1.0, 4.0):
-        algorithm.note("seen", number(value).requires_grad_())
-    notes = algorithm.take_notes()
-    assert notes["seen"].item() == 2.5
-    assert not notes["seen"].requires_grad
-    assert algorithm.take_notes() == {}
-
-
-def test_what_a_method_notes_of_its_domains() -> None:
-    algorithm = make("group_dro")
-    algorithm.progress = Progress()
-    algorithm.update(batch_for(algorithm))
-    notes = algorithm.take_notes()
-    assert notes.keys() == {"q_0", "q_1", "q_2"}
-    assert sum(float(value) for value in notes.values()) == pytest.approx(1)

@@ -1,6 +1,6 @@
 """Arguments of the public functions: one for each setting, visible to `help()`, tab completion and editors.
 
-`src/biasbed/__init__.pyi` tells type checkers the same (`pytest --renew tests/api/test_front_door.py` writes it).
+`src/biasbed/__init__.pyi` tells type checkers the same (`pytest --renew tests/api/test_arguments.py` writes it).
 """
 
 from __future__ import annotations
