@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from biasbed import algorithms
 from biasbed.algorithms.augmix import jensen_shannon
-from biasbed.algorithms.base import Progress, TrainData
-from biasbed.algorithms.coral import coral
-from biasbed.algorithms.mmd import mmd
-from biasbed.batch import Batch
-from biasbed.settings import build
+from biasbed.algorithms.base import Progress
 from helpers.making import batch_for, make
-from replays import setup
-from replays.domainbed import Net
-
-CLASSES, DOMAINS, SIZE = 4, 3, 6
-sgd = functools.partial(torch.optim.SGD, lr=0.1)
-
-
-def of_domains(name: str, **hparams: Any) -> tuple[Any, Batch]:
-    """A method on features of five numbers, in float64, and a batch of three domains."""
-    cls = algorithms.load(name)
-    torch.manual_seed(0)
-    algorithm = cls(build(cls.HParams, hparams), setup(CLASSES, lambda: Net([5, 6, 6], CLASSES), sgd))
-    algorithm.on_train_data(TrainData(40, CLASSES, DOMAINS))
-    algorithm.group.seed(0)
-    algorithm.double().start()
-    numbers = torch.arange(DOMAINS).repeat_interleave(SIZE)
-    x = torch.randn(DOMAINS * SIZE, 5, dtype=torch.float64) + numbers[:, None]
-    y = torch.randint(CLASSES, (DOMAINS * SIZE,))
-    return algorithm.train(), Batch(x, y, domain=numbers, parts=DOMAINS)
-
 
 # --- steps in parts, and of several processes -------------------------------------------------------------------------
 
@@ -135,20 +107,6 @@ def test_rates_are_parts_of_the_initial_one() -> None:
 # --- what is counted --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["erm", "irm", "vrex", "group_dro", "coral", "mmd", "dann", "cdann"])
-def test_decisions_are_counted_by_the_labels_of_their_images(name: str) -> None:
-    """All of a network that decides as the labels say but for three images."""
-    algorithm, batch = of_domains(name)
-    decided = batch.y.clone()
-    decided[[0, 7, 13]] += 1
-    algorithm.network.classify = lambda features: features[:, :1] * 0 + 9.0 * one_hot(decided % CLASSES, CLASSES)
-    if name in ("dann", "cdann"):
-        algorithm.generation(batch)
-    else:
-        algorithm.losses(batch)
-    assert int(algorithm.take_correct()) == len(batch) - 3
-
-
 @pytest.mark.parametrize("name", ["lff", "biasensemble", "disent"])
 def test_decisions_of_a_pair_are_counted_of_the_debiased_one(name: str) -> None:
     algorithm: Any = make(name, {}, backbone="simple_conv")
@@ -175,69 +133,6 @@ def test_hex_counts_decisions_by_features_of_normed_columns() -> None:
     ((logits, y),) = seen
     torch.testing.assert_close(logits, algorithm.network.classify(features / features.square().sum(0).sqrt()))
     assert torch.equal(y, batch.y)
-
-
-# --- methods of domains -----------------------------------------------------------------------------------------------
-
-
-def risk_and_slopes(network: Any, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-    risk = cross_entropy(network(batch.x), batch.y)
-    return risk, torch.autograd.grad(risk, list(network.parameters()))
-
-
-def test_mldg_weighs_the_risk_after_the_step_ahead() -> None:
-    """Sum over the ring's pairs (i, j) of the slopes of L_i at w and `beta` times those of L_j ahead, divided by D."""
-    algorithm, batch = of_domains("mldg", beta=0.3, pairing="ring")
-    applied: dict[str, list[Tensor]] = {}
-    algorithm.apply_gradients = applied.update
-    parts, expected, ahead_risks = batch.by_domain(), [], []
-    for train, test in algorithm._pairs():
-        _, here = risk_and_slopes(algorithm.network, parts[train])
-        ahead = copy.deepcopy(algorithm.network)
-        with torch.no_grad():
-            for parameter, slope in zip(ahead.parameters(), here, strict=True):
-                parameter -= 0.1 * slope
-        risk, there = risk_and_slopes(ahead, parts[test])
-        ahead_risks.append(0.3 * risk)
-        expected.append([(first + 0.3 * second) / DOMAINS for first, second in zip(here, there, strict=True)])
-    terms = algorithm.update(batch)
-    for gradient, own in zip(applied["main"], zip(*expected, strict=True), strict=True):
-        torch.testing.assert_close(gradient, torch.stack(own).sum(0))
-    torch.testing.assert_close(terms["meta_test"], torch.stack(ahead_risks).sum().detach() / DOMAINS)
-
-
-@pytest.mark.parametrize(("name", "distance"), [("coral", coral), ("mmd", mmd)])
-def test_the_distance_of_domains_enters_by_its_weight(name: str, distance: Any) -> None:
-    algorithm, batch = of_domains(name, gamma=0.3)
-    features = algorithm.network.features(batch.x)
-    terms = algorithm.losses(batch)
-    torch.testing.assert_close(terms["penalty"], 0.3 * distance(list(features.split(SIZE))))
-    assert float(algorithm.take_notes()["raw_penalty"]) == pytest.approx(float(terms["penalty"].detach()) / 0.3)
-
-
-def test_dann_notes_the_classification_beside_the_adversary() -> None:
-    algorithm, batch = of_domains("dann", penalty_weight=0.3, width=8)
-    loss, _ = algorithm.generation(batch)["main"]
-    features = algorithm.network.features(batch.x)
-    classification = cross_entropy(algorithm.network.classify(features), batch.y)
-    domains = algorithm.discriminator(features, algorithm.group.generator)
-    adversary = cross_entropy(domains, batch.domain)
-    torch.testing.assert_close(algorithm.take_notes()["classification"], classification.detach())
-    torch.testing.assert_close(loss, classification - 0.3 * adversary)
-
-
-def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
-    algorithm, batch = of_domains("mixup", alpha=1.0)
-    pairs, parts = algorithm._draw()
-    y = batch.y.split(SIZE)
-    larger = torch.cat([y[a] if part >= 0.5 else y[b] for (a, b), part in zip(pairs, parts, strict=True)])
-    smaller = torch.cat([y[b] if part >= 0.5 else y[a] for (a, b), part in zip(pairs, parts, strict=True)])
-    algorithm.logits = lambda x: 9.0 * one_hot(larger, CLASSES).double()
-    algorithm.losses(batch)
-    assert int(algorithm.take_correct()) == len(batch)
-    algorithm.logits = lambda x: 9.0 * one_hot(smaller, CLASSES).double()
-    algorithm.losses(batch)
-    assert int(algorithm.take_correct()) == int((larger == smaller).sum()) < len(batch)
 
 
 # --- methods for biased data ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = [chosen] if chosen else [*algorithms.names(), *ASKING]
     always = metafunc.definition.get_closest_marker("always") is not None
     late = [] if chosen or always else [name for name in names if is_late(name)]
+    if "predict" in metafunc.function.__name__ and not chosen:
+        late += share_predict([name for name in names if name not in late])
     marked = [pytest.param(name, marks=pytest.mark.slow) if name in late else name for name in names]
     metafunc.parametrize("name", marked, scope="module")
+
+
+def share_predict(names: Sequence[str]) -> list[str]:
+    """Return the methods that decide by the code of an earlier one."""
+    first: dict[Any, str] = {}
+    for name in names:
+        first.setdefault(algorithms.load(name).predict, name)
+    return [name for name in names if name not in first.values()]
 
 
 # Toys of what no method of ours asks for yet: streams and views, stages, losses that couple the batch; and a method
@@ -107,23 +117,28 @@ def test_shares_of_the_training_data_are_whole(name: str) -> None:
 
 
 @pytest.mark.always
-@pytest.mark.parametrize("shape", SHAPES)
-def test_trains_on_every_shape_of_batch(name: str, shape: str) -> None:
-    if task_for(shape).name not in algorithms.load(name).tasks:
-        pytest.skip("labels of this kind are refused")
-    algorithm = make(name, task=task_for(shape))
-    batch = batch_for(algorithm, shape)
-    if name in BACKBONES and batch.x.shape[-2:] != (USUAL_SIDE, USUAL_SIDE):
-        pytest.skip("the network takes images of one size")
-    before = {key: value.clone() for key, value in algorithm.named_parameters()}
-    terms = algorithm.update(batch)
-    assert terms
-    assert all(term.ndim == 0 and not term.requires_grad and term.isfinite() for term in terms.values())
-    after = dict(algorithm.named_parameters())
-    assert finite(after)
-    assert any(not torch.equal(value, after[key]) for key, value in before.items())
-    x = batch.x if batch.x.ndim == 4 else batch.x[:, 0]
-    assert algorithm.eval().predict(x).shape == (len(batch), CLASSES)
+def test_trains_on_every_shape_of_batch(name: str) -> None:
+    """One method of each kind of labels takes the shapes one after the other."""
+    made: dict[str, Algorithm] = {}
+    for shape in SHAPES:
+        task = task_for(shape)
+        if task.name not in algorithms.load(name).tasks:
+            continue  # labels of this kind are refused
+        algorithm = made.get(task.name) or make(name, task=task)
+        made[task.name] = algorithm.train()
+        batch = batch_for(algorithm, shape)
+        if name in BACKBONES and batch.x.shape[-2:] != (USUAL_SIDE, USUAL_SIDE):
+            continue  # the network takes images of one size
+        before = {key: value.clone() for key, value in algorithm.named_parameters()}
+        terms = algorithm.update(batch)
+        assert terms, shape
+        assert all(term.ndim == 0 and not term.requires_grad and term.isfinite() for term in terms.values()), shape
+        after = dict(algorithm.named_parameters())
+        assert finite(after), shape
+        assert any(not torch.equal(value, after[key]) for key, value in before.items()), shape
+        x = batch.x if batch.x.ndim == 4 else batch.x[:, 0]
+        assert algorithm.eval().predict(x).shape == (len(batch), CLASSES), shape
+    assert made
 
 
 @pytest.mark.parametrize(("method", "backbone"), methods_on_kinds())

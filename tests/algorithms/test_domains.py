@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
 
 from biasbed import algorithms
 from biasbed.algorithms.base import Algorithm, Progress, TrainData
@@ -29,10 +31,11 @@ from replays.domainbed import Net
 
 METHODS = ("irm", "vrex", "group_dro", "mixup", "mldg", "coral", "mmd", "dann", "cdann")
 CLASSES = 4
+sgd = functools.partial(torch.optim.SGD, lr=0.1)
 adam = functools.partial(torch.optim.Adam, lr=0.01, betas=(0.9, 0.999), weight_decay=0.03)
 
 
-def make(name: str, domains: int = 3, optimizer: Callable[..., Any] = adam, **hparams: Any) -> Algorithm:
+def make(name: str, domains: int = 3, optimizer: Callable[..., Any] = adam, **hparams: Any) -> Any:
     """A method on features of five numbers, in float64."""
     cls = algorithms.load(name)
     torch.manual_seed(0)
@@ -223,11 +226,11 @@ def test_the_step_ahead_is_the_first_of_a_fresh_optimizer(kind: str) -> None:
     gradients, _ = algorithm._gradients(theta, batch().by_domain()[0])
     copies = [torch.nn.Parameter(value.detach().clone()) for value in theta.values()]
     fresh = KINDS[kind](copies, lr=0.005)
-    for copy, gradient in zip(copies, gradients, strict=True):
-        copy.grad = gradient
+    for parameter, gradient in zip(copies, gradients, strict=True):
+        parameter.grad = gradient
     fresh.step()
-    for copy, moved in zip(copies, algorithm._ahead(theta, gradients).values(), strict=True):
-        torch.testing.assert_close(moved, copy.detach(), rtol=1e-9, atol=1e-12, check_dtype=True)
+    for parameter, moved in zip(copies, algorithm._ahead(theta, gradients).values(), strict=True):
+        torch.testing.assert_close(moved, parameter.detach(), rtol=1e-9, atol=1e-12, check_dtype=True)
         assert moved.requires_grad
         assert moved.grad is None
     assert all(torch.equal(value, before[key]) for key, value in weights(algorithm).items())
@@ -340,3 +343,80 @@ def test_classes_count_alike_in_the_loss_of_the_conditional_discriminator() -> N
 def test_images_of_no_domains_are_refused(name: str) -> None:
     with pytest.raises(NotApplicable, match=f"{name} needs training images of several domains"):
         plan(resolve({"suite": "demo", "algorithm": name}))
+
+
+# --- weights and counts that vectors leave at 1 or do not show --------------------------------------------------------
+
+
+def risk_and_slopes(network: Any, data: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+    risk = cross_entropy(network(data.x), data.y)
+    return risk, torch.autograd.grad(risk, list(network.parameters()))
+
+
+def test_mldg_weighs_the_risk_after_the_step_ahead() -> None:
+    """Sum over the ring's pairs (i, j) of the slopes of L_i at w and `beta` times those of L_j ahead, divided by D."""
+    algorithm, data = make("mldg", optimizer=sgd, beta=0.3, pairing="ring"), batch()
+    applied: dict[str, list[Tensor]] = {}
+    algorithm.apply_gradients = applied.update
+    parts, expected, ahead_risks = data.by_domain(), [], []
+    for train, test in algorithm._pairs():
+        _, here = risk_and_slopes(algorithm.network, parts[train])
+        ahead = copy.deepcopy(algorithm.network)
+        with torch.no_grad():
+            for parameter, slope in zip(ahead.parameters(), here, strict=True):
+                parameter -= 0.1 * slope
+        risk, there = risk_and_slopes(ahead, parts[test])
+        ahead_risks.append(0.3 * risk)
+        expected.append([(first + 0.3 * second) / 3 for first, second in zip(here, there, strict=True)])
+    terms = algorithm.update(data)
+    for gradient, own in zip(applied["main"], zip(*expected, strict=True), strict=True):
+        torch.testing.assert_close(gradient, torch.stack(own).sum(0))
+    torch.testing.assert_close(terms["meta_test"], torch.stack(ahead_risks).sum().detach() / 3)
+
+
+@pytest.mark.parametrize(("name", "distance"), [("coral", coral), ("mmd", mmd)])
+def test_the_distance_of_domains_enters_by_its_weight(name: str, distance: Any) -> None:
+    algorithm, data = make(name, gamma=0.3), batch()
+    features = algorithm.network.features(data.x)
+    terms = algorithm.losses(data)
+    torch.testing.assert_close(terms["penalty"], 0.3 * distance(list(features.split(6))))
+    assert float(algorithm.take_notes()["raw_penalty"]) == pytest.approx(float(terms["penalty"].detach()) / 0.3)
+
+
+def test_dann_notes_the_classification_beside_the_adversary() -> None:
+    algorithm, data = make("dann", penalty_weight=0.3, width=8), batch()
+    loss, _ = algorithm.generation(data)["main"]
+    features = algorithm.network.features(data.x)
+    classification = cross_entropy(algorithm.network.classify(features), data.y)
+    domains = algorithm.discriminator(features, algorithm.group.generator)
+    adversary = cross_entropy(domains, data.domain)
+    torch.testing.assert_close(algorithm.take_notes()["classification"], classification.detach())
+    torch.testing.assert_close(loss, classification - 0.3 * adversary)
+
+
+def test_a_mixture_counts_for_the_label_of_its_larger_part() -> None:
+    algorithm, data = make("mixup", alpha=1.0), batch()
+    pairs, parts = algorithm._draw()
+    y = data.y.split(6)
+    larger = torch.cat([y[a] if part >= 0.5 else y[b] for (a, b), part in zip(pairs, parts, strict=True)])
+    smaller = torch.cat([y[b] if part >= 0.5 else y[a] for (a, b), part in zip(pairs, parts, strict=True)])
+    algorithm.logits = lambda x: 9.0 * one_hot(larger, CLASSES).double()
+    algorithm.losses(data)
+    assert int(algorithm.take_correct()) == len(data)
+    algorithm.logits = lambda x: 9.0 * one_hot(smaller, CLASSES).double()
+    algorithm.losses(data)
+    assert int(algorithm.take_correct()) == int((larger == smaller).sum()) < len(data)
+
+
+@pytest.mark.parametrize("name", ["erm", "irm", "vrex", "group_dro", "coral", "mmd", "dann", "cdann"])
+def test_decisions_are_counted_by_the_labels_of_their_images(name: str) -> None:
+    """All of a network that decides as the labels say but for three images."""
+    algorithm, data = make(name), batch()
+    decided = data.y.clone()
+    decided[[0, 7, 13]] += 1
+    algorithm.network.classify = lambda features: features[:, :1] * 0 + 9.0 * one_hot(decided % CLASSES, CLASSES)
+    if name in ("dann", "cdann"):
+        algorithm.generation(data)
+    else:
+        algorithm.losses(data)
+    assert int(algorithm.take_correct()) == len(data) - 3

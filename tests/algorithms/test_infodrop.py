@@ -185,13 +185,13 @@ def test_per_image_weights_do_not_depend_on_the_batch() -> None:
 # --- in a network -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backbone", ["timm:resnetblur18", "timm:resnetaa34d", "resnet14"])
+@pytest.mark.parametrize("backbone", ["timm:resnetaa34d", "resnet14"])
 def test_maps_fit_in_every_stage(make_algorithm: Any, batch: Any, backbone: str) -> None:
     """Kernel, stride and padding come from the convolutions, so that a mask has its map's size everywhere."""
     algorithm = make_algorithm("infodrop", {"layers": 4}, backbone=backbone)
     assert len(algorithm.masks) > 5
-    batch.x = torch.rand(4, 3, 64, 64)
-    batch.y = batch.y[:4]
+    batch.x = torch.rand(2, 3, 64, 64)
+    batch.y = batch.y[:2]
     (loss,) = algorithm(batch).values()
     loss.backward()
     assert loss.isfinite()

@@ -42,8 +42,11 @@ def test_ours_is_as_the_authors_have_it(name: str) -> None:
     assert list(walk.compared_keys(case, uncompared))
 
 
-# Replays of whole networks, once for each of their keys.
-LONG = ("sagnet_step_r18", "padain_net_r18", "cae_forward_a", "edsr_forward_a", "style_transfer_net_a")
+# Replays of whole networks, and of many steps, once for each of their keys.
+LONG = (
+    *("sagnet_step_r18", "padain_net_r18", "cae_forward_a", "edsr_forward_a", "style_transfer_net_a"),
+    *(f"debiasing/{name}" for name in ("lff_steps", "disent_steps", "biasensemble_disent_steps")),
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(f, marks=pytest.mark.slow if f in LONG else ()) for f in FILES])

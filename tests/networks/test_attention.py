@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from torch.nn import functional
 
 from biasbed.errors import UsageError
 from biasbed.networks import attention, build, check_name, lineage, resnet_parts
-from helpers.children import Command
-from helpers.runs import all_runs
 
 BLOCKS = {"resnet10": 4, "resnet14": 4, "timm:resnet18": 8}
 
@@ -76,17 +73,6 @@ def test_positions_begin_with_a_half() -> None:
     assert torch.equal(gate(x), x / 2)
 
 
-@pytest.mark.parametrize("name", ["resnet10+se", "timm:resnet18+cbam"])
-def test_a_copy_has_gates_of_its_own(name: str) -> None:
-    network = build(name, 3).eval()
-    twin, x = copy.deepcopy(network), torch.rand(2, 3, 32, 32)
-    before = network(x)
-    for parameter in twin.parameters():
-        nn.init.zeros_(parameter)
-    assert torch.equal(network(x), before)
-    assert not torch.equal(twin(x), before)
-
-
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
@@ -96,12 +82,6 @@ def saved(name: str, path: Path, **without: str) -> str:
     return str(path)
 
 
-def test_gates_come_with_the_weights(tmp_path: Path) -> None:
-    file = saved("resnet10+cbam", tmp_path / "cbam.pth")
-    found = build("resnet10+cbam", 3, file).backbone.state_dict()
-    assert all(torch.equal(found[key.removeprefix("module.")], v) for key, v in torch.load(file).items())
-
-
 def test_gates_stay_fresh_where_the_weights_have_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = saved("resnet10", tmp_path / "plain.pth")
     with caplog.at_level(logging.WARNING):
@@ -109,12 +89,6 @@ def test_gates_stay_fresh_where_the_weights_have_none(tmp_path: Path, caplog: py
     assert "those of resnet10+se keep their fresh initialisation" in caplog.text
     assert all(torch.equal(found[key.removeprefix("module.")], v) for key, v in torch.load(file).items())
     assert lineage.origin("resnet10+se", file)["architecture"] == "resnet10+se"
-
-
-def test_some_of_the_gates_are_not_enough(tmp_path: Path) -> None:
-    file = saved("resnet10+se", tmp_path / "half.pth", one="layer2.0.se.fc.2.weight")
-    with pytest.raises(UsageError, match=r"not the weights of resnet10\+se: 'layer2\.0\.se\.fc\.2\.weight' missing$"):
-        build("resnet10+se", 3, file)
 
 
 def test_weights_with_gates_name_the_backbone_that_they_are_for(tmp_path: Path) -> None:
@@ -138,15 +112,3 @@ def test_gates_that_there_are_not(name: str, message: str) -> None:
 def test_a_network_with_such_gates_gets_no_others() -> None:
     with pytest.raises(UsageError, match="has gates called 'se' already"):
         build("timm:seresnet18+se", 3)
-
-
-@pytest.mark.slow
-def test_trained_tested_and_exported(biasbed: Command, tracking: str, tmp_path: Path) -> None:
-    """The whole way, `log_model` with it."""
-    words = ("--steps", "2", "--evaluate_every", "2", "--image_size", "32", "--output_dir", str(tmp_path))
-    biasbed("train", "--suite", "demo", "--backbone", "resnet10+cbam", *words)
-    (run,) = all_runs(tracking, kind="train")
-    biasbed("evaluate", "--model", run.info.run_id, "--suite", "demo", "--output_dir", str(tmp_path))
-    (tested,) = all_runs(tracking, kind="evaluate")
-    for name in ("test/accuracy/in_domain", "test/accuracy/edge"):
-        assert tested.data.metrics[name] == pytest.approx(run.data.metrics[name])

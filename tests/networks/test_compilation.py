@@ -18,7 +18,7 @@ STEPS = 4
 WARM: Mapping[str, Mapping[str, Any]] = {name: {"warmup": 0.0} for name in ("disent", "hex", "biasensemble")}
 # What alone may break a method's graph; its page in docs/methods says why.
 BREAKS: Mapping[str, str] = {"infodrop": "Generator", "fast_adversarial": "torch.autograd.grad"}
-QUICK = ("vrex", "mixup")
+QUICK = ("mixup",)
 
 
 class Counting:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from biasbed.config import NetworkSettings
 from biasbed.errors import UsageError
-from biasbed.networks import Network, build, heads, hooks, surgery
+from biasbed.networks import Network, build, heads, surgery
 from biasbed.networks.backbones import OWN
 
 # Of each way in which a library ends its classifiers: name -> features. At 32 pixels.
@@ -87,19 +87,6 @@ def test_copies_and_pickles_are_parted_by_their_own_head() -> None:
     assert not torch.equal(network(images()), torch.full((4, 5), 3.0))
 
 
-class Doubled:
-    def __call__(self, x: Tensor) -> Tensor:
-        return 2 * x
-
-
-def test_what_is_inserted_before_the_head_acts_once() -> None:
-    network = small("resnet10").eval()
-    plain = network.features(images())
-    hooks.insert_before(network.backbone.fc, Doubled())
-    torch.testing.assert_close(network.features(images()), 2 * plain)
-    torch.testing.assert_close(network.classify(network.features(images())), network(images()))
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -155,14 +142,6 @@ def test_dropout_is_part_of_the_features_and_of_training_alone() -> None:
     logits = network(x)
     torch.manual_seed(1)
     torch.testing.assert_close(network.classify(network.features(x)), logits)
-
-
-def test_dropout_goes_along_in_the_tail_of_a_resnet() -> None:
-    network = small("resnet10", settings=NetworkSettings(dropout=0.9))
-    tail = copy.deepcopy(surgery.tail(network.backbone, 4))
-    maps = torch.rand(4, 256, 2, 2)
-    assert not torch.equal(tail(maps), tail(maps))
-    assert torch.equal(tail.eval()(maps), tail(maps))
 
 
 # --- frozen running statistics ----------------------------------------------------------------------------------------
@@ -276,15 +255,6 @@ def test_a_bagnet_s_features_see_five_pixels() -> None:
     (slope,) = torch.autograd.grad(maps[0][0, :, 4, 4].sum(), x)
     rows, columns = slope[0].abs().sum(0).nonzero().unbind(1)
     assert rows.unique().tolist() == columns.unique().tolist() == [32, 33, 34, 35, 36]
-
-
-def test_a_bagnet_s_maps_at_224_pixels() -> None:
-    sizes: list[int] = []
-    network = build("bagnet18", 9, width=0.1).eval()
-    for layer in network.backbone.layers:
-        layer.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[-1]))
-    network(images(1, size=224))
-    assert sizes[::2] == [110, 55, 28, 28]
 
 
 def test_images_are_flattened_channel_by_channel() -> None:

@@ -55,22 +55,6 @@ def test_torchvision_s_weights_bring_their_preprocessing(torchvision_cache: Path
     torch.testing.assert_close(found.predict(x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_weights_are_named_in_either_place(torchvision_cache: Path) -> None:
-    cached(torchvision_cache, "resnet50", "IMAGENET1K_V2")
-    by_name = models.find("torchvision:resnet50:IMAGENET1K_V2")
-    by_option = models.find("torchvision:resnet50", "IMAGENET1K_V2")
-    assert by_name.preprocessing == by_option.preprocessing
-    assert by_name.preprocessing["preprocess.resize"] == 232
-    assert by_name.algorithm == by_option.algorithm
-
-
-def test_googlenet_gets_the_input_that_its_weights_were_made_for(torchvision_cache: Path) -> None:
-    """The library shifts the input of these weights; a network that is built without them does not."""
-    cached(torchvision_cache, "googlenet", "IMAGENET1K_V1")
-    network: Any = models.find("torchvision:googlenet").module
-    assert network.backbone.transform_input
-
-
 @pytest.fixture
 def timm_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hub's cache, with no hub behind it."""
@@ -127,13 +111,6 @@ def test_a_file_s_classifier_says_how_many_outputs_there_are(name: str, outputs:
     assert found.classes is None
     size = found.preprocessing["image_size"]
     assert found.predict(torch.rand(1, 3, size, size)).shape == (1, outputs)
-
-
-def test_a_network_of_one_size_gets_images_of_that_size() -> None:
-    from biasbed.networks.backbones import resolve
-
-    assert published._input_size(resolve("timm:vit_tiny_patch16_384")) == 384
-    assert published._input_size(resolve("timm:resnet50")) == 224
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,6 @@ def test_images_are_prepared_as_timm_s_own_transform_does(mode: str, share: floa
         assert difference.float().mean() < 0.2
 
 
-def test_only_the_centre_can_be_cropped_first() -> None:
-    with pytest.raises(UsageError, match=r"preprocess.crop=squash.*choose one"):
-        build(Preprocess, {"crop": "squash", "crop_first": "yes"})
-
-
 @pytest.mark.parametrize(
     ("name", "init", "values"),
     [
@@ -178,8 +173,3 @@ def test_a_file_for_an_architecture_whose_tags_disagree_is_doubted(tmp_path: Pat
 def test_wrong_numbers_are_refused(values: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         build(Config, values)
-
-
-def test_given_numbers_enter_the_identity() -> None:
-    assert Config().identity_settings()["std"] == "auto"
-    assert build(Config, {"mean": "0.5", "std": "0.25,0.25,0.25"}).identity_settings()["std"] == (0.25,) * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 import biasbed
-from biasbed import cli, networks
+from biasbed import networks
 from biasbed.errors import UsageError
 
 SWIN = "timm:swin_tiny_patch4_window7_224"
@@ -22,7 +21,6 @@ REFUSED = {
     ("swin_t", 102): (4, "100 or 104"),
     ("timm:twins_svt_small", 102): (4, "96 or 128"),  # 100 and 104 leave windows without a border further on
     ("timm:convnext_atto", 101): (4, "100 or 104"),
-    ("timm:test_vit", 15): (16, "16"),
 }
 # Networks that take any size here: windows are padded (Swin), images are padded or resized, or nothing is cut at once.
 TAKEN = {SWIN: 100, "timm:naflexvit_base_patch16_gap": 100, "timm:vit_tiny_r_s16_p8_224": 100, "inception_v3": 224}
@@ -72,27 +70,6 @@ def test_what_decides_is_whether_the_network_reads_the_border(how: dict[str, Any
             network(torch.zeros(1, 3, size, size))
     assert not any(module._forward_pre_hooks for module in network.modules())
     assert reads_its_border(network, size) == (size == 48 or bool(how))
-
-
-def test_the_try_draws_nothing_and_keeps_all_sizes_of_a_build() -> None:
-    before = torch.get_rng_state()
-    with pytest.raises(UsageError, match="take image_size=48 or 64"):
-        networks.build("timm:test_vit", 5, image_size=50)
-    assert torch.equal(before, torch.get_rng_state())
-    assert networks.build("timm:test_vit", 5, image_size=48)(torch.rand(2, 3, 48, 48)).shape == (2, 5)
-
-
-def test_the_command_ends_in_one_line_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    assert cli.main(["train", "--suite", "demo", "--backbone", "timm:test_vit", "--image_size", "50"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "take image_size=48 or 64" in error
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UsageError, match="take image_size=48 or 64"):
-        biasbed.train(suite="demo", backbone="timm:test_vit", image_size=50)
 
 
 def test_a_model_of_ones_own_is_refused_too() -> None:

@@ -260,11 +260,6 @@ def test_of_several_sets_none_is_taken_unasked(tmp_path: Path) -> None:
         models.find(NAME, f"{path}#state_dict_em")
 
 
-def test_the_same_values_twice_are_one_set(tmp_path: Path) -> None:
-    torch.save({"state_dict": state(), "ema": state()}, tmp_path / "w.pth")
-    assert is_loaded(tmp_path / "w.pth")
-
-
 def test_a_part_and_a_checksum_go_together(tmp_path: Path) -> None:
     from biasbed.system.files import sha256, with_absolute_path
 
@@ -359,24 +354,21 @@ def test_the_normalisation_of_our_own_checkpoint_is_used(kept: Any, tmp_path: Pa
 # --- names and sizes that the libraries translate ---------------------------------------------------------------------
 
 
-def test_densenet_s_and_vit_s_old_names(tmp_path: Path) -> None:
-    import re
-
+@pytest.mark.parametrize("name", ["densenet121", pytest.param("vit_b_32", marks=pytest.mark.slow)])
+def test_old_names_of_torchvision_s_layers(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    dense = torchvision_models.densenet121(num_classes=3).state_dict()
-    old = {
-        re.sub(r"(denselayer\d+)\.(norm|conv)([12])\.", r"\1.\2.\3.", key): v
-        for key, v in dense.items()
-        if "num_batches" not in key
-    }
-    vit = torchvision_models.vit_b_32(num_classes=3).state_dict()
+    expected = torchvision_models.get_model(name, num_classes=3).state_dict()
     linear = {"mlp.0.": "mlp.linear_1.", "mlp.3.": "mlp.linear_2."}
-    old_vit = {re.sub(r"mlp\.[03]\.", lambda match: linear[match[0]], key): value for key, value in vit.items()}
-    for name, tensors, expected in (("densenet121", old, dense), ("vit_b_32", old_vit, vit)):
-        assert tensors.keys() != expected.keys()
-        torch.save({f"module.{key}": value for key, value in tensors.items()}, tmp_path / "w.pth")
-        found = models.find(f"torchvision:{name}", str(tmp_path / "w.pth")).module.state_dict()
-        assert all(torch.equal(found[f"backbone.{key}"], value) for key, value in expected.items())
+    old = {}
+    for key, value in expected.items():
+        if name == "vit_b_32":
+            old[re.sub(r"mlp\.[03]\.", lambda match: linear[match[0]], key)] = value
+        elif "num_batches" not in key:
+            old[re.sub(r"(denselayer\d+)\.(norm|conv)([12])\.", r"\1.\2.\3.", key)] = value
+    assert old.keys() != expected.keys()
+    torch.save({f"module.{key}": value for key, value in old.items()}, tmp_path / "w.pth")
+    loaded = models.find(f"torchvision:{name}", str(tmp_path / "w.pth")).module.state_dict()
+    assert all(torch.equal(loaded[f"backbone.{key}"], value) for key, value in expected.items())
 
 
 def test_position_embeddings_come_to_another_size_as_timm_does_it(tmp_path: Path) -> None:
@@ -432,9 +424,3 @@ def test_relative_tables_come_to_another_size_as_timm_does_it(
     assert tables
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
-
-
-def test_another_patch_size_is_not_resampled(tmp_path: Path) -> None:
-    torch.save(make(name="vit_tiny_patch16_224", patch_size=8, img_size=112).state_dict(), tmp_path / "w.pth")
-    with pytest.raises(UsageError, match=r"patch_embed.proj.weight.* of another shape"):
-        networks.build("timm:vit_tiny_patch16_224", 4, str(tmp_path / "w.pth"), image_size=224)

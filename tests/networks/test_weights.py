@@ -75,18 +75,13 @@ def test_other_tensors_have_another_hash(other: dict[str, Tensor]) -> None:
     assert lineage.content_hash({"a": tensors["a"].t().contiguous().t()}) == lineage.content_hash(tensors)
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.bool, torch.int64, torch.complex64])
-def test_any_type_of_tensor_has_a_hash(kind: torch.dtype) -> None:
-    ones, zeros = torch.ones((), dtype=kind), torch.zeros((), dtype=kind)
-    assert lineage.content_hash({"a": ones}) != lineage.content_hash({"a": zeros})
+# Methods whose checkpoints hold their network each in another place.
+KEPT = ("erm", "sagnet", "debiased", "lff", "jtt")
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if making.is_late(name) else ())
-        for name in sorted(algorithms.REGISTRY)
-    ],
+    [pytest.param(name, marks=() if name in KEPT else pytest.mark.slow) for name in sorted(algorithms.REGISTRY)],
 )
 def test_a_checkpoint_of_every_method_starts_every_other(name: str, tmp_path: Path) -> None:
     backbone = "small_clip" if name in making.TOWERS else "resnet10"
@@ -162,16 +157,6 @@ def test_an_alias_of_timm_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- the protocol -----------------------------------------------------------------------------------------------------
-
-SCRATCH = record.Protocol("folders", (), ("photo",), ("val",), "val/accuracy/val")
-
-
-def test_protocols_differ_by_their_start() -> None:
-    from dataclasses import replace
-
-    one, two = replace(SCRATCH, start="torchvision:resnet50:IMAGENET1K_V1"), replace(SCRATCH, start="file:0")
-    assert len({SCRATCH.hash, one.hash, two.hash}) == 3
-    assert record.Protocol.from_json(one.to_json()) == one
 
 
 def test_identity_follows_the_content_and_not_the_path(image_root: Path, tmp_path: Path) -> None:
