@@ -25,9 +25,7 @@ def answers(path: Path, trials: Sequence[tuple[str, str]]) -> list[Decisions]:
     ("response", "category"),
     [
         ("Airplane", "airplane"),
-        ("AIRPLANE", "airplane"),
         ("traffic_light", "traffic light"),
-        ("traffic-light", "traffic light"),
         ("cafe\u0301", "caf\u00e9"),
     ],
 )

@@ -44,13 +44,6 @@ def test_a_category_has_a_point_for_every_observer(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_other_categories_stand_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels: list[str] = []
-    monkeypatch.setattr("matplotlib.axes.Axes.scatter", lambda axes, x, y, label, **look: labels.append(label))
-    assert cue_figure.draw({"mine": decided("mine", 0.5, ("zero", "one", "two"))}, tmp_path / "a.png")
-    assert labels == ["mine"]
-
-
 def test_the_table_is_ordered_and_names_its_sources() -> None:
     lines = cue_figure.table({"mine": decided("mine", 0.5)}, observers.chosen(["published"]))
     values = [float(next(word for word in line.split() if word.startswith(("0.", "1.")))) for line in lines[1:]]

@@ -144,20 +144,20 @@ def test_pieces_that_a_kill_left_of_a_finished_set_are_removed(
     assert (folder / "done").exists()
 
 
-def test_a_piece_with_any_byte_changed_is_decided_again_or_as_it_was(tmp_path: Path) -> None:
+def test_a_piece_with_a_byte_changed_is_decided_again_or_as_it_was(tmp_path: Path) -> None:
     """A change in the directory of its archive may hide columns: numpy reads the rest without a word."""
     (entry,) = [one for one in open_suite(resolve({"suite": FOGS})).sets if one.name == "fogged"]
     kept, piece = PredictionStore(tmp_path, [entry], "model", skip=False), {"row": np.arange(24), "loss": np.zeros(24)}
     kept.write_piece(entry, 0, {**piece, "rank": np.ones(24)})
     path = tmp_path / "predictions" / "fogged" / "last-0.npz"
     whole, taken = path.read_bytes(), 0
-    for place in range(len(whole)):
+    for place in range(0, len(whole), 3):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         for part in kept.read_pieces([entry])["fogged"].values():
             assert part.keys() == {*piece, "rank"}, place
             assert part["rank"].tolist() == [1.0] * 24
             taken += 1
-    assert taken < len(whole) / 2
+    assert taken < len(whole) / 6
 
 
 @pytest.mark.slow

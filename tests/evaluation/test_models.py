@@ -248,22 +248,6 @@ def weights_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_imagenet_model_on_folders_named_by_wordnet_id(
-    weights_file: Path, biasbed: Command, tracking: str, tmp_path: Path
-) -> None:
-    generator = np.random.default_rng(0)
-    for wnid in ("n01440764", "n03250847"):
-        (tmp_path / "stimuli" / "val" / wnid).mkdir(parents=True)
-        for number in range(3):
-            pixels = generator.integers(0, 256, (40, 40, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "stimuli" / "val" / wnid / f"{number}.png")
-    words = ("--weights", str(weights_file), "--suite", "folders", "--data_dir", str(tmp_path / "stimuli"))
-    done = biasbed("evaluate", "--model", "torchvision:resnet18", *words, "--image_size", "64")
-    assert "imagenet-2" in done.stdout
-    (run,) = all_runs(tracking, kind="evaluate")
-    assert run.data.metrics["test/accuracy/val"] in {k / 6 for k in range(7)}
-
-
 def test_outputs_that_fit_no_set_are_refused_before_an_image_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded suite draws its digits for half a minute; its classes are known without them."""
     monkeypatch.setattr("biasbed.suites.open_suite", lambda config: pytest.fail("it is opened"))
@@ -417,16 +401,10 @@ def test_an_imagenet_model_on_the_real_stimuli(
 
 RESNET = "--model torchvision:resnet18 --weights {resnet} --suite "
 REFUSED = {
-    "classes that fit no label map": (RESNET + "folders --data_dir {images}", 2, "circle, cross, square"),
     "decisions on other images": (
         RESNET + "biasbed --data_dir {small} --image_size 32 --compare x.csv",
         2,
         "no image of any set",
-    ),
-    "a file that has no decisions": (
-        RESNET + "biasbed --data_dir {small} --image_size 32 --compare x.txt",
-        2,
-        "give files of decisions",
     ),
     "another size than the network's": (
         "--model timm:vit_tiny_patch16_224 --weights vit.pth --suite biasbed --data_dir {small} --image_size 64",
@@ -452,20 +430,6 @@ def test_a_refused_evaluation_is_one_line_and_leaves_no_run(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not all_runs(tracking)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("toy", ["LfFLike", pytest.param("SagNetLike", marks=pytest.mark.slow)])
-def test_methods_with_state_of_their_own_are_logged_and_found_again(
-    toy: str, biasbed: Command, train_flags: list[str], image_root: Path, tracking: str, tmp_path: Path
-) -> None:
-    biasbed("train", *train_flags, "--epochs", "1", "--log_model", "true", "--algorithm", f"helpers.toys:{toy}")
-    (run,) = all_runs(tracking, kind="train")
-    assert run.info.status == "FINISHED"
-    assert run.outputs.model_outputs
-    words = ("--suite", "folders", "--data_dir", str(image_root), "--sets", "ink")
-    model = ("--model", str(run_folders(tmp_path / "home")[0] / "best.ckpt"), "--algorithm", f"helpers.toys:{toy}")
-    biasbed("evaluate", *model, *words)
 
 
 def test_a_corrupt_image_ends_an_evaluation_in_one_line(

@@ -287,22 +287,3 @@ def test_decisions_without_scores_can_t_calibrate(
     assert cli.main([*words, "--scores.calibrate", "decisions"]) == 2
     assert "no scores of all classes on two or more images of 'decisions'" in capsys.readouterr().err
     assert not run_folders(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--scores.keep", "fp16", "--scores.calibrate", "claer"], "no evaluation set 'claer'; did you mean 'clear'"),
-        (["--scores.calibrate", "clear"], "scores.calibrate=clear: no scores are stored to calibrate with"),
-        (["--scores.features", "true"], "scores.features needs scores.keep=fp16 or fp32"),
-        (["--scores.keep", "bf16"], "scores.keep=bf16"),
-        (["--scores.keep", "fp16", "--scores.alpha", "1"], "scores.alpha=1"),
-    ],
-)
-def test_settings_that_can_t_be_are_refused(
-    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    assert cli.main(["train", "--suite", FOGS, "--tracking", "offline", *words]) == 2
-    assert message in capsys.readouterr().err
-    assert not run_folders(tmp_path)

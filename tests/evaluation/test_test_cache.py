@@ -73,14 +73,11 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Picture]:
     return pictures
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_decisions_are_the_same_and_nothing_is_decoded_again(
-    tested: EvaluationSet, decoded: list[Picture], workers: int
-) -> None:
+def test_decisions_are_the_same_and_nothing_is_decoded_again(tested: EvaluationSet, decoded: list[Picture]) -> None:
     without = evaluator(tested, **{"cache.gb": 0})
     expected = decide(without)
     assert not without.cached
-    first = evaluator(tested, workers=workers)
+    first = evaluator(tested, workers=2)
     assert decide(first) == expected
     first.close()
     decoded.clear()
