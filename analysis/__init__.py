@@ -34,9 +34,9 @@ def load(tracking_uri: str = "auto", **options: object) -> Analysis:
 def frames(analysis: Analysis) -> dict[str, pd.DataFrame]:
     """Return every table that is written, by the name of its CSV file without the ending."""
     from biasbed.analysis.report import data_files
-    from biasbed.analysis.sections import all_sections
+    from biasbed.analysis.sections import sections_of
 
-    analysis.compute_ahead(all_sections())
+    analysis.compute_ahead(sections_of(analysis))
     return {name.removesuffix(".csv"): frame for name, (frame, _) in data_files.frames(analysis).items()}
 
 

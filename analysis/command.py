@@ -19,7 +19,7 @@ from biasbed.analysis.report import sample_images, summary, terminal_table
 from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.sections import all_sections
+from biasbed.analysis.sections import all_sections, sections_of
 from biasbed.errors import UsageError, first_line, shown
 from biasbed.settings import flatten, word
 from biasbed.system import commands, formats
@@ -73,7 +73,7 @@ def write(analysis: Analysis, folder: Path) -> dict[str, str]:
     """Write every file of the result into an empty folder; return file name -> what it is, as in the manifest."""
     from biasbed.analysis.report import figures
 
-    analysis.compute_ahead(all_sections())
+    analysis.compute_ahead(sections_of(analysis))
     with figures.drawing(analysis, folder) as drawing:
         from biasbed.analysis.report import data_files, html, references, report_tables, score_tables
         from biasbed.analysis.report.table_model import Links

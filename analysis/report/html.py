@@ -27,7 +27,6 @@ from biasbed.analysis.report.figures.style import POINTS_PER_INCH
 from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.section import Prose
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -87,7 +86,7 @@ def content(
     first_words = sum(len(sentence.split()) for sentence in answer)
     tables = report_tables.on_page(analysis, links)
     standing_open = [
-        (section, section.parts(analysis, links)) for section in sections.all_sections() if section.is_open
+        (section, section.parts(analysis, links)) for section in sections.sections_of(analysis) if section.is_open
     ]
     details = [(section, parts) for section, parts in sections.shown(analysis, links) if not section.is_open]
     leading = [(section, parts) for section, parts in details if section.leads(analysis)]
@@ -95,7 +94,7 @@ def content(
         **_frame(),
         "analysis": analysis,
         "answer": answer,
-        "caveats": Prose(tuple(conclusions.caveats(analysis)), FIRST_WORDS - first_words),
+        "caveats": Prose(tuple(sections.caveats(analysis)), FIRST_WORDS - first_words),
         "notes": [name_ids(note, analysis) for note in analysis.notes],
         "title": _title(analysis),
         "subtitle": wording.subtitle(analysis),

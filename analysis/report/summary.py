@@ -38,7 +38,7 @@ def render(analysis: Analysis) -> str:
     if len(analysis.duplicates):
         parts.append(f"{say('summary_duplicates')}\n{_duplicates(analysis)}")
     parts.append(_scores(analysis, links))
-    for section in sections.all_sections():
+    for section in sections.sections_of(analysis):
         parts += _of_section(section, analysis, links)
     return "\n\n".join(parts)
 

@@ -1,25 +1,17 @@
-"""Sections of an analysis: `SECTIONS` lists the core's in the order of the page, `all_sections` adds plug-ins'."""
+"""Sections of an analysis: `SECTIONS` names the core's in the order of the page; plug-ins offer more.
+
+A section is imported when an analysis is asked for it: one of a table of scores asks for none that is about trainings.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from biasbed.analysis.report.table_model import Links, ScoreColumn
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.averages import AVERAGES
-from biasbed.analysis.sections.biased_data import BIASED_DATA
-from biasbed.analysis.sections.effective_robustness import EFFECTIVE_ROBUSTNESS
-from biasbed.analysis.sections.epochs import EPOCHS
-from biasbed.analysis.sections.label_gains import LABEL_GAINS
-from biasbed.analysis.sections.layouts import LAYOUTS
-from biasbed.analysis.sections.power import POWER
-from biasbed.analysis.sections.published_card import PUBLISHED_CARD
-from biasbed.analysis.sections.rank_sets import RANK_SETS
-from biasbed.analysis.sections.ranks import RANKS
-from biasbed.analysis.sections.ranks.conclusions import CERTAINTY, CONCLUSIONS
-from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
 from biasbed.analysis.sections.section import (
     AnySection,
     CsvFile,
@@ -31,90 +23,112 @@ from biasbed.analysis.sections.section import (
     ShownPart,
     Unfolding,
 )
-from biasbed.analysis.sections.selection_cost import SELECTION_COST
-from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
-from biasbed.analysis.sections.single_runs import SINGLE_RUNS
-from biasbed.analysis.sections.single_sets import SINGLE_SETS
-from biasbed.analysis.sections.stability import STABILITY
-from biasbed.analysis.sections.study_design import STUDY_DESIGN
-from biasbed.analysis.sections.validation_grain import VALIDATION_GRAIN
-from biasbed.analysis.sections.weaknesses import WEAKNESSES
 from biasbed.plugin_loader import Offered
 
 ShownKind = TypeVar("ShownKind", PlannedFigure, PrintedTable)
 FileKind = TypeVar("FileKind", CsvFile, JsonFile)
 
-SECTIONS: tuple[AnySection, ...] = (
-    STUDY_DESIGN,
-    WEAKNESSES,
-    SHAPE_BIAS,
-    RANK_SETS,
-    AVERAGES,
-    LAYOUTS,
-    PUBLISHED_CARD,
-    EPOCHS,
-    EFFECTIVE_ROBUSTNESS,
-    SINGLE_RUNS,
-    VALIDATION_GRAIN,
-    LABEL_GAINS,
-    SELECTION_COST,
-    SEARCH_WINNERS,
-    CONCLUSIONS,
-    CERTAINTY,
-    RANKS,
-    SINGLE_SETS,
-    STABILITY,
-    POWER,
-    BIASED_DATA,
+# Kinds of sections, under which plug-ins offer theirs.
+SCORES = "section"  # about any scores, those of a user's table too
+TRAININGS = "training_section"  # about what only tracked runs have: epochs, selection rules, stored decisions
+PLUGIN_SECTIONS: Mapping[str, Offered[AnySection]] = {kind: Offered(kind) for kind in (SCORES, TRAININGS)}
+
+
+class _Place(NamedTuple):
+    """Module of this folder and the section in it."""
+
+    kind: str
+    place: str
+
+
+SECTIONS = (
+    _Place(SCORES, "study_design:STUDY_DESIGN"),
+    _Place(SCORES, "weaknesses:WEAKNESSES"),
+    _Place(SCORES, "shape_bias:SHAPE_BIAS"),
+    _Place(SCORES, "rank_sets:RANK_SETS"),
+    _Place(SCORES, "averages:AVERAGES"),
+    _Place(TRAININGS, "layouts:LAYOUTS"),
+    _Place(TRAININGS, "published_card:PUBLISHED_CARD"),
+    _Place(TRAININGS, "epochs:EPOCHS"),
+    _Place(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
+    _Place(SCORES, "single_runs:SINGLE_RUNS"),
+    _Place(TRAININGS, "validation_grain:VALIDATION_GRAIN"),
+    _Place(TRAININGS, "label_gains:LABEL_GAINS"),
+    _Place(SCORES, "selection_cost:SELECTION_COST"),
+    _Place(TRAININGS, "search_winners:SEARCH_WINNERS"),
+    _Place(SCORES, "ranks.conclusions:CONCLUSIONS"),
+    _Place(SCORES, "ranks.conclusions:CERTAINTY"),
+    _Place(SCORES, "ranks:RANKS"),
+    _Place(SCORES, "single_sets:SINGLE_SETS"),
+    _Place(SCORES, "stability:STABILITY"),
+    _Place(SCORES, "power:POWER"),
+    _Place(SCORES, "biased_data:BIASED_DATA"),
 )
 
-OF_PLUGINS: Offered[AnySection] = Offered("section")
+
+def all_sections() -> tuple[AnySection, ...]:
+    """Return the sections of an analysis of runs, in the order of the page."""
+    return _load(SCORES, TRAININGS)
+
+
+def sections_of(analysis: Analysis) -> tuple[AnySection, ...]:
+    """Return the sections that this analysis may have, in the order of the page."""
+    return _load(SCORES) if analysis.collection.is_table else all_sections()
 
 
 @functools.cache
-def all_sections() -> tuple[AnySection, ...]:
-    """Return all sections in the order of the page; those of plug-ins stand where their `before` says, or last."""
-    sections = list(SECTIONS)
-    for section in OF_PLUGINS.values():
-        names = [present.name for present in sections]
-        position = names.index(section.before) if section.before in names else len(sections)
-        sections.insert(position, section)
+def _load(*kinds: str) -> tuple[AnySection, ...]:
+    """Import the sections of these kinds; those of plug-ins stand where their `before` says, or last."""
+    sections = [pkgutil.resolve_name(f"{__name__}.{place}") for kind, place in SECTIONS if kind in kinds]
+    for kind in kinds:
+        for section in PLUGIN_SECTIONS[kind].values():
+            names = [present.name for present in sections]
+            position = names.index(section.before) if section.before in names else len(sections)
+            sections.insert(position, section)
     return tuple(sections)
 
 
 def shown(analysis: Analysis, links: Links) -> Iterator[tuple[AnySection, Sequence[ShownPart]]]:
     """Yield each section that has something to show, with its parts."""
-    for section in all_sections():
+    for section in sections_of(analysis):
         parts = section.parts(analysis, links)
         if parts:
             yield section, parts
 
 
 def answers(analysis: Analysis) -> Iterator[SectionAnswer]:
-    """Yield what each section says first of all; differences that are shown come first."""
-    said = [section.answer(analysis) for section in all_sections()]
-    for answer in sorted(said, key=lambda answer: not answer.is_shown):  # stable
+    """Yield what each section says first of all: differences that are shown, then by main sections, then others."""
+    first = [section for section in sections_of(analysis) if section.is_main]
+    others = [section for section in sections_of(analysis) if not section.is_main]
+    answers = [section.answer(analysis) for section in (*first, *others)]
+    for answer in sorted(answers, key=lambda answer: not answer.is_shown):  # stable
         if answer.sentences:
             yield answer
+
+
+def caveats(analysis: Analysis) -> Iterator[str]:
+    """Yield what must be read together with the answers."""
+    for section in sections_of(analysis):
+        yield from section.caveats(analysis)
 
 
 def score_columns(analysis: Analysis) -> list[ScoreColumn]:
     """Return the columns that sections add to tables of scores."""
     columns: list[ScoreColumn] = []
-    for section in all_sections():
+    for section in sections_of(analysis):
         columns += section.score_columns(analysis)
     return columns
 
 
 def openings(analysis: Analysis) -> Iterator[ShownPart]:
     """Yield what sections show at the top of the page."""
-    for section in all_sections():
+    for section in sections_of(analysis):
         yield from section.opening(analysis)
 
 
 def files(kind: type[FileKind], analysis: Analysis) -> Iterator[FileKind]:
     """Yield the CSV or the JSON files of all sections."""
-    for section in all_sections():
+    for section in sections_of(analysis):
         for file in section.files(analysis.data(section), analysis):
             if isinstance(file, kind):
                 yield file

@@ -2,8 +2,8 @@
 
 Answers: How is a measure with a table, a figure and a sentence added to the report?
 
-A section is one file of this folder and one line of `sections.SECTIONS`, or one of a plug-in. Page, terminal, LaTeX,
-CSV and site go through all of them and know no section by name.
+A section is one file of this folder and one line of `sections.SECTIONS`, or one of a plug-in, and is imported when an
+analysis is asked for it. Page, terminal, LaTeX, CSV and site go through all of them and know no section by name.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class Section(Generic[SectionData]):
     name: ClassVar[str]  # id, and anchor on the page
     title: ClassVar[str]
     terminal_title: ClassVar[str] = ""  # if it is another one
+    is_main: ClassVar[bool] = False  # its answer stands before that of another section
     of_tests: ClassVar[bool] = False  # its data are those of the tests, which are computed beside other sections
     is_open: ClassVar[bool] = False  # it stands open on the page, and is no detail
     if_empty: ClassVar[str] = ""  # sentence of an open section that has nothing to show
@@ -150,6 +151,10 @@ class Section(Generic[SectionData]):
     def answer(self, analysis: Analysis) -> SectionAnswer:
         """Return what the section says first of all, on every page and terminal."""
         return SectionAnswer((), False)
+
+    def caveats(self, analysis: Analysis) -> Sequence[str]:
+        """Return what must be read together with the answer."""
+        return ()
 
     def score_columns(self, analysis: Analysis) -> Iterator[ScoreColumn]:
         """Yield columns for the pages' tables of scores."""

@@ -16,7 +16,7 @@ from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.report.verdicts import Claim, Verdict, claims, control_of, firm, main, mean_lead, verdicts
 from biasbed.analysis.report.wording import TEST_NAMES, capitalized, count, listing, plural, points
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.sections.section import ForSets, Prose, Section, ShownPart
+from biasbed.analysis.sections.section import ForSets, Prose, Section, SectionAnswer, ShownPart
 from biasbed.analysis.sections.single_runs import SINGLE_RUNS, pairs_apart
 from biasbed.analysis.sections.single_sets import describe_alone
 from biasbed.analysis.sections.stability import STABILITY, list_changes
@@ -34,11 +34,19 @@ class ShownDifferences(Section[None]):
 
     name = "concluded"
     title = "What can be concluded"
+    is_main = True
     is_open = True
     if_empty = "No test could be made of this choice."
 
     def compute(self, analysis: Analysis) -> None:
         """Compute nothing: the sentences follow from the tests."""
+
+    def answer(self, analysis: Analysis) -> SectionAnswer:
+        comparison = main(analysis)
+        return SectionAnswer((verdict(analysis),), comparison.significant and not comparison.skipped)
+
+    def caveats(self, analysis: Analysis) -> Sequence[str]:
+        return caveats(analysis)
 
     def show(self, data: None, analysis: Analysis, links: Links) -> Iterator[ShownPart]:
         for comparison in analysis.comparisons:

@@ -385,10 +385,10 @@ class ScoreComparison:
     def report(self, file: str | Path) -> Path:
         """Write the report, one HTML page with everything inside, and return its path."""
         from biasbed.analysis.report import figures, html
-        from biasbed.analysis.sections import all_sections
+        from biasbed.analysis.sections import sections_of
 
         path = _checked_path(Path(file), (".html", ".htm"))
-        self.analysis.compute_ahead(all_sections())
+        self.analysis.compute_ahead(sections_of(self.analysis))
         with scratch_folder() as folder:
             figures.write(self.analysis, folder)
             html.write(self.analysis, folder, is_alone=True)

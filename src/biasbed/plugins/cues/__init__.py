@@ -4,5 +4,5 @@ from __future__ import annotations
 
 OFFERS = {
     "decision_table": {"looks_at.csv": "biasbed.plugins.cues.table:make_table"},
-    "section": {"cues": "biasbed.plugins.cues.section:CUE_PROFILE"},
+    "training_section": {"cues": "biasbed.plugins.cues.section:CUE_PROFILE"},
 }

@@ -6,5 +6,5 @@ OFFERS = {
     "decision_metrics": {"trust": "biasbed.plugins.trust.evaluation:measure"},
     "decision_table": {"trust.csv": "biasbed.plugins.trust.evaluation:make_table"},
     "function": {"trust": "biasbed.plugins.trust.user_scores:trust"},
-    "section": {"trust": "biasbed.plugins.trust.section:TRUST"},
+    "training_section": {"trust": "biasbed.plugins.trust.section:TRUST"},
 }
