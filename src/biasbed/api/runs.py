@@ -152,7 +152,7 @@ def runs(study: str | None = None, tracking_uri: str = "auto") -> pd.DataFrame:
 
 @public()
 def predictions(run_id: str, set_name: str, which: str = "last", tracking_uri: str = "auto") -> pd.DataFrame:
-    """Return a tracked run's decisions on a set, an image a row, with the columns that docs/tracking.md lists.
+    """Return a tracked run's decisions on a set, an image a row, with the columns that docs/evaluation.md lists.
 
     Args:
         run_id: id of the run in MLflow.
