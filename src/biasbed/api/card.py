@@ -138,7 +138,7 @@ class Card:
         return pd.DataFrame(list(table.rows), columns=list(table.columns))
 
     def predictions(self, set_name: str) -> pd.DataFrame:
-        """Return the decisions on a set, an image a row, with the columns of a run's predictions (docs/evaluation.md)."""
+        """Return the decisions on a set, an image a row, with the columns of a run's (docs/evaluation.md)."""
         decisions = self._decisions(set_name)
         frame: pd.DataFrame = to_table(decisions, 0, slice(0, len(decisions.label))).to_pandas()
         return frame
