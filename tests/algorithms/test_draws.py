@@ -55,15 +55,6 @@ def test_the_groups_generator_stays_where_it_is() -> None:
     assert torch.equal(before, owner.generator.get_state())
 
 
-def test_a_restored_generator_keeps_its_seed() -> None:
-    """A checkpoint stores states, not seeds; torch's states hold the seed."""
-    generator = torch.Generator().manual_seed(9)
-    torch.rand(3, generator=generator)
-    restored = torch.Generator()
-    restored.set_state(generator.get_state())
-    assert restored.initial_seed() == 9
-
-
 def test_draws_are_gone_after_an_error() -> None:
     places = [Drawn(), Drawn()]
     with contextlib.suppress(RuntimeError), with_draws(places, [1, 2]):

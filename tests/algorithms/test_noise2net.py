@@ -187,15 +187,6 @@ def test_the_first_images_are_distorted_after_normalisation(
         assert (seen[:count] - plain[:count]).flatten(1).abs().amax(dim=1).gt(0.1).all()
 
 
-def test_each_part_of_an_accumulated_step_is_distorted(make_algorithm: Any, batch: Any) -> None:
-    algorithm = make_algorithm("noise2net", accumulate=2)
-    counts: list[int] = []
-    draw = algorithm._draw
-    algorithm._draw = lambda size, channels: counts.append(size) or draw(size, channels)
-    assert set(algorithm.update(batch)) == {"classification"}
-    assert counts == [4, 4]
-
-
 def test_images_are_distorted_a_few_at_a_time(make_algorithm: Any, batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """This saves memory and changes nothing."""
     algorithm = make_algorithm("noise2net").eval()

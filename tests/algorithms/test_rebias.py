@@ -13,7 +13,6 @@ from torch.nn import functional
 from biasbed.algorithms.base import Progress
 from biasbed.algorithms.rebias import hsic, median_width
 from biasbed.batch import Batch
-from biasbed.errors import UsageError
 from biasbed.networks import build, surgery
 from helpers.dependence import independence
 from helpers.dependence import median_width as median_distance
@@ -27,13 +26,6 @@ def test_the_last_relu_of_a_network_is_replaced(backbone: str) -> None:
     assert network.features(images(4)).min() >= 0
     surgery.replace_last_activation(network.backbone, torch.nn.Tanh())
     assert network.features(images(4)).min() < 0
-
-
-def test_a_network_without_such_a_place_is_refused() -> None:
-    for function in (surgery.middle, lambda net: surgery.replace_last_activation(net, torch.nn.Tanh())):
-        for network in (torch.nn.Linear(3, 2), build("bagnet18", 3, image_size=32).backbone):
-            with pytest.raises(UsageError, match="is no ResNet"):
-                function(network)
 
 
 def test_rebias_sets_its_widths_once_an_epoch() -> None:

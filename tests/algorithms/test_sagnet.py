@@ -239,21 +239,6 @@ def test_dropout_is_drawn_from_the_group_s_generator(make_algorithm: Any, batch:
 # --- in a network -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("backbone", "stage"), [("resnet10", 1), ("resnet10", 4), ("timm:test_resnet", 2)])
-def test_every_stage(make_algorithm: Any, batch: Any, backbone: str, stage: int) -> None:
-    algorithm = make_algorithm("sagnet", {"style_stage": stage}, backbone=backbone)
-    layers = resnet_parts.stages(algorithm.network.backbone)
-    seen: list[Tensor] = []
-    layers[stage - 1].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    algorithm.style_net.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    content, style = len(layers) - stage + 1, len(algorithm.style_net.layers)
-    assert content == style
-    terms = algorithm.update(batch)
-    assert seen[0].shape == seen[1].shape
-    assert not torch.equal(*seen)
-    assert all(term.isfinite() for term in terms.values())
-
-
 @pytest.mark.parametrize("backbone", ["resnet14", "timm:seresnet18", "timm:resnetrs50"])
 def test_the_style_network_is_the_content_network_s_tail(backbone: str) -> None:
     torch.manual_seed(0)

@@ -95,13 +95,6 @@ def test_the_newest_whole_checkpoint_is_read(tmp_path: Path) -> None:
     assert [str(tmp_path / "last.ckpt") in problem for problem in problems] == [True]
 
 
-def test_a_description_has_all_that_rebuilds_a_model_and_no_more() -> None:
-    parts = ("config", "classes", "train_data", "algorithm", "task", "marks", "normalisation")
-    state = dict.fromkeys((*parts, *checkpoint.PROGRESS, "tables", "kept", "average"), 0)
-    assert set(checkpoint.described(state)) == set(parts)
-    assert set(checkpoint.described({"config": 0})) == {"config"}
-
-
 # --- lost while it was interrupted ------------------------------------------------------------------------------------
 
 

@@ -265,12 +265,6 @@ def test_calibration_is_the_gap_within_bins() -> None:
     assert ece(np.array([0.0]), np.array([True])) == 1
 
 
-def test_confidence_that_is_drawn_as_stated_is_calibrated() -> None:
-    generator = np.random.default_rng(0)
-    confidence = generator.random(200_000)
-    assert ece(confidence, generator.random(200_000) < confidence) < 0.01
-
-
 def test_bins_are_closed_above() -> None:
     """1/15 is in the first bin and its successor in the second: the two are not averaged."""
     edge = np.array([1 / 15, np.nextafter(1 / 15, 1)])

@@ -56,4 +56,4 @@ def command(name: str, image_root: Path) -> list[str]:
     if name in ON_SHADES:
         return grouped.words(*ON_SHADES[name])
     method, *flags = ON_FOLDERS[name]
-    return small_training(image_root, method, *flags, epochs=4 if name in ("swad", "ema", "compiled") else 2)
+    return small_training(image_root, method, *flags, epochs=4 if name == "swad" else 2)

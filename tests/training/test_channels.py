@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from biasbed import cli
-from biasbed.algorithms import noise2net
 from biasbed.data.contact_sheet import save_examples
 from biasbed.data.source import MemorySource
 from biasbed.data.transforms import SquareResize
@@ -134,10 +133,3 @@ def test_changes_of_colour_need_colours() -> None:
 def test_nothing_is_prepared_of_them(data_dir: Path) -> None:
     with pytest.raises(UsageError, match="only images of 3 channels can be prepared: 'colored_mnist' has 2"):
         prepare({"what": "deepaug_cae", **flags(data_dir, COLOURED)})
-
-
-def test_random_networks_have_the_images_channels() -> None:
-    generator = torch.Generator().manual_seed(0)
-    blocks = noise2net.draw_blocks(2, 4, noise2net.draw_shapes(generator), generator, channels=2)
-    x = torch.rand(2, 2, 8, 8, generator=generator)
-    assert noise2net.distort(x, blocks, torch.tensor(0.5)).shape == x.shape

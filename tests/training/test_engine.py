@@ -81,7 +81,7 @@ def test_only_long_training_is_saved_before_its_evaluation(
     monkeypatch.setattr(engine.Engine, "_update", slow_update)
     monkeypatch.setattr(engine.Evaluator, "decide", slow_decide)
     monkeypatch.setattr(checkpoint, "save", note)
-    train(tmp_path / "home", train_flags)
+    train(tmp_path / "home", [*train_flags, "--backbone", "mlp"])
     assert saved == [(1, False), (1, True), (2, False), (3, False)]
 
 
@@ -112,7 +112,7 @@ def test_a_default_training_logs_what_it_promises(tracking: str, train_flags: li
 
 
 def test_short_names_have_the_numbers_of_the_best_epoch(tracking: str, train_flags: list[str], tmp_path: Path) -> None:
-    folder = train(tmp_path / "home", [*train_flags, "--epochs", "5"])
+    folder = train(tmp_path / "home", [*train_flags, "--backbone", "mlp", "--epochs", "5"])
     values = history(folder)
     curve = {step: metrics["val/accuracy/val"] for step, metrics in values.items()}
     best = max(curve, key=lambda step: (curve[step], -step))
@@ -323,6 +323,6 @@ def test_a_checkpoint_at_an_epoch_s_end_holds_no_time_of_it(
     """Training after a resume would be charged with it. The clock ticks whenever it is read."""
     ticks = itertools.count()
     monkeypatch.setattr(engine, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks)), time=time.time))
-    folder = train(tmp_path / "home", [*train_flags, "--epochs", "1"])
+    folder = train(tmp_path / "home", [*train_flags, "--backbone", "mlp", "--epochs", "1"])
     state = torch.load(folder / "last.ckpt", weights_only=True)
     assert state["seconds"] < 4 < state["history"][-1]["metrics"]["time/epoch_seconds"]

@@ -122,13 +122,13 @@ KILLS = [
     ("staged", "step", 8, 1),  # the last stage has begun, and no checkpoint says so
     ("staged", "step", 6, 2),
     ("swad", "step", 8, 1),
-    ("ema", "step", 8, 1),
+    ("ema", "step", 6, 1),
     slow("staged", "step", 4, 1),  # within the first stage: it begins anew
     slow("staged", "stage", 2, 1),  # after the pass
     slow("lff_like", "step", 6, 2),
     slow("streaming", "step", 6, 2),
     slow("swad", "evaluation", 10, 1),
-    slow("compiled", "step", 8, 1),
+    slow("compiled", "step", 6, 1),
     *(slow("phases", "step", count, 1) for count in (3, 7, 9)),  # in the first phase, at its end, in the second
     slow("probe", "stage", 1, 1),
     slow("wise_ft", "pass", 3, 1),
@@ -192,6 +192,7 @@ def test_one_process_and_two_train_the_same_network(name: str, straight: Callabl
 # --- a training whose process ends ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mid_epoch_checkpoint_is_continued_from(
     image_root: Path, biasbed: Command, reference: Path, tmp_path: Path
 ) -> None:
@@ -312,7 +313,7 @@ def test_finished_runs_are_never_touched(
     assert len(run_folders(tmp_path / "home")) == len(all_runs(tracking, kind="train")) == 2
 
 
-@pytest.mark.parametrize("point", ["_farewell", "study_row.refresh"])
+@pytest.mark.parametrize("point", ["_farewell", slow("study_row.refresh")])
 def test_a_command_that_is_killed_when_all_is_done_trains_nothing_again(
     point: str,
     train_flags: list[str],

@@ -95,7 +95,9 @@ def test_the_method_of_the_documentation_trains(
     (code,) = [block for block in blocks(ROOT / "docs" / "own_method.md") if "class Relearn" in block]
     (tmp_path / "my_relearn.py").write_text(code)
     monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    words = small_training(image_root, f"{tmp_path / 'my_relearn.py'}:Relearn", "--hparams.first", "0.5")
+    words = small_training(
+        image_root, f"{tmp_path / 'my_relearn.py'}:Relearn", "--hparams.first", "0.5", "--backbone", "mlp"
+    )
     assert cli.main(words) == 0, capsys.readouterr().err
     (folder,) = run_folders(tmp_path / "home")
     assert set(pd.read_parquet(folder / "examples.parquet")["often"]) <= {1.0, 5.0}
