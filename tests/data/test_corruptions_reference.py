@@ -7,7 +7,6 @@ processor or the JPEG library.
 from __future__ import annotations
 
 import csv
-import dataclasses
 import functools
 import hashlib
 from pathlib import Path
@@ -95,18 +94,6 @@ def test_reference(name: str, shared: Path, vectors: Path, rows: list[dict[str, 
     assert list(filter(None, (differs(made(corruption, row, vectors), name, row, vectors) for row in own))) == []
 
 
-def test_the_elastic_transform_is_near_the_rounded_warp_too(
-    shared: Path, vectors: Path, rows: list[dict[str, str]]
-) -> None:
-    expected = numbers(vectors / "corruptions.npz")
-    for row in rows:
-        key = f"elastic_transform.{row['image']}.{row['severity']}"
-        if row["corruption"] == "elastic_transform" and key in expected.files:
-            off = np.abs(made(CORRUPTIONS["elastic_transform"], row, vectors).astype(int) - expected[key])
-            assert off.max() <= 2
-            assert (off > 0).mean() < 0.08
-
-
 # Not equal to the reference at every severity: another closed form, warp or order of sums.
 UNEQUAL = ("brightness", "saturate", "zoom_blur", "elastic_transform")
 
@@ -116,44 +103,6 @@ def test_the_documentation_counts_what_is_equal() -> None:
     assert f"equal for {len(NAMES) - len(UNEQUAL)} of {len(NAMES)}; at most one level off in " in text
     named = text.partition("at most one level off in ")[2].partition("Defocus blur")[0]
     assert [name for name in NAMES if name.replace("_", " ") in named] == [n for n in NAMES if n in UNEQUAL]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_equal_is_what_is_said_to_be(name: str, shared: Path, vectors: Path, rows: list[dict[str, str]]) -> None:
-    """By the checksums of both pictures at all severities; what depends on the machine may differ on another."""
-    corruption, own = of(name, shared), [row for row in rows if row["corruption"] == name]
-    images = [np.ascontiguousarray(made(corruption, row, vectors)) for row in own]
-    sums = [hashlib.sha256(image).hexdigest() for image in images]
-    is_equal = sums == [row["sha256"] for row in own]
-    if name in UNEQUAL:
-        assert not is_equal
-    elif name not in STORED:
-        assert is_equal
-    elif not is_equal:
-        pytest.skip("differs by the processor's or the JPEG library's rounding, as its README says")
-
-
-def whole_numbered(name: str) -> tuple[int, ...]:
-    """Parameters that count something, so that a hundredth more is nothing."""
-    return {"glass_blur": (1, 2), "motion_blur": (0,), "defocus_blur": (0,), "snow": (4,), "spatter": (5,)}.get(
-        name, ()
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_constant_that_is_a_hundredth_off_is_found(
-    name: str, shared: Path, vectors: Path, rows: list[dict[str, str]]
-) -> None:
-    corruption = of(name, shared)
-    (row,) = (r for r in rows if (r["corruption"], r["image"], r["severity"]) == (name, "a", "3"))
-    right = corruption.parameters[2]
-    for at, value in enumerate(right):
-        if at not in whole_numbered(name):
-            more = value + 1 if name == "jpeg_compression" else value * 1.01 or 0.01
-            wrong = (*right[:at], more, *right[at + 1 :])
-            severities = (*corruption.parameters[:2], wrong, *corruption.parameters[3:])
-            changed = dataclasses.replace(corruption, parameters=severities)
-            assert differs(made(changed, row, vectors), name, row, vectors), (at, value)
 
 
 def test_first_draws(vectors: Path, rows: list[dict[str, str]]) -> None:

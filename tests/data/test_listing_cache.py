@@ -5,17 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
-import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from biasbed import cli
 from biasbed.data import listing, listing_cache
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.errors import UsageError
 
 CLASSES, EACH = 5, 12
 
@@ -134,14 +130,6 @@ def test_a_changed_tree_is_as_if_opened_for_the_first_time(
     assert opened(tree) == second
 
 
-def test_a_file_that_is_gone_after_its_folder_was_looked_at_is_named(tree: Path) -> None:
-    opened(tree)
-    source = open_folder(tree, "x")
-    (tree / "class1" / "part1" / "é 3.png").unlink()
-    with pytest.raises(UsageError, match=r"can't read .*é 3\.png"):
-        source.fingerprint()
-
-
 def test_a_link_that_leads_elsewhere_is_noticed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = tree.parent / "link"
     link.symlink_to(tree)
@@ -160,12 +148,6 @@ def test_a_folder_that_changed_just_now_is_not_cached(tree: Path, monkeypatch: p
     assert not kept(tree)
 
 
-def test_a_small_tree_is_not_cached(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing_cache, "LEAST", CLASSES * EACH + 1)
-    opened(tree)
-    assert not kept(tree)
-
-
 @pytest.mark.parametrize("where", [0.0, 0.02, 0.1, 0.5, 0.9, "empty", "half", "other"])
 def test_what_is_damaged_is_passed_over_and_written_anew(where: object, tree: Path, listed: list[str]) -> None:
     first = opened(tree)
@@ -178,19 +160,6 @@ def test_what_is_damaged_is_passed_over_and_written_anew(where: object, tree: Pa
     listed.clear()
     assert opened(tree) == first
     assert not listed
-
-
-def test_a_home_that_can_t_be_written_to_costs_the_memory_alone(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for home in (tmp_path / "a file", tmp_path / "read-only"):
-        if home.name == "a file":
-            home.write_text("")
-        else:
-            home.mkdir()
-            home.chmod(stat.S_IRUSR | stat.S_IXUSR)
-        monkeypatch.setenv("BIASBED_HOME", str(home))
-        assert opened(tree) == opened(tree)
 
 
 def _open_often(tree: Path, number: int) -> None:
@@ -215,78 +184,6 @@ def test_two_processes_at_once_leave_a_whole_one(tree: Path, listed: list[str]) 
     assert not listed
 
 
-def test_the_doctor_looks_again(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if a file that was overwritten in place is not among those that an opening looks at."""
-    first = opened(tree)
-    monkeypatch.setattr(listing_cache, "SAMPLED", 0)
-    _overwrite(tree)
-    assert opened(tree) == first
-    words = ["prepare", "--what", "check", "--suite", "folders", "--data_dir", str(tree.parent), "--sets", "data"]
-    assert cli.main(words) == 1  # they are no images
-    assert opened(tree) == afresh(tree, monkeypatch) != first
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """50 classes under each of 6 conditions, 200 files each, as old as trees that people test on."""
-    root = tmp_path_factory.mktemp("large")
-    for folder in (root / f"condition{c}" / f"class{k}" for c in range(6) for k in range(50)):
-        folder.mkdir(parents=True)
-        for number in range(200):
-            os.close(os.open(f"{folder}/ILSVRC2012_val_{number:08d}.JPEG", os.O_CREAT | os.O_WRONLY))
-    yield root
-    shutil.rmtree(root)
-
-
-@pytest.mark.slow
-def test_sixty_thousand_images_open_in_a_fraction(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path))
-    monkeypatch.setattr(listing_cache, "SETTLED", 0.0)
-
-    def seconds() -> float:
-        """Return processor seconds: with others at work, the clock says little."""
-        began = time.process_time()
-        for condition in sorted(large.iterdir()):
-            open_folder(condition, condition.name).fingerprint()
-        return time.process_time() - began
-
-    first = seconds()
-    assert min(seconds() for _ in range(3)) < first / 8  # a tenth or less, if nothing else is in the way
-
-
-def test_an_opening_looks_at_every_folder_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listing of a moment ago is valid when sizes are read; a change since then shows at the next opening."""
-    opened(tree)
-    looks: list[int] = []
-    look = listing_cache.CachedListing.is_current
-    monkeypatch.setattr(
-        listing_cache.CachedListing, "is_current", lambda self, root: looks.append(0) or look(self, root)
-    )
-    before = open_folder(tree, "x")
-    _replace(tree)
-    before.fingerprint()
-    assert len(looks) == 1
-    after = open_folder(tree, "x")
-    assert len(looks) == 2
-    assert after.fingerprint() == afresh(tree, monkeypatch)[2]
-
-
-def test_stamps_of_any_file_system_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inodes of 64 bits, times before 1970."""
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-    told = (2**64 - 1, -5, 2**63)
-    (tmp_path / "data" / "a").mkdir(parents=True)
-    monkeypatch.setattr(listing_cache, "LEAST", 1)
-    monkeypatch.setattr(listing_cache, "stamp", lambda status: told)
-    listing_cache.write_listing(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (told[0], -5, -5)}, {})
-    assert listing_cache.read_listing(tmp_path / "data", ["a"]) is None
-    listing_cache.write_listing(tmp_path / "data", ["a"], [["a/1.png"]], {"a/": (*told[:2], -5)}, {})
-    monkeypatch.setattr(listing_cache, "stamp", lambda status: (*told[:2], -5))
-    known = listing_cache.read_listing(tmp_path / "data", ["a"])
-    assert known is not None
-    assert known.images_by_name() == [["a/1.png"]]
-
-
 # --- files that are not read ------------------------------------------------------------------------------------------
 
 
@@ -307,17 +204,3 @@ def test_files_that_are_not_read_are_told_once_and_cached(
     assert unread == {".heic": 2, "without a suffix": 1}
     assert listed == []  # it was cached
     assert len(caplog.records) == 1
-
-
-def test_a_listing_by_a_version_that_read_other_files_is_not_believed(
-    tree: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tree / "class0" / "part1" / "more.jfif").write_bytes(b"x")
-    with monkeypatch.context() as patch:
-        for module in (listing, listing_cache):
-            patch.setattr(module, "EXTENSIONS", listing.EXTENSIONS - {".jfif"})
-        assert len(opened(tree)[0]) == CLASSES * EACH
-        listed.clear()
-        opened(tree)
-        assert listed == []
-    assert len(opened(tree)[0]) == CLASSES * EACH + 1

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from biasbed.data.loader_queues import UnsentBatch, reason, received
+from biasbed.data.loader_queues import UnsentBatch, received
 from biasbed.data.loading import as_it_is, loader_options
 from biasbed.errors import os_reason
 from helpers.children import Command, one_line
@@ -60,30 +60,6 @@ def test_a_batch_that_can_t_be_sent_is_an_error_in_its_place(error: Exception, m
     assert [int(next(batches)) for _ in range(2)] == [0, 1]
     with pytest.raises(UnsentBatch, match=message):
         next(batches)
-
-
-class Unmade(Dataset[Any]):
-    """Batches for which a worker finds no shared memory."""
-
-    def __len__(self) -> int:
-        return 1
-
-    def __getitem__(self, at: int) -> Any:
-        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
-
-
-def test_a_batch_that_shared_memory_has_no_room_for_is_an_error_in_a_line() -> None:
-    loader = DataLoader(Unmade(), batch_size=None, collate_fn=as_it_is, **loader_options(1, False))
-    with pytest.raises(UnsentBatch, match="could not make a batch: unable to allocate shared memory") as error:
-        next(received(loader))
-    assert "/dev/shm, the shared memory, is full or too small" in str(error.value)
-    assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_full_disk_that_names_its_file_is_not_shared_memory() -> None:
-    assert reason(OSError(errno.ENOSPC, "No space left on device", "/tmp/x")) == (
-        "[Errno 28] No space left on device: '/tmp/x'"
-    )
 
 
 def test_a_full_disk_that_nobody_named_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from biasbed import cli
 from biasbed.algorithms.requests import Stage
 from biasbed.batch import MAIN, Batch
 from biasbed.compute.distributed import Group
@@ -21,13 +18,11 @@ from biasbed.data.loading import TrainLoader
 from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import BatchPlan, InOrder, Part, Stream, per_domain, weighted
 from biasbed.data.transforms import make_training_transform
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.training import job
 from biasbed.training.reading import Reader
 from biasbed.training.resolve import resolve
-from helpers import toys
 from helpers.domain_tree import make_domains
-from helpers.runs import run_folders
 
 STILL = Augment(crop=False, flip=False)
 
@@ -53,18 +48,6 @@ def domains(size: int = 30) -> MemorySource:
 # --- equal parts ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("world", [1, 2])
-def test_domains_come_one_after_the_other_in_equal_parts(world: int) -> None:
-    stream = Stream(per_domain(Part(domains(), 1.0, Decoded.pixels, replacement=True)), 12, images=30, apart=True)
-    for rank in range(world):
-        for batch in batches(stream, 4, rank=rank, world=world):
-            assert batch.parts == 3
-            assert batch.domain.tolist() == sorted(batch.domain.tolist())
-            found = batch.by_domain()
-            assert {number: set(part.domain.tolist()) for number, part in found.items()} == {0: {0}, 1: {1}, 2: {2}}
-            assert [len(part) for part in found.values()] == [4 // world] * 3
-
-
 def test_a_step_in_parts_has_equal_parts_of_every_domain_in_each() -> None:
     batch = Batch(torch.arange(12.0), torch.arange(12), domain=torch.arange(3).repeat_interleave(4), parts=3)
     halves = batch.split(2)
@@ -73,52 +56,6 @@ def test_a_step_in_parts_has_equal_parts_of_every_domain_in_each() -> None:
     mixed = Batch(batch.x, batch.y, domain=batch.domain)
     for number, part in mixed.by_domain().items():
         assert torch.equal(part.y, batch.by_domain()[number].y)
-
-
-class ByDomain(toys.Plain):
-    """The worst domain's loss, which each step's parts tell apart."""
-
-    uses = frozenset({"domain"})
-    size: int | None = None
-
-    @classmethod
-    def streams(cls, hparams: Any) -> dict[str, toys.StreamRequest]:
-        return {MAIN: toys.StreamRequest(per_domain=True, size=cls.size, replacement=True)}
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        parts = batch.by_domain()
-        assert batch.parts == len(parts) == 2
-        each = [self.task.loss(self.head(self.features(part.x)), part.y) for part in parts.values()]
-        return {"worst": torch.stack(each).max()}
-
-
-@pytest.fixture
-def by_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    make_domains(tmp_path / "data" / "Toy", ("day", "night", "rain"))
-    monkeypatch.setattr(toys, "ByDomain", ByDomain, raising=False)
-    monkeypatch.setenv("BIASBED_HOME", str(tmp_path / "home"))
-
-    def train(*more: str) -> int:
-        words = ["train", "--suite", "domains", "--data_dir", str(tmp_path / "data"), "--train", "Toy", "--epochs", "1"]
-        how = ["--test_domains", "rain", "--image_size", "16", "--backbone", "resnet10", "--device", "cpu"]
-        return cli.main([*words, *how, "--tracking", "offline", "--workers", "0", *more])
-
-    return train
-
-
-def test_a_method_is_given_the_domains_that_train_in_equal_parts(by_domain: Callable[..., int], tmp_path: Path) -> None:
-    assert by_domain("--algorithm", "helpers.toys:ByDomain", "--batch_size", "4") == 0
-    assert len(run_folders(tmp_path / "home")) == 1
-
-
-def test_parts_that_can_not_be_shared_out_are_refused(
-    by_domain: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(ByDomain, "size", 3)
-    assert by_domain("--algorithm", "helpers.toys:ByDomain", "--batch_size", "4", "--accumulate", "2") == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "3 images of every domain (stream 'main') can't be shared out to 2 parts" in line
-    assert not run_folders(tmp_path / "home")
 
 
 def test_a_method_may_need_even_parts_where_processes_share_them(tmp_path: Path) -> None:
@@ -154,30 +91,6 @@ def test_without_replacement_a_pass_has_every_image_as_often_as_its_weight() -> 
     assert np.bincount(index, minlength=30).tolist() == weights.tolist()
 
 
-def test_the_draws_are_those_of_one_process_shared_out() -> None:
-    part = weighted(Part(source(), 1.0, Decoded.pixels, replacement=True), np.arange(30.0), "table")
-    one = BatchPlan({MAIN: Stream((part,), 12)}, 5)
-    plans = [BatchPlan({MAIN: Stream((part,), 12)}, 5, rank, 2) for rank in range(2)]
-    for step in range(10):
-        assert sorted(key for plan in plans for key in plan.keys(step)) == sorted(one.keys(step))
-
-
-@pytest.mark.parametrize(
-    ("values", "how", "message"),
-    [
-        (np.zeros(30), {}, "the table 'often', by which images are to be drawn, is 0 for every image"),
-        (np.full(30, -1.0), {}, "has values that are no weights"),
-        (np.full(30, np.nan), {}, "has values that are no weights"),
-        (np.full(30, 0.5), {}, "has parts of images"),
-        (np.ones(30), {"by": ("y",)}, "can't be drawn by the table 'often' and be balanced by y"),
-    ],
-)
-def test_tables_that_say_nothing(values: np.ndarray, how: dict[str, Any], message: str) -> None:
-    with pytest.raises(Failure, match=r"table 'often'") as caught:
-        weighted(Part(source(), 1.0, Decoded.pixels, **how), values, "often")
-    assert message in str(caught.value)
-
-
 # --- views ------------------------------------------------------------------------------------------------------------
 
 PLAIN, GRAIN = views.make("plain", {}), views.make("helpers.toys:Grain", {"strength": 0.2})
@@ -196,14 +109,6 @@ def test_shared_views_have_one_crop_and_flip_and_changes_of_their_own() -> None:
     assert torch.equal(apart[:, 0], shared[:, 0]), "the first view is what it would be alone"
 
 
-def test_where_a_view_is_of_floats_all_are_in_the_same_range() -> None:
-    part = Part(source(), 1.0, make_training_transform(8, STILL))
-    (batch,) = batches(Stream((part,), 10, (PLAIN, GRAIN)), 1)
-    assert batch.x.dtype == torch.float32
-    assert torch.allclose(batch.x[:, 0, 0, 0, 0] * 255, batch.index.float())
-    assert 0 <= batch.x.min() <= batch.x.max() <= 1
-
-
 def test_a_view_is_drawn_by_its_key_whatever_the_number_of_workers_and_where_it_starts() -> None:
     stream = Stream((Part(source(), 1.0, make_training_transform(8, STILL)),), 10, (GRAIN,))
     plan = BatchPlan({MAIN: stream}, 1)
@@ -212,13 +117,6 @@ def test_a_view_is_drawn_by_its_key_whatever_the_number_of_workers_and_where_it_
     for step, _, batch, _ in loader.from_step(2, 5):
         assert torch.equal(batch.x, whole[step])
     loader.close()
-
-
-def test_an_unknown_view_and_a_setting_that_it_has_not() -> None:
-    with pytest.raises(UsageError, match="unknown view 'jiter'; did you mean 'jitter'"):
-        views.make("jiter", {})
-    with pytest.raises(UsageError, match=r"unknown setting 'jitter.hues'; did you mean 'hue'"):
-        views.make("jitter", {"hues": 0.1})
 
 
 # --- columns, passes, and many at a stroke ----------------------------------------------------------------------------
@@ -263,17 +161,3 @@ def test_a_pass_sees_every_image_once_and_in_order() -> None:
         assert index == list(order.positions(rank))
         seen += index
     assert sorted(seen) == list(range(33))
-
-
-def test_the_last_batch_is_left_out_where_it_is_not_full() -> None:
-    stream = Stream((Part(source(), 1.0, Decoded.pixels),), 8, drop_last=True)
-    plan = BatchPlan({MAIN: stream}, 0)
-    found = [(step, following, len(batch)) for step, following, batch, _ in TrainLoader(plan, 0, False).from_step(0, 8)]
-    assert found == [(0, 1, 8), (1, 2, 8), (2, 4, 8), (4, 5, 8), (5, 6, 8), (6, 8, 8)]
-
-
-def test_stages_draw_apart_from_the_last() -> None:
-    stream = Stream((Part(source(), 1.0, Decoded.pixels),), 6)
-    orders = [[key.row for key in BatchPlan({MAIN: stream}, 0, stage=stage).keys(0)] for stage in (0, 1, 2)]
-    assert orders[0] == [key.row for key in BatchPlan({MAIN: stream}, 0).keys(0)]
-    assert orders[0] != orders[1] != orders[2] != orders[0]

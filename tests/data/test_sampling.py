@@ -13,10 +13,9 @@ from scipy import stats
 
 from biasbed.batch import MAIN
 from biasbed.data.loading import TrainLoader
-from biasbed.data.sampling import Order, stratify
+from biasbed.data.sampling import Order
 from biasbed.data.source import Decoded, MemorySource
-from biasbed.data.streams import BatchPlan, Key, Part, Stream, per_domain
-from biasbed.errors import UsageError
+from biasbed.data.streams import BatchPlan, Part, Stream, per_domain
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=6)  # rows of each cell
 
@@ -118,22 +117,6 @@ def test_with_replacement_each_image_is_drawn_by_itself() -> None:
     assert np.mean(missed) == pytest.approx(100 * 0.99**100, abs=1)  # a pass would miss none
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_turns_within_a_round_are_in_random_order(seed: int) -> None:
-    own = shuffled_cells([5, 5, 5])
-    rows, _ = Order((seed, 0, 0), own).read(0, 3000)
-    by_place = np.apply_along_axis(np.bincount, 0, own[rows].reshape(-1, 3), minlength=3)
-    assert stats.chi2_contingency(by_place).pvalue > 0.001
-
-
-@pytest.mark.parametrize("num_cells", [1, 2])
-def test_every_pass_is_in_an_order_of_its_own(num_cells: int) -> None:
-    rows, numbers = Order((0, 0, 0), shuffled_cells([30] * num_cells)).read(0, 90 * num_cells)
-    passes = [rows[numbers == number].tolist() for number in range(3)]
-    assert sorted(passes[0]) == sorted(passes[1]) == sorted(passes[2])
-    assert passes[0] != passes[1] != passes[2] != passes[0]
-
-
 def test_orders_of_other_seeds_streams_parts_and_cells_differ() -> None:
     own = shuffled_cells([30, 30])
     keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
@@ -142,12 +125,6 @@ def test_orders_of_other_seeds_streams_parts_and_cells_differ() -> None:
     rows = np.asarray(orders[0])
     ranks = [np.searchsorted(np.flatnonzero(own == cell), rows[own[rows] == cell]) for cell in (0, 1)]
     assert ranks[0].tolist() != ranks[1].tolist()
-
-
-def test_cells_are_the_combinations_that_occur() -> None:
-    y, bias = np.array([0, 0, 2, 2, 0]), np.array([1, 1, 0, 2, 0])
-    assert stratify([y, bias]).tolist() == [1, 1, 2, 3, 0]
-    assert stratify([np.array(["b", "a", "b"])]).tolist() == [1, 0, 1]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -196,16 +173,6 @@ def test_where_domains_do_not_divide_the_batch_they_take_turns(batch: int, domai
     assert (np.diff(starts, axis=0) == counts).all()
 
 
-def test_a_small_domain_is_read_evenly_and_a_large_one_goes_on_where_it_was() -> None:
-    images = three_domains((40, 8, 24))
-    stream = Stream(of_domains(images), 12, images=len(images))
-    assert stream.steps_per_epoch == 6
-    index = np.concatenate([batch.index.numpy() for start in (0, 6, 12, 18, 24) for batch in loaded(stream, 0, start)])
-    assert images.domain is not None
-    counts = np.bincount(index)
-    assert [set(counts[images.domain == number].tolist()) for number in range(3)] == [{3}, {15}, {5}]
-
-
 def test_every_cell_of_class_and_bias_has_its_share_of_each_batch() -> None:
     images = biased()
     part = Part(images, 1.0, Decoded.pixels, by=("y", "bias"))
@@ -240,15 +207,6 @@ def test_processes_share_out_each_step(kind: str, world: int) -> None:
         parts = [plan.keys(step) for plan in plans]
         assert sorted(key for part in parts for key in part) == sorted(one.keys(step))
         assert [len(part) for part in parts] == plans[0].sizes(step)
-
-
-@pytest.mark.parametrize("kind", STREAMS)
-def test_any_step_can_start_without_those_before(kind: str) -> None:
-    stream = STREAMS[kind]()
-    whole = [batch.index.tolist() for batch in loaded(stream, 2, stream.steps_per_epoch)]
-    for skip in (1, len(whole) - 1):
-        resumed = loaded(stream, 2, stream.steps_per_epoch + skip)
-        assert [batch.index.tolist() for batch in resumed] == whole[skip:]
 
 
 def test_loader_workers_change_nothing() -> None:
@@ -306,35 +264,3 @@ def test_a_file_that_can_not_be_read_is_replaced_from_its_own_domain(monkeypatch
     for batch in loaded(stream):
         assert {number: len(part) for number, part in batch.by_domain().items()} == {0: 4, 1: 4, 2: 4}
         assert not (batch.index % 2).any()
-
-
-# --- what can't be ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("images", "by", "message"),
-    [
-        (source(9), ("bias",), "'images' has no column 'bias' to balance examples by"),
-        (biased(), ("y", "biass"), "can't be balanced by 'biass'; did you mean 'bias'?"),
-        (source(4, y=np.eye(4, dtype=np.int64)), ("y",), "several labels per image"),
-    ],
-)
-def test_a_column_that_can_not_be_balanced(images: MemorySource, by: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UsageError, match="balance") as caught:
-        BatchPlan({MAIN: Stream((Part(images, 1.0, Decoded.pixels, by=by),), 4)}, 0)
-    assert message in str(caught.value)
-
-
-def test_domains_where_there_are_none_and_batches_that_are_too_small() -> None:
-    with pytest.raises(UsageError, match="'images' has no column 'domain'"):
-        of_domains(source(9))
-    with pytest.raises(UsageError, match="batch_size=2 is too small for 3 parts"):
-        Stream(of_domains(three_domains()), 2, images=69)
-
-
-def test_keys_name_the_part_s_own_rows() -> None:
-    part = Part(source(9), 1.0, Decoded.pixels, rows=np.array([2, 4, 8]))
-    (keys,) = [BatchPlan({MAIN: Stream((part,), 3)}, 0).keys(0)]
-    assert sorted(keys) == [Key(MAIN, 0, row, 0) for row in range(3)]
-    (batch,) = loaded(Stream((part,), 3))
-    assert sorted(batch.index.tolist()) == [2, 4, 8]

@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-import torch
 from pyarrow import parquet
 
 from biasbed import cli
-from biasbed.data import listing, packed, shard_trees
-from biasbed.data.decoding import open_content
+from biasbed.data import listing, shard_trees
 from biasbed.data.folders import FolderSource, open_folder
-from biasbed.data.image_store import ImageStore
 from biasbed.data.shard_columns import StatedColumns
 from biasbed.data.shard_index import Shards, build_index
 from biasbed.data.shard_trees import UnpackedShards
@@ -34,7 +30,6 @@ from biasbed.datasets.releases import Release
 from biasbed.errors import UnfitImage, UsageError
 from biasbed.prepare.doctor import examine
 from biasbed.prepare.packed_images import PackedForm
-from biasbed.prepare.run import prepare
 from biasbed.prepare.shard_reading import ShardReader, list_images
 from helpers.commands import small_training
 from helpers.shards import Example, add_member, make_examples, write_folder, write_parquet, write_webdataset
@@ -189,23 +184,6 @@ def test_a_published_data_set_is_where_its_folder_would_be(tmp_path: Path) -> No
         Fruit().open(tmp_path)
 
 
-def test_images_without_a_name_or_with_one_name_are_numbered(tmp_path: Path) -> None:
-    examples = make_examples(["a", "b"], 3)
-    write_parquet(tmp_path / "bytes", examples, ["a", "b"], shards=1, image=[example.content for example in examples])
-    assert opened(tmp_path / "bytes").ids[0] == "a/00000000.jpg"
-    same = [example._replace(name="image.jpg") for example in examples]
-    write_parquet(tmp_path / "same", same, ["a", "b"])
-    assert list(opened(tmp_path / "same").ids)[:2] == ["a/00000000-image.jpg", "a/00000002-image.jpg"]
-
-
-def test_paths_of_another_machine_lose_their_folders(tmp_path: Path) -> None:
-    examples = make_examples(["a"], 2)
-    names = ["/home/she/set/a/deep/1.jpg", "C:\\set\\2.jpg"]
-    moved = [example._replace(name=name) for example, name in zip(examples, names, strict=True)]
-    write_parquet(tmp_path, moved, ["a"])
-    assert list(opened(tmp_path).ids) == ["a/2.jpg", "a/deep/1.jpg"]
-
-
 def test_changed_shards_are_refused_until_they_are_packed_again(tmp_path: Path) -> None:
     examples = make_examples(CLASSES, 3)
     write_webdataset(tmp_path, examples, CLASSES, shards=1)
@@ -234,24 +212,6 @@ def test_a_damaged_list_of_shards_is_none(tmp_path: Path, home: Path) -> None:
     shard_trees._read.cache_clear()
     with pytest.raises(UnpackedShards):
         open_folder(tmp_path / "set", "x")
-
-
-def test_packed_from_shards_and_read_from_the_pack(tmp_path: Path, home: Path) -> None:
-    examples = make_examples(CLASSES, 4)
-    write_snapshot(tmp_path / "sets" / "photo", examples, CLASSES)
-    write_snapshot(tmp_path / "sets" / "ink", examples[:6], CLASSES)
-    prepare(
-        {"what": "packed", "suite": "folders", "data_dir": str(tmp_path / "sets"), "train": "photo", "processes": 1}
-    )
-    (folder,) = (home / "prepared" / packed.STORE).glob("photo-*")
-    source = open_folder(tmp_path / "sets" / "photo", "photo").reading_from(ImageStore(folder.parent))
-    assert all(source.images.find(source.root, name) for name in source.ids)
-    contents = {f"{example.label}/{example.name}": example.content for example in examples}
-    for row, name in enumerate(source.ids):
-        assert torch.equal(source.load(row), open_content(Path(name), contents[name]).pixels())
-    (shard,) = folder.glob("*.parquet")
-    packed_paths = [image["path"] for image in parquet.read_table(shard)["image"].to_pylist()]
-    assert [path.split("/")[1] for path in packed_paths] == [example.name for example in examples]  # their order
 
 
 @pytest.mark.parametrize("form", ["parquet", "webdataset"])
@@ -294,44 +254,15 @@ def test_columns_are_named_where_two_could_be_the_label(tmp_path: Path) -> None:
         PackedForm(columns=("colour:c",))
 
 
-def test_other_columns_are_read_by_packing_again(tmp_path: Path, home: Path) -> None:
-    for name in ("photo", "ink"):
-        examples = make_examples(["a", "b"], 4)
-        write_parquet(tmp_path / name, examples, ["a", "b"], shards=1, fine_label=["x", "y"] * 4)
-    flags = {"what": "packed", "suite": "folders", "data_dir": str(tmp_path), "train": "photo", "processes": 1}
-    for column, classes in (("label", ("a", "b")), ("fine_label", ("x", "y"))):
-        prepare({**flags, "packed.columns": f"label:{column}"})
-        assert open_folder(tmp_path / "photo", "photo").classes == classes
-
-
-def test_shards_beside_image_folders_are_not_read(tmp_path: Path) -> None:
-    write_folder(tmp_path, make_examples(["a"], 2))
-    write_webdataset(tmp_path, make_examples(["b"], 2), ["b"])
-    assert listing.scan(tmp_path)[0] == ["a"]
-
-
-def test_archives_beside_folders_are_no_shards(tmp_path: Path) -> None:
-    write_folder(tmp_path, make_examples(["a"], 2))
-    with tarfile.open(tmp_path / "part-01.tar", "w") as archive:
-        add_member(archive, "a/1.jpg", b"1")
-        add_member(archive, "a/2.jpg", b"2")
-    parquet.write_table(pa.table({"number": [1]}), tmp_path / "about.parquet")
-    assert listing.scan(tmp_path)[0] == ["a"]
-
-
 # --- refused ----------------------------------------------------------------------------------------------------------
 
 Column = Callable[[list[Example]], Any]
 REFUSED_COLUMNS: dict[str, tuple[dict[str, Column], str]] = {
     "no image": ({"image": lambda _: None}, r"has no image column \(it has label\)"),
-    "image is a name": ({"image": lambda rows: [row.name for row in rows]}, "column image is string, not the bytes"),
-    "no label": ({"label": lambda _: None}, "has no label column"),
     "null image": ({"image": lambda rows: [None, *(row.content for row in rows[1:])]}, "row 0: it has no image"),
     "outside": ({"image": lambda rows: [{"bytes": row.content, "path": "../x"} for row in rows]}, "leads out of its"),
     "null label": ({"label": lambda rows: ["a", *[None] * (len(rows) - 1)]}, "row 1: it has no label"),
     "numbers alone": ({"label": lambda rows: [0] * len(rows)}, "no names of the classes are there: write classes.txt"),
-    "several labels": ({"label": lambda rows: [[1]] * len(rows)}, "the column label, is list<"),
-    "folder": ({"label": lambda rows: ["a/b"] * len(rows)}, "its label 'a/b' can't be a folder's name"),
 }
 
 
@@ -344,22 +275,6 @@ def test_a_parquet_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) 
     with pytest.raises(UsageError, match=message) as refused:
         opened(tmp_path)
     assert str(tmp_path / "train-00000-of-00001.parquet") in str(refused.value)
-
-
-def test_labels_out_of_range_and_lists_of_classes_that_do_not_fit(tmp_path: Path) -> None:
-    examples = make_examples(["a", "b"], 2)
-    write_parquet(tmp_path, examples, ["a", "b"], shards=1, label=[0, 1, 2, 0])
-    (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    with pytest.raises(UsageError, match=r"row 2: its label is 2, and there are 2 names"):
-        opened(tmp_path)
-    write_parquet(tmp_path, examples, ["a", "b"], shards=1)
-    assert opened(tmp_path).classes == ("cat", "dog")
-    (tmp_path / "classes.txt").write_text("cat\ndog\nemu\n")
-    with pytest.raises(UsageError, match=r"its label has 2 classes, and the list of classes has 3"):
-        opened(tmp_path)
-    (tmp_path / "classes.txt").write_text("cat\ncat\n")
-    with pytest.raises(UsageError, match=r"classes.txt should have a class a line, each once"):
-        opened(tmp_path)
 
 
 @pytest.mark.parametrize("form", WRITERS)
@@ -384,11 +299,9 @@ def test_a_tar_file_that_ends_between_two_files_is_named(tmp_path: Path) -> None
 
 
 REFUSED_MEMBERS = {
-    "twice": (("1.jpg", "1.cls", "1.jpg"), tarfile.REGTYPE, "it has '1.jpg' twice"),
     "link": (("1.jpg", "1.cls"), tarfile.SYMTYPE, "its member '1.jpg' is not a file: links and devices"),
     "outside": (("../1.jpg", "../1.cls"), tarfile.REGTYPE, "the name '../1.jpg' leads out of its folder"),
     "no image": (("1.txt", "1.cls"), tarfile.REGTYPE, r"sample '1': it has no image column \(it has txt, cls\)"),
-    "two images": (("1.jpg", "1.png", "1.cls"), tarfile.REGTYPE, "its image could be jpg or png"),
     "no label": (("1.jpg", "1.txt"), tarfile.REGTYPE, "row 0: it has no label"),
 }
 
@@ -405,43 +318,3 @@ def test_a_tar_file_that_does_not_fit_is_refused(tmp_path: Path, case: str) -> N
                 add_member(archive, name, b"0")
     with pytest.raises(UsageError, match=message):
         build_index(Shards("webdataset", tmp_path, ("0.tar",)), StatedColumns())
-
-
-def test_a_label_that_is_in_json_too_must_agree(tmp_path: Path) -> None:
-    (tmp_path / "classes.txt").write_text("a\nb\n")
-    for label, classes in ((1, ("b",)), (0, None)):
-        with tarfile.open(tmp_path / "0.tar", "w") as archive:
-            add_member(archive, "1.jpg", b"\xff\xd8\xff")
-            add_member(archive, "1.cls", b"1\n")
-            add_member(archive, "1.json", json.dumps({"label": label, "width": [1]}).encode())
-        if classes:
-            assert opened(tmp_path).classes == classes
-            continue
-        with pytest.raises(
-            UsageError, match=r"'1': its label is 1 by cls and 0 by label in json: say which with packed.col"
-        ):
-            opened(tmp_path)
-    for column, classes in (("cls", ("b",)), ("label", ("a",))):
-        assert opened(tmp_path, f"label:{column}").classes == classes
-    with pytest.raises(UsageError, match=r"sample '1': it has no column 'none' \(it has label, width\)"):
-        opened(tmp_path, "label:none")
-
-
-def test_a_command_ends_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("photo", "ink"):
-        write_parquet(tmp_path / name, make_examples(["a", "b"], 2), ["a", "b"], shards=1)
-    write_webdataset(tmp_path / "photo", make_examples(["a", "b"], 2), ["a", "b"])
-    assert cli.main(small_training(tmp_path, "erm", "--output_dir", str(tmp_path / ".runs"))) == 2
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line == (
-        f"biasbed: {tmp_path / 'photo'} has shards of two formats, train-00000-of-00001.parquet and 000000.tar: "
-        "move one of them away"
-    )
-
-
-def test_stated_columns() -> None:
-    names = StatedColumns.parse(["label:y", "image:a:b"])
-    assert names.choose(["a:b", "y", "label"], "image") == "a:b"
-    assert names.require(["a:b", "y", "label"], "label") == "y"
-    with pytest.raises(ValueError, match=r"it has no column 'y' \(it has label\)"):
-        names.choose(["label"], "label")

@@ -14,9 +14,6 @@ from biasbed.data.loading import TrainLoader
 from biasbed.data.source import Decoded, MemorySource
 from biasbed.data.streams import BatchPlan, Part, Stream
 from biasbed.data.transforms import keyed_randomness
-from biasbed.data.views import Plain
-
-PLAIN = Plain(Plain.Settings())
 
 
 def source(size: int, name: str = "images", **columns: np.ndarray) -> MemorySource:
@@ -72,35 +69,6 @@ def test_a_second_source_keeps_its_share_and_is_read_evenly(clean: int, extra: i
     assert seen.max() - seen.min() <= 1  # whole passes, one after the other
 
 
-def test_three_equal_parts_and_an_extra_stream_reach_the_batch() -> None:
-    domains = [source(9, domain=np.full(9, d), domains=("x", "y", "z")) for d in range(3)]
-    main = Stream(tuple(Part(domain, 1 / 3, Decoded.pixels) for domain in domains), 6)
-    unlabelled = stream([5], [1.0], 4)
-    plan = BatchPlan({MAIN: main, "unlabelled": unlabelled}, seed=0)
-    loader = TrainLoader(plan, workers=0, pin=False)
-    batches = [batch for _, _, batch, _ in loader.from_step(0, plan.steps_per_epoch)]
-    for batch in batches[:-1]:
-        assert {domain: len(part) for domain, part in batch.by_domain().items()} == {0: 2, 1: 2, 2: 2}
-        assert len(batch.extra["unlabelled"]) == 4
-    index = torch.cat([batch.index for batch in batches])
-    assert len(index.unique()) >= 25  # distinct over the three sources
-
-
-def test_views_are_separate_draws() -> None:
-    part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
-    loader = TrainLoader(BatchPlan({MAIN: Stream((part,), 3, views=(PLAIN, PLAIN))}, 0), 0, False)
-    _, _, batch, _ = next(iter(loader.from_step(0, 1)))
-    assert batch.x.shape == (3, 2, 3, 4, 4)
-    assert not torch.equal(batch.x[:, 0], batch.x[:, 1])
-
-
-def test_starting_within_an_epoch_gives_the_rest_of_it() -> None:
-    loader = TrainLoader(BatchPlan({MAIN: stream([20], [1.0], 4)}, 0), 0, False)
-    whole = [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(5, 10)]
-    assert [step for step, _ in whole] == [5, 6, 7, 8, 9]
-    assert [(step, batch.index.tolist()) for step, _, batch, _ in loader.from_step(8, 10)] == whole[3:]
-
-
 def test_a_last_batch_too_small_for_batch_norm_is_passed_over() -> None:
     plan = BatchPlan({MAIN: stream([9], [1.0], 4)}, 0)
     loader = TrainLoader(plan, 0, False)
@@ -120,17 +88,6 @@ def test_keyed_randomness_leaves_the_generators_as_they_were() -> None:
         assert torch.equal(torch.rand(3), inside)
     with keyed_randomness(1, 2, 4):
         assert not torch.equal(torch.rand(3), inside)
-
-
-def test_two_streams_of_one_source_draw_apart() -> None:
-    plan = BatchPlan({MAIN: stream([30], [1.0], 6), "again": stream([30], [1.0], 6)}, seed=0)
-    keys = plan.keys(0)
-    assert [key.row for key in keys[:6]] != [key.row for key in keys[6:]]
-    part = Part(source(6), 1.0, lambda picture: picture.pixels() * 0 + torch.randint(0, 255, (1,), dtype=torch.uint8))
-    twins = {MAIN: Stream((part,), 6), "again": Stream((part,), 6)}
-    _, _, batch, _ = next(iter(TrainLoader(BatchPlan(twins, 0), 0, False).from_step(0, 1)))
-    first, second = batch.index.argsort(), batch.extra["again"].index.argsort()
-    assert not torch.equal(batch.x[first], batch.extra["again"].x[second])
 
 
 @pytest.mark.parametrize("channels_last", [False, True])

@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from biasbed import cli
 from biasbed.data.corruptions import CORRUPTIONS, corrupt
 from biasbed.data.corruptions.released import clean, round_trip
 from biasbed.data.decoding import open_file
 from biasbed.data.prepared import ImagesManifest
-from biasbed.errors import Failure, UsageError
-from biasbed.prepare import corrupted_images
+from biasbed.errors import UsageError
 from biasbed.prepare.run import prepare
 
 FEW = "gaussian_noise,brightness"
@@ -91,20 +89,11 @@ def test_files_don_t_depend_on_the_processes(flags: dict[str, Any]) -> None:
     assert len(made[0]) == 17 * 5 * 4
 
 
-def test_an_image_is_opened_once(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    monkeypatch.setattr(corrupted_images, "clean", lambda picture: opened.append(picture) or clean(picture))
-    monkeypatch.setattr(corrupted_images, "refuse_full_disk", lambda work, free: None)
-    prepare(flags)
-    assert len(opened) == 4
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"corruptions": "gausian_noise"}, "corruptions=gausian_noise: there is no such corruption.*gaussian_noise"),
         ({"corruptions": "benchmark"}, "data/frost/frost1.png; the five photographs of frost are in"),
-        ({"corruptions": "frost", "frost": "/nowhere"}, "/nowhere/frost1.png; the five photographs"),
     ],
 )
 def test_what_is_missing_is_said_before_anything_is_written(
@@ -115,27 +104,8 @@ def test_what_is_missing_is_said_before_anything_is_written(
     assert not list((tmp_path / "home").rglob("*.JPEG"))
 
 
-def test_a_small_disk_is_refused_and_says_how_much(flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil._ntuple_diskusage(10**9, 10**9 - 1000, 1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    with pytest.raises(UsageError, match=r"40 files of corrupted images take about 0\.0 GiB, and .* has 0\.0 GiB left"):
-        prepare(flags)
-    assert cli.main(["prepare", *words]) == 2
-
-
 def test_images_that_would_become_one_file_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "data" / "photo" / "a"
     shutil.copy(folder / "1.png", folder / "1.webp")
     with pytest.raises(UsageError, match=r"a/1\.png and a/1\.webp of 'photo' would both be a/1\.JPEG"):
         prepare(flags)
-
-
-def test_an_image_that_can_t_be_read(flags: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "data" / "photo" / "b" / "1.png").write_bytes(b"no image")
-    with pytest.raises(Failure, match=r"can't read the image .*b/1\.png: it is no image; corrupt=skip goes on"):
-        prepare(flags)
-    folder = prepare({**flags, "corrupt": "skip"})
-    assert folder is not None
-    assert len(contents(folder)) == 30
-    assert "done: 3 images in 10 conditions" in capsys.readouterr().err

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from biasbed.errors import UsageError
 from biasbed.networks.cae import CAE
 from biasbed.networks.edsr import EDSR
 from biasbed.prepare import deepaug_cae, deepaug_edsr
@@ -111,18 +110,3 @@ def test_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(drawn["edsr"]) == set(range(17))
     assert set(signals["cae"]) == set(range(9))
     assert set(signals["edsr"]) == set(deepaug_edsr.SIGNAL_OPTIONS)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("cae", {"weight_option": 10}),
-        ("cae", {"signal_option": -1}),
-        ("edsr", {"weight_option": 18}),
-        ("edsr", {"signal_option": 10}),
-        ("edsr", {"signal_option": 46}),
-    ],
-)
-def test_options_that_do_not_exist(kind: str, options: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match=f"{next(iter(options))}="):
-        MAKERS[kind](**options)

@@ -27,12 +27,11 @@ from biasbed.data.folders import FolderSource, open_folder
 from biasbed.data.image_store import ImageStore
 from biasbed.data.loading import TrainLoader
 from biasbed.data.streams import BatchPlan, Part, Stream
-from biasbed.errors import CorruptImage, Failure, MissingData, UnfitImage, UsageError
+from biasbed.errors import Failure, UnfitImage, UsageError
 from biasbed.prepare import packed_images
 from biasbed.prepare.run import _config, prepare
 from biasbed.suites import open_suite
 from biasbed.system import files
-from biasbed.tracking.folder import exclusive
 from helpers.commands import small_training
 
 
@@ -138,21 +137,6 @@ def test_a_shard_is_a_parquet_file_with_the_columns_of_the_hub(data: Path, home:
     assert features["label"]["names"] == ["a", "b"]
 
 
-def test_a_broken_file_is_packed_and_refused_as_before(data: Path, home: Path, flags: dict[str, Any]) -> None:
-    path = data / "photo" / "a" / "é0.jpg"
-    path.write_bytes(path.read_bytes()[:200] + b"no image")
-    for more in ({}, {"packed.side": 32}):
-        prepare({**flags, **more})
-    with pytest.raises(CorruptImage) as of_file:
-        open_folder(data / "photo", "photo").load(0)
-    for form in ("whole", "32-jpeg90"):
-        source = opened(data, home, form)
-        source.fingerprint()
-        with pytest.raises(CorruptImage) as of_pack:
-            source.load(0)
-        assert str(of_pack.value) == str(of_file.value)
-
-
 # --- resized ----------------------------------------------------------------------------------------------------------
 
 
@@ -170,38 +154,7 @@ def test_raw_images_are_the_resized_ones_and_have_another_fingerprint(
         assert torch.equal(picture.pixels(rows=5), expected[:, :5])
 
 
-def test_resized_jpeg_images_are_close(data: Path, home: Path, flags: dict[str, Any]) -> None:
-    smooth = Image.fromarray(np.tile(np.arange(200, dtype=np.uint8), (100, 1))).convert("RGB")
-    smooth.save(data / "photo" / "a" / "é0.jpg", quality=95)
-    prepare({**flags, "packed.side": 32, "packed.quality": 95})
-    source, plain = opened(data, home, "32-jpeg95"), open_folder(data / "photo", "photo")
-    source.fingerprint()
-    expected = transforms.shrink(plain.load(0), 32).int()
-    assert (source.load(0).int() - expected).abs().max() < 8
-
-
-def test_resized_images_are_asked_for_and_must_be_there(data: Path, home: Path, flags: dict[str, Any]) -> None:
-    prepare(flags)
-    with pytest.raises(MissingData, match=r"data.packed=32-raw: the images of 'photo' in .* are not packed so"):
-        opened(data, home, "32-raw").fingerprint()
-    with pytest.raises(UsageError, match=r"packed.quality=raw needs packed.side"):
-        prepare({**flags, "packed.quality": "raw"})
-    with pytest.raises(UsageError, match=r"data.packed=small: should be auto, no, <side>-raw"):
-        prepare({**flags, "data.packed": "small"})
-
-
 # --- damage -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_shard_cut_in_half_is_named_before_anything_is_read(data: Path, home: Path, flags: dict[str, Any]) -> None:
-    prepare(flags)
-    shard = pack_of(home) / "images-00001.parquet"
-    size = shard.stat().st_size
-    os.truncate(shard, size // 2)
-    with pytest.raises(UsageError, match=rf"{shard} are damaged: the file has .* bytes instead of {size:,}"):
-        opened(data, home).fingerprint()
-    prepare(flags)
-    assert_is_whole(data, home)
 
 
 def printed_by(capsys: pytest.CaptureFixture[str], work: Callable[[], object]) -> str:
@@ -254,7 +207,7 @@ def test_a_flipped_bit_of_an_index_or_a_part_is_named_and_mended(
             UsageError, match=rf"the index {index} of packed images is damaged \(its checksum is another\)"
         ):
             pack_index.read(index)
-    for broken in (b"", content[:40], content[:200], content[:-1], content + b"x", bytes(flipped), None):
+    for broken in (b"", content[:-1], content + b"x", None):
         index.unlink()
         if broken is None:
             index.symlink_to(data / "photo" / "a" / "é0.jpg")
@@ -279,14 +232,8 @@ def changed_index(index: Path, **changes: Any) -> None:
     ("column", "value", "reason"),
     [
         ("shard", 99, "an image is in a file that the pack does not have"),
-        ("shard", -1, "an image is in a file that the pack does not have"),
-        ("offset", -1, "an image is beyond the end of its file"),
         ("offset", 2**62, "an image is beyond the end of its file"),
-        ("length", -1, "an image is beyond the end of its file"),
-        ("length", 2**62, "an image is beyond the end of its file"),
         ("height", 7, "an image has another number of pixels"),
-        ("height", -7, "an image has another number of pixels"),
-        ("width", 2**31 - 1, "an image has another number of pixels"),
     ],
 )
 def test_numbers_out_of_range_are_named_and_mended(
@@ -317,13 +264,6 @@ def test_an_index_that_says_other_than_its_parts_is_written_anew(
     assert index.read_bytes() == content
 
 
-def test_a_pack_of_other_images_than_its_name_says_is_refused(data: Path, home: Path, flags: dict[str, Any]) -> None:
-    prepare(flags)
-    changed_index(pack_of(home) / packed.INDEX, fingerprint="0" * 16)
-    with pytest.raises(UsageError, match=r"photo-.*-whole is a pack of other images than its name says"):
-        opened(data, home).fingerprint()
-
-
 def test_no_file_outside_of_a_pack_is_touched(data: Path, home: Path, flags: dict[str, Any], tmp_path: Path) -> None:
     """A pack may be a stranger's: its files may be links, and an index may say anything."""
     thesis = tmp_path / "thesis.tex"
@@ -337,18 +277,6 @@ def test_no_file_outside_of_a_pack_is_touched(data: Path, home: Path, flags: dic
     prepare(flags)
     assert thesis.read_text() == "precious"
     assert not any(path.is_symlink() for path in folder.iterdir())
-    assert_is_whole(data, home)
-
-
-def test_a_kill_after_the_last_shard_leaves_nothing_that_counts_as_complete(
-    data: Path, home: Path, flags: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    prepare(flags)
-    (pack_of(home) / packed.INDEX).unlink()
-    (pack_of(home) / "images-00001.parquet.index").unlink()
-    printed = printed_by(capsys, lambda: prepare(flags))
-    assert "done: 12 images" in printed
-    assert "warning" not in printed
     assert_is_whole(data, home)
 
 
@@ -419,25 +347,6 @@ def test_a_full_disk_is_said_in_a_line(
     assert not list(home.rglob("*.parquet*"))
     prepare(flags)
     assert opened(data, home).fingerprint() == open_folder(data / "photo", "photo").fingerprint()
-
-
-def test_a_second_packer_names_the_first(flags: dict[str, Any], home: Path) -> None:
-    prepare(flags)
-    folder = pack_of(home)
-
-    def pack_elsewhere() -> None:
-        with pytest.raises(Failure, match=rf"{folder} is being packed by process {os.getppid()} on"):
-            prepare(flags)
-
-    with exclusive(folder, "packed"):
-        _in_process(pack_elsewhere)
-
-
-def _in_process(function: Callable[[], None]) -> None:
-    process = multiprocessing.get_context("fork").Process(target=function)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
 
 
 def test_the_suites_of_domains_read_all_parts_from_packs(data: Path, home: Path, flags: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -14,11 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from biasbed import cli
 from biasbed.data.decoding import open_file
 from biasbed.datasets.metadata_csv import Waterbirds
-from biasbed.datasets.waterbirds import ComposedWaterbirds
-from biasbed.errors import Failure, UsageError
+from biasbed.errors import UsageError
 from biasbed.prepare import images
 from biasbed.prepare.birds import label_of, numbers
 from biasbed.prepare.run import prepare
@@ -207,14 +204,6 @@ def test_a_composition_that_was_cut_off_goes_on(
     assert "is complete already: 147 images" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_processes_change_nothing(compose: Compose, tmp_path: Path) -> None:
-    folder = compose(processes=2)
-    shutil.copytree(folder, tmp_path / "two")
-    shutil.rmtree(folder)
-    assert contents(compose()) == contents(tmp_path / "two")
-
-
 def test_other_settings_are_not_mixed(compose: Compose, data_dir: Path) -> None:
     folder = compose()
     with pytest.raises(UsageError, match=r"was made with format=jpg: overwrite=true makes it anew$"):
@@ -237,119 +226,3 @@ def test_a_renamed_composition_is_not_believed(compose: Compose, data_dir: Path)
         opened(data_dir, severity=5)
     (other / "manifest.json").unlink()  # somebody else's, of which the name is all there is
     assert opened(data_dir, severity=5).cell == "waterbirds_ac-5"
-
-
-def test_too_few_images(compose: Compose, data_dir: Path) -> None:
-    # 37 + 10 + 3 + 1 + 36 before land, 11 + 2 + 9 + 2 + 36 before water
-    shutil.rmtree(data_dir / "places365")
-    make_places(data_dir / "places365", 40)
-    message = (
-        "'waterbirds_ac at 20 %': 80 land (bamboo_forest and forest/broadleaf) images where 87 are needed, 7 short"
-    )
-    with pytest.raises(UsageError, match=re.escape(message) + "$"):
-        compose()
-    message = "'waterbirds_ac at 5 %': 0 conflicting validation waterbird images where 1 are needed, 1 short"
-    with pytest.raises(UsageError, match=re.escape(message) + "$"):
-        compose(5)
-    assert not (data_dir / "waterbirds_ac").exists()
-
-
-def test_what_is_missing_is_named(compose: Compose, data_dir: Path) -> None:
-    cub, places = data_dir / "CUB_200_2011", data_dir / "places365"
-    mask = cub / "segmentations" / SPECIES[0] / "0001.png"
-    mask.rename(data_dir / "kept.png")
-    with pytest.raises(UsageError, match=r"lacks 1 of the 147 birds' segmentations: 001.Cardinal/0001.png$"):
-        compose()
-    (data_dir / "kept.png").rename(mask)
-    (cub / "segmentations").rename(data_dir / "masks")
-    with pytest.raises(UsageError, match=r"there are no segmentations of the birds in .*CUB_200_2011: expected the f"):
-        compose()
-    (data_dir / "masks").rename(data_dir / "segmentations")  # beside it, as its archive is unpacked
-    (places / "l" / "lake" / "natural").rename(data_dir / "lake")
-    with pytest.raises(UsageError, match="no folder of the category lake/natural: looked for l/lake/natural, lake-nat"):
-        compose()
-    (data_dir / "lake").rename(places / "lake-natural")
-    compose()
-    shutil.rmtree(places)
-    with pytest.raises(UsageError, match=r"'places365' is not in .*: expected places365 \(or"):
-        compose(40)
-    with pytest.raises(UsageError, match=r"places=/no/such: 'places365' is not there"):
-        compose(40, places="/no/such")
-    cub.rename(data_dir / "birds")
-    with pytest.raises(UsageError, match="'cub' is not in"):
-        compose(40)
-
-
-def test_folders_elsewhere(compose: Compose, data_dir: Path, tmp_path: Path) -> None:
-    (data_dir / "CUB_200_2011").rename(tmp_path / "mine")
-    (data_dir / "places365").rename(tmp_path / "scenes")
-    folder = compose(cub=str(tmp_path / "mine"), places=str(tmp_path / "scenes"))
-    assert len(table(folder)) == 147
-
-
-def test_images_that_can_not_be_used(compose: Compose, data_dir: Path) -> None:
-    cub = data_dir / "CUB_200_2011"
-    bird, mask = cub / "images" / SPECIES[0] / "0003.jpg", cub / "segmentations" / SPECIES[1] / "0060.png"
-    write(mask, np.zeros((10, 11), np.uint8))
-    with pytest.raises(Failure, match=r"the segmentation .*/0060.png is 11 x 10 pixels large, its bird 12 x 10; corr"):
-        compose()
-    bird.write_bytes(bird.read_bytes()[:20])
-    with pytest.raises(Failure, match=r"can't read the image .*0003.jpg: .* \(and 1 more\); corrupt=skip goes on"):
-        compose(overwrite=True)
-    folder = compose(corrupt="skip")
-    assert len(table(folder)) == 145
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "message"),
-    [
-        ("images.txt", "1 001.Cardinal/1.jpg", "line 148: expected a new image's number and a word, not '1 001.C"),
-        ("images.txt", "148", "line 148: expected a new image's number and a word, not '148'"),
-        ("images.txt", "148 001.Cardinal/1.jpg", "images.txt and train_test_split.txt don't number the same images"),
-        ("train_test_split.txt", "x 1", "line 148: expected a new image's number"),
-    ],
-)
-def test_lists_that_do_not_fit(compose: Compose, data_dir: Path, name: str, line: str, message: str) -> None:
-    path = data_dir / "CUB_200_2011" / name
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(UsageError, match=re.escape(message)):
-        compose()
-
-
-def test_for_its_suite_alone(compose: Compose, released: Path) -> None:
-    with pytest.raises(UsageError, match="composes train=waterbirds_ac of suite=debiasing, no other"):
-        compose(train="figures")
-    with pytest.raises(UsageError, match="composes train=waterbirds_ac of suite=debiasing, no other"):
-        prepare({"what": "waterbirds", "suite": "demo"})
-    with pytest.raises(UsageError, match=r"'waterbirds_ac' of data.severity=2 and data.seed=3 is not there: biasbed "):
-        opened(released, 2, **{"data.seed": "3"})
-
-
-def test_the_doctor_counts_by_cell(compose: Compose, data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    compose()
-    compose(40)
-    (compose(30) / "metadata.csv").unlink()
-    words = ["prepare", "--what", "check", "--suite", "debiasing", "--data_dir", str(data_dir)]
-    assert cli.main([*words, "--train", "waterbirds_ac"]) == 1
-    printed = capsys.readouterr().out
-    assert re.search(
-        r"^waterbirds_ac +waterbirds_ac +folders by severity and seed +294 / any +2 / 2 +0 ", printed, re.M
-    )
-    assert "waterbirds_ac: 20pct-seed-0 has 147 images; CUB-200-2011 has 11,788" in printed
-    assert "waterbirds_ac: 30pct-seed-0 is begun, but not complete" in printed
-    assert (
-        "train of 20pct-seed-0 has 37 landbird aligned, 9 landbird conflicting, 11 waterbird aligned, 3 waterbird con"
-    ) in printed
-    folder = data_dir / "waterbirds_ac" / "40pct-seed-0"
-    rows = (folder / "metadata.csv").read_text().replace(",2,", ",3,")
-    (folder / "metadata.csv").write_text(rows)
-    with pytest.raises(UsageError, match="unknown split '3'"):
-        ComposedWaterbirds().contents(data_dir)
-
-
-def test_a_training(compose: Compose, data_dir: Path) -> None:
-    compose()
-    words = ["--suite", "debiasing", "--train", "waterbirds_ac", "--data_dir", str(data_dir), "--data.severity", "20"]
-    small = ["--image_size", "16", "--backbone", "resnet10", "--epochs", "1", "--batch_size", "20", "--workers", "0"]
-    more = ["--device", "cpu", "--tracking", "offline", "--algorithm", "end", "--augment.padding", "0"]
-    assert cli.main(["train", *words, *small, *more]) == 0
