@@ -18,8 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from faults import Life, commanded, ledger, lives, pairs
-from faults.commanded import COMMANDED
+from faults import Life, ledger, lives, pairs
 from faults.fleet import FLEET, make_materials
 from faults.pairs import PAIRS
 from faults.servers import Tracking
@@ -38,7 +37,6 @@ class Workshop:
         children.start_server()
         self.materials = make_materials(folder / "materials")
         self._undisturbed: dict[str, lives.Undisturbed] = {}
-        self._usual: dict[str, float] = {}  # seconds of a command of several processes
         self._tracking: Tracking | None = None
 
     def live(self, seed: int, scenario: str) -> Life:
@@ -48,8 +46,6 @@ class Workshop:
         if scenario in PAIRS:
             server = self._server() if scenario.endswith(pairs.SERVED) else None
             return pairs.live(scenario, seed, folder, self.materials, server)
-        if scenario in COMMANDED:
-            return self._commanded(seed, scenario, folder)
         name = scenario.removeprefix(SERVER)
         tracking = None if name == scenario else self._server()
         return lives.live(FLEET[name], seed, folder, self.materials, self.undisturbed(name), tracking)
@@ -65,12 +61,6 @@ class Workshop:
             self._undisturbed[name] = lives.undisturbed(training, place, self.materials)
         return self._undisturbed[name]
 
-    def _commanded(self, seed: int, scenario: str, folder: Path) -> Life:
-        what, place = COMMANDED[scenario], self.folder / f"undisturbed-{scenario}"
-        if scenario not in self._usual:
-            self._usual[scenario] = commanded.undisturbed(what, place, self.materials)
-        return commanded.live(what, seed, folder, self.materials, place, self._usual[scenario])
-
     def _server(self) -> Tracking:
         if self._tracking is None:
             self._tracking = Tracking(self.folder / "server", self.materials / "store.db")
@@ -84,7 +74,7 @@ class Workshop:
 def scenarios() -> dict[str, int]:
     """Their names, and how often each is drawn."""
     served = {f"{SERVER}{name}": 4 for name in ("plain", "averaged", "staged", "conditions")}
-    return {**dict.fromkeys(FLEET, 4), **served, **dict.fromkeys(COMMANDED, 1), **dict.fromkeys(PAIRS, 1)}
+    return {**dict.fromkeys(FLEET, 4), **served, **dict.fromkeys(PAIRS, 1)}
 
 
 def scenario_of(seed: int) -> str:

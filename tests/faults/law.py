@@ -33,12 +33,11 @@ class Result:
     home: Path
     store: Path
     artifacts: Path | None = None  # where a server keeps those of all runs
-    only: str = ""  # the name of the run folder, where there are several
 
     @property
     def folder(self) -> Path:
-        (found,) = (path for path in run_folders(self.home) if self.only in ("", path.name))
-        return found
+        (folder,) = run_folders(self.home)
+        return folder
 
     def place(self, uri: str) -> Path:
         """The folder of a run's artifacts, by what the database says of it."""
@@ -53,7 +52,8 @@ def hold(life: Life, result: Result, reference: Result) -> None:
     if len(folders) != 1:
         life.blame(LEFT, f"{len(folders)} run folders")
         return
-    hold_one(life, result, reference)
+    _compare_folders(life, result.folder, reference.folder)
+    _compare_runs(life, result, reference)
     left = [path.name for path in (result.home.parent / "tmp").glob("*") if _is_left(path)]
     if left:
         life.blame(LEFT, f"in the folder of temporary files: {sorted(left)[:3]}")
@@ -69,12 +69,6 @@ def _is_left(path: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def hold_one(life: Life, result: Result, reference: Result) -> None:
-    """The same of one of several runs."""
-    _compare_folders(life, result.folder, reference.folder)
-    _compare_runs(life, result, reference)
 
 
 def hold_rows(life: Life, result: Result) -> None:
