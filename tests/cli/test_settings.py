@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from biasbed import cli
@@ -29,15 +27,6 @@ def test_what_is_not_near_is_no_hint(words: list[str], message: str, capsys: pyt
     assert message in told
     assert "did you mean" not in told
     assert len(told) < 400
-
-
-def test_a_description_of_a_paper_is_no_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before, its first line was held against the head of a sweep's CSV."""
-    (tmp_path / "mine.yaml").write_text("citation: me\n")
-    assert cli.main(["import", "--source", str(tmp_path / "mine.yaml")]) == 2
-    told = capsys.readouterr().err
-    assert "a description of a paper is read from biasbed's own folder alone" in told
-    assert "give source=mine (docs/published.md)" in told
 
 
 @pytest.mark.parametrize(

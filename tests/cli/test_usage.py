@@ -60,38 +60,6 @@ def test_what_is_named_shows_its_own_settings(capsys: pytest.CaptureFixture[str]
     assert "--slurm." in shown(capsys, "benchmark", "--launcher", "slurm", "--help")
 
 
-def test_choices_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "--help", "all")
-    assert "optimizer (sgd, adam, adamw) [sgd]" in text
-    assert "--device auto|cpu|cuda" in text
-    assert "--augment.flip yes|no" in text
-    assert "optimizer:" in text
-    assert "--seeds" in shown(capsys, "main", "--help").splitlines()[3]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["train", "--algorithm", "infodrob", "--help"], "did you mean 'infodrop'?"),
-        (["train", "--suite", "demo", "--epochs", "x", "--help"], "epochs=x"),
-        (["train", "all", "--help"], "unexpected word 'all'"),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_help_too(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(words) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_kinds_of_values() -> None:
-    kinds = {name: usage.kind(spec.type) for name, spec in specs(Config).items()}
-    assert (kinds["seed"], kinds["optim.lr"], kinds["epochs"]) == ("N", "X", "N|none")
-    assert (kinds["optim.milestones"], kinds["workers"]) == ("X,X,...", "N|auto")
-
-
 def started_tests(monkeypatch: pytest.MonkeyPatch, options: TestOptions) -> tuple[list[Path], list[str]]:
     """Return the folder that `biasbed test` goes to, and the words that it starts pytest with."""
     folders: list[Path] = []
