@@ -11,9 +11,9 @@ row      all numbers of a method become those of another
 digit    two digits of a score change places, in a table with averages, or its decimal point moves
 heads    the heads of an average and of one of its columns, or of columns of two averages, are exchanged
 
-An error counts as found if the check has a finding that it does not have on the untouched table, in the row or column
-of the error. Errors without a trace are not made: two heads of one average exchanged, a digit of a score that no
-average counts.
+An error counts as found if the check has a contradiction, or a line equal to another on one data set, that it does not
+have on the untouched table, in the row or column of the error. Errors without a trace are not made: two heads of one
+average exchanged, a digit of a score that no average counts.
 """
 
 from __future__ import annotations
@@ -290,7 +290,8 @@ def judge(source: Source, kind: str, error: Error) -> Result:
     for row, column in error.places:
         columns.add(table.body.name(column))
         rows.add(f"row {row + 1}" if table.name_column is None else table.body.grid.rows[row][table.name_column])
-    for finding in check_table(table).errors:
+    findings = check_table(table).findings
+    for finding in (finding for finding in findings if finding.is_error or "is one a copy" in finding.text):
         is_there = finding.row in rows or finding.column in columns or finding.kind == "heads"
         if is_there and finding[:5] not in recognized:
             return Result(kind, source.name, f"{error.text}: {finding}", "found")

@@ -33,7 +33,7 @@ def find_averages(
             siblings = [sibling for sibling in plain if paths[sibling][: len(upper)] == upper]
             is_short = bool(upper) and len(siblings) == 1
         else:
-            of_measure = [sibling for sibling in plain if paths[sibling][-1] == path[-1]]
+            of_measure = [sibling for sibling in plain if paths[sibling][-1:] == path[-1:]]
             kind, siblings, is_short = "upper" if "sure" in kinds else "", of_measure or plain, False
         if is_short or not siblings or not kind:
             continue
@@ -78,7 +78,11 @@ def _reason(
     if kind == "partly" and num_siblings > 2:
         return "an average by its name"
     spoken = say.split_words(path[-1])
-    return "an average by its name" if spoken in (("overall",), ("total",)) and num_siblings > 2 else ""
+    rest = set(spoken) - say.AVERAGES
+    of_group = [sibling for sibling in plain if rest & set(say.split_words(paths[sibling][-1].partition("_")[0]))]
+    has_average = len(rest) < len(set(spoken)) and len(of_group) > 1
+    is_total = spoken in (("overall",), ("total",), ("total", "score"), ("overall", "score"))
+    return "an average by its name" if (is_total or has_average) and num_siblings > 2 else ""
 
 
 def _match_of_part(column: int, plain: Sequence[int], lines: Sequence[Mapping[int, float]]) -> float:
@@ -145,6 +149,7 @@ def other_line(name: str) -> str:
         return "a difference to another row"
     if (spoken & {"corr", "correlation", "tau"} and len(spoken) < 4) or "p-value" in name.lower() or "pvalue" in spoken:
         return "a statistic of the rows above"
-    if spoken and spoken <= {"std", "stdev", "stddev", "variance", "dev", "deviation", "standard"}:
+    deviations = {"std", "stdev", "stddev", "variance", "dev", "deviation"}
+    if spoken & deviations and spoken <= deviations | {"standard"}:
         return "a deviation of the rows above"
     return ""

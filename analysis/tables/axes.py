@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -50,6 +51,7 @@ def find_axes(evidence: Evidence, option: str, source: str) -> Axes:
         return _said(evidence.averages_columns, "as the average shows")
     for vote, why in (
         (_by_names, "by their names"),
+        (_by_numbers, "as numbers are no methods"),
         (_by_measures, "as measures are"),
         (_by_bold, "as the bold numbers show"),
     ):
@@ -91,6 +93,14 @@ def _by_names(evidence: Evidence) -> bool | None:
 
 def _count(pattern: object, names: Sequence[str]) -> int:
     return sum(bool(pattern.search(name)) for name in names)  # type: ignore[attr-defined]
+
+
+def _by_numbers(evidence: Evidence) -> bool | None:
+    """Return True if the columns are called by numbers, False if the lines are."""
+    columns, rows = (
+        all(re.fullmatch(r"[0-9.,]+", name) for name in names) for names in (evidence.leaves, evidence.rows)
+    )
+    return None if columns == rows else columns
 
 
 def _by_measures(evidence: Evidence) -> bool | None:

@@ -20,9 +20,9 @@ from biasbed.analysis.tables.check_averages import (
     wrong_averages,
 )
 from biasbed.analysis.tables.check_bold import bold_contests, unsupported_claims, wrong_bold
-from biasbed.analysis.tables.findings import Checked, TableFinding, make_finding
+from biasbed.analysis.tables.findings import CLAIM, Checked, TableFinding, make_finding
 from biasbed.analysis.tables.markup import without_citation
-from biasbed.analysis.tables.printed import Printed, PrintedNumbers
+from biasbed.analysis.tables.printed import Printed, PrintedNumbers, PrintedSet
 
 FEW_OUTSIDE = 2  # numbers outside of a range that others keep, up to which they are errors and not the range wrong
 MANY_INSIDE = 5
@@ -184,7 +184,10 @@ def impossible_shares(table: PrintedNumbers) -> list[TableFinding]:
 
 
 def copied_lines(table: PrintedNumbers) -> list[TableFinding]:
-    """Return methods with the numbers of another on all data sets, if that is no coincidence."""
+    """Return methods with the numbers of another on all data sets, if that is no coincidence.
+
+    Methods that decide alike on one data set are equal by all measures of it: that may be right, and is a claim.
+    """
     plain = [of_set for of_set, described in enumerate(table.sets) if not described.is_average]
     profiles: dict[tuple[tuple[int, float], ...], list[int]] = {}
     for method in range(len(table.methods)):
@@ -207,8 +210,15 @@ def copied_lines(table: PrintedNumbers) -> list[TableFinding]:
                 chance *= _chance_of_tie(spreads, column[first].spread or 0.0, column[first].spread_half)
         if chance < SURE:
             cell = table.cells[second, profile[0][0]]
-            findings.append(_copied_line(table, cell, table.methods[first], table.methods[second], len(profile)))
+            finding = _copied_line(table, cell, table.methods[first], table.methods[second], len(profile))
+            is_one_set = len({_images(table.sets[of_set]) for of_set, _ in profile}) == 1
+            findings.append(finding._replace(kind=CLAIM) if is_one_set else finding)
     return findings
+
+
+def _images(described: PrintedSet) -> tuple[str, ...]:
+    """Return what the images of a column are; columns that are named by measures alone are of the same ones."""
+    return () if described.name == described.metric else (described.block, described.name)
 
 
 def _copied_line(table: PrintedNumbers, cell: Printed, first: str, second: str, count: int) -> TableFinding:

@@ -17,6 +17,7 @@ AGREE = 2 / 3  # share of lines that must be the mean, with more
 SURE = 1e-3  # chance that numbers are the mean of others by accident, below which they are averages
 MANY_PARTS = 3  # columns whose mean another one is, below which that may be chance
 MOST_PARTS = 60  # columns before an average that are tried as the first one
+MOST_LEFT_OUT = 20  # columns of which all but one are tried
 MOST_TRIED = 4000  # pairs of columns that are tried as swapped
 EXACT = 1e-3  # chance that means of unrounded numbers all look like means of the printed ones
 
@@ -134,6 +135,8 @@ def _candidates(table: PrintedNumbers, of_set: int) -> list[tuple[int, ...]]:
         candidates.append(tuple(before[first:]))
     for last in range(3, min(len(behind), MOST_PARTS) + 1):
         candidates.append(tuple(behind[:last]))
+    for left_out in plain if len(plain) <= MOST_LEFT_OUT else ():
+        candidates.append(tuple(member for member in plain if member != left_out))
     candidates.append(tuple(averages))
     return candidates
 

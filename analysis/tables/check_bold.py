@@ -36,6 +36,9 @@ class Contests:
 def bold_contests(table: PrintedNumbers) -> Contests:
     """Return the bold numbers by data set; by part of the methods, if they are the best of their part alone."""
     undivided = _contests_of(table, [""] * len(table.methods))
+    if len(wrong_bold(table, undivided)) > 1 and _is_best_of_methods(table):
+        undivided.is_kept = False  # bold is the best number of each method
+        return undivided
     for names in table.groups if not undivided.is_kept else ():
         contests = _contests_of(table, names)
         if contests.is_kept and contests.num_bold >= KEPT * undivided.num_bold:
@@ -61,6 +64,21 @@ def _contests_of(table: PrintedNumbers, names: Sequence[str]) -> Contests:
     right = len(contests.bold) - len(contests.wrong)
     contests.is_kept = (right > 1 and right >= KEPT * len(contests.bold)) or (right == 1 and len(contests.bold) <= 2)
     return contests
+
+
+def _is_best_of_methods(table: PrintedNumbers) -> bool:
+    """Return True if most methods have bold numbers, which are the highest (or lowest) of their own on all sets."""
+    wrong = [0, 0]
+    num_marked = 0
+    for method in range(len(table.methods)):
+        cells = [table.cells[method, of_set] for of_set in range(len(table.sets)) if (method, of_set) in table.cells]
+        bold = [cell.value for cell in cells if cell.is_bold]
+        others = [cell.value for cell in cells if not cell.is_bold]
+        if bold and others:
+            num_marked += 1
+            wrong[0] += max(others) > max(bold)
+            wrong[1] += min(others) < min(bold)
+    return min(wrong) == 0 and num_marked > 1 and 2 * num_marked > len(table.methods)
 
 
 def _method_place(table: PrintedNumbers, cell: Printed) -> int:

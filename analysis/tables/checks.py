@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 import statistics
+from collections.abc import Sequence
 
 from biasbed.analysis.tables.understood import Understood, names_of_columns
 from biasbed.errors import UsageError, listed, shown
 
 OPPOSITE = 0.8  # correlation from which on a column counts as opposite to another
+FEW_NUMBERS = 6  # below which all of them may be powers of ten by chance
+MANY_TRIALS = 20  # each with a name and a number of its own: no runs of methods
 MOST_COMPARED = 200  # columns, of which each is held against each
 
 
@@ -76,6 +80,15 @@ def opposite_columns(table: Understood) -> list[str]:
     return [f"{shown_names} falls where the others rise: if less of it is better, say lower={','.join(falling[:3])}"]
 
 
+def refuse_other_numbers(values: Sequence[float], title: str, source: str) -> None:
+    """Raise UsageError for p values, by the words around the table, and for settings, which are powers of ten."""
+    if re.search(r"\bp[- ]values?\b", title, re.I) and all(0 <= value <= 1 for value in values):
+        raise UsageError(f"{source}: holds p values by its title, and no scores")
+    powers = {value for value in values if re.match(r"-?1(\.0+)?e", f"{value:e}")}
+    if len(values) >= FEW_NUMBERS and len(powers) > 1 and powers == set(values):
+        raise UsageError(f"{source}: all numbers are powers of ten: they are settings, and no scores")
+
+
 def refuse_too_little(table: Understood) -> None:
     """Raise UsageError for scores of one method, or for one number per method: nothing can be compared."""
     methods = {score.method for score in table.used}
@@ -85,6 +98,11 @@ def refuse_too_little(table: Understood) -> None:
             "columns are methods, say rows=datasets"
         )
     columns = {score.key for score in table.used}
+    if len({(score.key, score.method) for score in table.used}) == len(columns):
+        raise UsageError(f"{table.source}: no two methods have a score on one data set: nothing to compare")
+    seeds = {score.seed for score in table.used}
+    if len({(score.method, score.seed) for score in table.used}) == len(seeds) == len(methods) > MANY_TRIALS:
+        raise UsageError(f"{table.source}: has a line a trial ({len(methods):,}) and no scores: give a line per method")
     has_spread = len({score.method for score in table.used if score.spread is not None}) > 1
     if len(columns) == 1 and len(table.used) == len(methods) and not has_spread:
         left = listed([shown(name, 30) for name, _ in table.left_out], 5)

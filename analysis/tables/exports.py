@@ -70,4 +70,6 @@ def finished_runs(grid: Grid) -> tuple[Grid, list[str]] | None:
     for column, head in enumerate(folded):
         if head not in BOOKKEEPING or head == has_name:
             columns.append(column)
-    return select(grid, kept, columns), [note]
+    runs = select(grid, kept, columns)
+    runs.rows[0] = ["Run Name" if folded[column] == "name" else runs.rows[0][n] for n, column in enumerate(columns)]
+    return runs, [note]

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from biasbed.analysis.tables import records
-from biasbed.analysis.tables.grid import Grid, square
+from biasbed.analysis.tables.grid import MANY_ROWS, Grid, sample_grid, square
 from biasbed.analysis.tables.html_tables import html_grids
 from biasbed.analysis.tables.latex_tables import TABULAR, latex_grids
 from biasbed.analysis.tables.markup import squeeze
-from biasbed.analysis.tables.text_tables import DASHES, box_grid, delimited_grid, is_box_rule, markdown_grids
+from biasbed.analysis.tables.text_tables import (
+    DASHES,
+    box_grid,
+    delimited_grid,
+    is_box_rule,
+    markdown_grids,
+    refuse_many_lines,
+)
 from biasbed.errors import UsageError
 from biasbed.system.strict import parse_json, read_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_BYTES = 2**26
+MOST_BYTES = 2**28
 # First bytes of files that hold no text.
 BINARY = {
     **{b"\x89PNG": "an image (PNG)", b"\xff\xd8\xff": "an image (JPEG)", b"GIF8": "an image (GIF)", b"BM": "an image"},
@@ -73,14 +81,17 @@ def _grids_of(text: str, source: str, suffix: str) -> Iterator[Grid]:
         yield from _yaml_grids(text, source)
         return
     if TABULAR.search(text) or (suffix == ".tex" and "&" in text):
+        refuse_many_lines(text.count("\\\\"), source)
         yield from latex_grids(text, source)
         return
     if re.search(r"<(table|tr|td|th)\b", text, re.I):
+        refuse_many_lines(text.lower().count("<tr"), source)
         yield from html_grids(text, source)
         if suffix not in (".md", ".markdown"):
             return
     lines = text.split("\n")
     if any("|" in line and DASHES.fullmatch(line) for line in lines):
+        refuse_many_lines(text.count("\n|"), source)
         yield from markdown_grids(lines, source)
         return
     if suffix in (".html", ".htm") or re.search(r"<table\b", text, re.I):
@@ -92,6 +103,9 @@ def _grids_of(text: str, source: str, suffix: str) -> Iterator[Grid]:
 
 
 def _json_grids(text: str, source: str, must: bool) -> Iterator[Grid]:
+    if text.count("{") > MANY_ROWS and (frame := _flat_records(text)) is not None:
+        yield sample_grid(source, list(frame.columns), frame.set_axis(range(frame.shape[1]), axis=1), "JSON")
+        return
     try:
         value: Any = parse_json(text)
     except ValueError as error:
@@ -106,6 +120,23 @@ def _json_grids(text: str, source: str, must: bool) -> Iterator[Grid]:
             yield delimited_grid(text, source)
             return
     yield records.make_grid_of(value, source)
+
+
+def _flat_records(text: str) -> pd.DataFrame | None:
+    """Return many records without nesting, as a list or a line each, by their numbers from 1 on; None for others."""
+    import pandas as pd
+
+    try:
+        records: Any = json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, text.splitlines()))
+    except ValueError:
+        return None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        return None
+    frame = pd.DataFrame(records)
+    if any(isinstance(value, dict | list) for value in frame.head(100).to_numpy().flat):
+        return None
+    frame.index += 1
+    return frame
 
 
 def _yaml_grids(text: str, source: str) -> Iterator[Grid]:
@@ -132,6 +163,9 @@ def grid_of_frame(frame: pd.DataFrame) -> Grid:
     if not isinstance(frame.index, pd.RangeIndex) or frame.index.name is not None:
         frame = frame.reset_index()
     num_levels = frame.columns.nlevels
+    if num_levels == 1 and len(frame) > MANY_ROWS:
+        names = [squeeze(str(name)) for name in frame.columns]
+        return sample_grid("the table", names, frame.set_axis(range(len(names)), axis=1), "DataFrame")
     heads: list[list[str]] = [[] for _ in range(num_levels)]
     for name in frame.columns:
         parts: tuple[object, ...] = tuple(name) if num_levels > 1 else (name,)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from biasbed.errors import UsageError, shown
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LONGEST_CELL = 2_000  # characters; a longer one is prose or data
-MOST_ROWS, MOST_COLUMNS = 200_000, 2_000
+MOST_ROWS, MOST_COLUMNS = 50_000, 2_000
+MANY_ROWS = 20_000  # from which on lines of runs are read as means
+SAMPLE = 2_000  # lines that say what the columns of such a table hold
 
 
 class RawCell(NamedTuple):
@@ -35,6 +40,7 @@ class Grid:
     caption: str = ""  # words of the file about the table
     format: str = "CSV"
     problem: str = ""  # why the rectangle can't be trusted
+    frame: pd.DataFrame | None = None  # all lines, by their numbers, of a table of which the rows are a sample
 
     @property
     def width(self) -> int:
@@ -140,6 +146,13 @@ def select(grid: Grid, kept: Sequence[int], columns: Sequence[int] | None = None
         format=grid.format,
         problem=grid.problem,
     )
+
+
+def sample_grid(source: str, heads: Sequence[str], frame: pd.DataFrame, format_name: str) -> Grid:
+    """Return a table of very many lines, with a sample of them as its rows."""
+    sample = frame.sample(SAMPLE, random_state=0).sort_index()
+    rows = [list(heads), *sample.astype(str).to_numpy().tolist()]
+    return Grid(source, rows, [1, *sample.index.tolist()], 1, format=format_name, frame=frame)
 
 
 def texts_of(rows: Iterable[Sequence[str]]) -> list[list[RawCell]]:

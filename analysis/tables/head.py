@@ -11,6 +11,8 @@ from biasbed.analysis.tables.grid import Grid, select
 from biasbed.analysis.tables.numbers import is_missing, parse_number
 from biasbed.errors import UsageError, listed, shown
 
+DASHES = {"-", "--", "–", "—"}
+
 
 @dataclass
 class Body:
@@ -74,7 +76,7 @@ def split_head(grid: Grid, num_head_rows: int = 0) -> Body:
         if is_alone:
             section = texts[0]
             remarks.append(section)
-        elif _repeats_head(row, levels[-1], heads):
+        elif any(_repeats_head(row, level, heads) for level in levels):
             section = row[0] if row[0] and row[0] not in (heads[0], levels[-1][0]) else section
             repeated += 1
         else:
@@ -92,8 +94,10 @@ def _without_titles(grid: Grid, notes: list[str]) -> Grid:
     rows = list(range(len(grid.rows)))
     titles: list[str] = []
     remarks: list[str] = []
-    if not grid.num_head_rows and grid.width > 2:
-        while len(rows) > 2 and _texts(grid.rows[rows[0]]) == 1:
+    if grid.width > 2:
+        while (
+            len(rows) > 2 and (rows[0] in grid.wide_rows or not grid.num_head_rows) and _texts(grid.rows[rows[0]]) == 1
+        ):
             titles.append("".join(dict.fromkeys(grid.rows[rows.pop(0)])))
     while grid.width > 2 and len(rows) > 2 and _texts(grid.rows[rows[-1]]) == 1:
         text = "".join(dict.fromkeys(grid.rows[rows.pop()]))
@@ -114,12 +118,17 @@ def _texts(row: Sequence[str]) -> int:
 def _count_head_rows(grid: Grid) -> int:
     """Return the number of lines of the head: those that are marked, and lines below without a number."""
     count = max(grid.num_head_rows, 1)
+    while count > 1 and count - 1 in grid.wide_rows:  # a section just below the head
+        count -= 1
     numeric = _numeric_columns(grid, count)
     while count < len(grid.rows) - 1:
         row = grid.rows[count]
         texts = {text for text in row if text}
         if count in grid.wide_rows:
             break
+        if _continues_head(grid, count):
+            count += 1
+            continue
         if not numeric:
             numeric = _numeric_columns(grid, count + 1)
         is_index_name = len(texts) == 1 and row[0] and not any(grid.rows[above][0] for above in range(count))
@@ -135,6 +144,22 @@ def _count_head_rows(grid: Grid) -> int:
             break
         count += 1
     return count
+
+
+def _continues_head(grid: Grid, count: int) -> bool:
+    """Return True for a line without decimals that tells equal heads apart, or that begins with a word of heads."""
+    head, row = grid.rows[count - 1], grid.rows[count]
+    cells = [text for text in row[1:] if not is_missing(text)]
+    if not cells or any("." in text or "±" in text for text in cells):
+        return False
+    heads = [text for text in head[1:] if text]
+    if not head[0] and row[0] and grid.has_spans and len(set(heads)) < len(cells) and not any(map(is_figure, cells)):
+        return True
+    levels = zip(head[1:], row[1:], strict=True)
+    if not grid.num_head_rows and not row[0] and len(set(heads)) < len(heads):  # as pandas writes two levels
+        return len(set(levels)) == len(head) - 1
+    starts_head = not head[0] or say.letters(head[0]) in say.GENERIC or say.letters(head[0]) in say.METHODS
+    return starts_head and say.letters(row[0]) in say.SECOND_HEADS and not all(is_figure(text) for text in heads)
 
 
 def _are_head_words(texts: Sequence[str]) -> bool:
@@ -177,7 +202,11 @@ def _refuse_headless(grid: Grid, count: int, num_head_rows: int) -> None:
 
 def _fill_levels(grid: Grid, count: int) -> list[list[str]]:
     """Return the lines of the head; a text of an upper line holds to the right until the next, if spans don't say."""
-    levels = [list(grid.rows[row]) for row in range(count)]
+    levels = [["" if text in DASHES else text for text in grid.rows[row]] for row in range(count)]
+    corners = [level[0] for level in levels]
+    if len(set(corners)) > 1 and say.letters(corners[-1]) in say.SECOND_HEADS:  # they name the lines of the head
+        for level in levels:
+            level[0] = ""
     if grid.has_spans or count < 2:
         return levels
     for number, level in enumerate(levels[:-1]):

@@ -133,6 +133,8 @@ def find_known(names: Sequence[str], hint: str = "") -> str:
         return ""
     if titles[0] == CORRUPTED:
         return _corrupted(hint)
+    if titles[0] == "MMLU" and (other := re.search(r"C-?Eval|CMMLU|\w+MMLU(?:-\w+)?", hint)):
+        return other.group()
     return titles[0]
 
 
@@ -160,7 +162,7 @@ def _are_parts(names: Sequence[str], candidate: SetWithParts) -> bool:
     for name in names:
         text = _plain(name)
         match = [number for number, part in enumerate(candidate.parts) if text in part]
-        if len(text) == 1 or not match or used & {match[0]}:
+        if (len(text) == 1 and text.isalpha()) or not match or used & {match[0]}:
             return False
         used.add(match[0])
     return len(used) >= (candidate.least or len(candidate.parts))

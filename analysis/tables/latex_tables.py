@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from biasbed.analysis.tables.grid import Grid, RawCell, make_grid
+from biasbed.analysis.tables.grid import LONGEST_CELL, Grid, RawCell, make_grid
 from biasbed.analysis.tables.markup import brace_group, clean_latex, is_bold
 
 TABULAR = re.compile(r"\\begin\{(tabular[x*y]?|tabulary|longtable|longtabu|tabu|array|tblr|supertabular|NiceTabular)\}")
@@ -161,6 +161,8 @@ def _fill_up(rows: list[list[RawCell]], column: int, cell: RawCell, number: int)
 
 def _latex_cell(raw: str) -> RawCell:
     """Return a cell, with what `multicolumn` and `multirow` say about its size."""
+    if len(raw) > 10 * LONGEST_CELL:  # `square` refuses it; cleaning it would take very long
+        return RawCell(raw)
     columns = rows = 1
     text = raw.strip()
     for _ in range(4):

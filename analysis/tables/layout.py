@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from biasbed.analysis.tables import averages
@@ -50,6 +51,7 @@ def find_layout(
             name_columns
             and settings.method != "none"
             and settings.rows == "auto"
+            and say.split_words(body.leaf(name_columns[0]))[:1] != ("type",)
             and _may_be_methods(body, columns, name_columns[0])
         ):
             columns.method = name_columns[0]
@@ -75,14 +77,15 @@ def find_layout(
 
 
 def _is_turned_by_names(body: Body, columns: TableColumns) -> bool:
-    """Return True if the head calls the lines methods, and all of them are data sets and a column a method by name."""
+    """Return True if the head calls the lines methods, and most of them are data sets by name, and no column."""
     if columns.method is None or columns.dataset is not None:
         return False
     names = [name for name in body.cells(columns.method) if not averages.other_line(name)]
-    are_sets = [bool(say.OF_DATA.search(name)) and not say.OF_METHODS.search(name) for name in names]
+    are_sets = [bool(say.OF_DATA.search(name)) for name in names]
+    if any(map(say.OF_METHODS.search, names)) or sum(are_sets) < 0.7 * len(names) or len(names) < 2:
+        return False
     heads = [body.leaf(column) for column in columns.scores]
-    are_methods = [bool(say.OF_METHODS.search(head)) and not say.OF_DATA.search(head) for head in heads]
-    return bool(names) and all(are_sets) and any(are_methods)
+    return not any(map(say.OF_DATA.search, heads)) and not any(map(say.is_metric, heads))
 
 
 def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> bool:
@@ -91,6 +94,9 @@ def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> boo
         return False
     lacking = [role for role in ("method", "dataset") if getattr(columns, role) is None]
     free = [column for column in sorted(_name_columns(body, columns)) if len(set(body.cells(column))) > 1]
+    if "dataset" in lacking:
+        method = free[:1] if "method" in lacking else []
+        free = [*method, *(column for column in free if column not in method and not _is_setting(body, column))]
     chosen = dict(zip(lacking, free, strict=False))
     if not lacking or len(chosen) < len(lacking):
         return False
@@ -105,6 +111,13 @@ def _is_long(body: Body, columns: TableColumns, settings: ReaderSettings) -> boo
         setattr(columns, role, column)
         columns.texts.remove(column)
     return True
+
+
+def _is_setting(body: Body, column: int) -> bool:
+    """Return True for a column of words that says what a method was made of, or yes and no."""
+    head = body.leaf(column)
+    are_flags = {text.casefold() for text in body.cells(column) if text} <= {"yes", "no", "true", "false"}
+    return say.is_variant(head) or say.has_word(head, say.COSTS) or are_flags
 
 
 def _say_columns(body: Body, columns: TableColumns) -> str:
@@ -125,7 +138,14 @@ def _name_columns(body: Body, columns: TableColumns) -> list[int]:
         is_unique = len(set(texts)) == len(texts)
         return is_reference, bool(spoken & say.VARIANTS) and not is_unique, -len(set(texts)), column
 
-    return sorted((column for column in columns.texts if any(body.cells(column))), key=order)
+    named = [
+        column for column in columns.texts if _has_letters(body.cells(column)) or (column == 0 and not body.leaf(0))
+    ]
+    return sorted(named, key=order)
+
+
+def _has_letters(texts: Sequence[str]) -> bool:
+    return any(sign.isalpha() for text in texts for sign in text)
 
 
 def _may_be_methods(body: Body, columns: TableColumns, column: int) -> bool:
@@ -145,7 +165,7 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
         for name in names
         if say.has_word(name, say.PROPERTIES) or say.is_measure_like(name) or say.says(name, say.SCORES)
     ]
-    if len(properties) == len(names):
+    if len(properties) >= 0.7 * len(names):
         raise UsageError(
             f"{body.grid.source}: no column says the method: the columns {listed(names, 4)} are measures or properties "
             f"of data sets (one model only?): name a column with method=, or say rows=methods"
@@ -154,7 +174,8 @@ def _refuse_without_methods(body: Body, columns: TableColumns) -> None:
 
 def _nameless(body: Body, columns: TableColumns, settings: ReaderSettings) -> Layout:
     """Return the layout of a table without a column of names: lines are data sets, called row 1, 2, ..."""
-    if len(columns.scores) < 2 or body.grid.format not in ("DataFrame", "CSV"):
+    are_measures = any(say.is_metric(body.leaf(column)) for column in columns.scores)
+    if len(columns.scores) < 2 or are_measures or body.grid.format not in ("DataFrame", "CSV"):
         raise UsageError(f"{body.grid.source}: no column names the methods: name it with method=")
     kind = "straight" if settings.rows == "methods" else "turned"
     return Layout(columns, kind, None, "lines have no names; they are data sets and columns methods (`rows` turns it)")

@@ -34,6 +34,7 @@ _BOLD = re.compile(
 _COMMAND = re.compile(r"\\([a-zA-Z]+\*?|.)\s*")
 _NUMBER_BEFORE = re.compile(r"[0-9.]\s*%?[)}\]*]*\s*$")
 _ONLY_NUMBER = re.compile(r"\s*\(?[0-9]*\.?[0-9]+\s*%?\)?\s*")
+_EMOJI = re.compile(r"(?<!\w):([0-9]*[a-z][a-z0-9_+-]*):(?!\w)")  # by name
 _TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
 
 
@@ -69,7 +70,6 @@ def clean_markdown(raw: str) -> str:
     text = re.sub(r"(?<!\w)(__|_)(?=\S)(.+?)(?<=\S)\1(?!\w)", r"\2", text)
     text = re.sub(r"(?<![\w*])\*(?=[^\s*])([^*]+?)(?<=[^\s*])\*(?![\w*])", r"\1", text)
     text = re.sub(r"`+([^`]*)`+", r"\1", text)
-    text = re.sub(r"(?<!\w):[0-9]*[a-z][a-z0-9_+-]*:(?!\w)", " ", text)  # emoji by name
     return squeeze(_unhide(text))
 
 
@@ -89,6 +89,7 @@ def clean_html(raw: str) -> str:
     text = re.sub(r"<(sub|sup)\b[^>]*>(.*?)</\1>", _lowered, text, flags=re.S | re.I)
     text = _TAG.sub("", text)
     text = html.unescape(html.unescape(text))
+    text = _EMOJI.sub(lambda match: "✗" if match[1] == "x" else "✓" if "check" in match[1] else " ", text)
     if "$" in text or "\\(" in text:
         text = re.sub(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)", lambda m: clean_formula(m.group(1) or m.group(2)), text)
     return squeeze(text)

@@ -13,6 +13,10 @@ from biasbed.analysis.tables.markup import without_citation
 from biasbed.errors import UsageError
 from biasbed.settings import nearest
 
+ONE_SET = "one data set"  # that the table does not name
+# Columns that are named by numbers: shares of training data, shots, numbered domains.
+_LEVEL = re.compile(r"[a-z]\s*=\s*[0-9.]+|[0-9.]+\s*(?:%|[- ]?shots?)", re.I)
+
 
 @dataclass(frozen=True)
 class Meaning:
@@ -198,7 +202,7 @@ def _spaced_split(meaning: Meaning) -> Meaning:
         ):
             split = "val" if say.split_words(last)[0] in say.VALIDATION else "train"
             return replace(meaning, split=split)
-        if say.is_metric(last) and last.lower() not in ("r", "p", "k") and not say.average_kind(last):
+        if say.is_metric(last) and last.lower() not in say.AMBIGUOUS | {"k"} and not say.average_kind(last):
             return replace(meaning, dataset=" ".join(spoken[:-1]), metric=last)
     only = say.split_kind(meaning.dataset)
     if only in ("val", "train"):
@@ -209,11 +213,15 @@ def _spaced_split(meaning: Meaning) -> Meaning:
 def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     """Return the meanings with `PACS/Art` as a part of PACS, and `PACS-Art` if that is a known part."""
     result = []
-    firsts = Counter(re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1)[0] for meaning in meanings)
-    for meaning in meanings:
-        parts = re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1)
+    split = [re.split(r"\s*[/:]\s*", meaning.dataset, maxsplit=1) for meaning in meanings]
+    if not any(len(parts) > 1 for parts in split):
+        split = _parts_of_dashes(meanings)
+    if not any(len(parts) > 1 for parts in split):
+        split = [_numbered_part(meaning.dataset) for meaning in meanings]
+    firsts = Counter(parts[0] for parts in split)
+    for meaning, parts in zip(meanings, split, strict=True):
         is_slash = len(parts) == 2 and parts[0] and parts[1] and (firsts[parts[0]] > 1 or title_of(parts[0]))
-        if not meaning.block and is_slash and not parts[1].isdigit():
+        if not meaning.block and is_slash and (not parts[1].isdigit() or "_" in meaning.dataset):
             result.append(replace(meaning, block=parts[0], dataset=parts[1]))
             continue
         known_set = re.match(r"(.+?)(?:[-_ ]+|\s*\()(\S.*?)\)?$", meaning.dataset)
@@ -226,6 +234,20 @@ def _blocks_of_slashes(meanings: Sequence[Meaning]) -> list[Meaning]:
     return result
 
 
+def _numbered_part(name: str) -> list[str]:
+    """Return a name like `cifar100_400` as a data set and the number of its labels."""
+    match = re.fullmatch(r"(.*[a-z].*)_([0-9]+)", name, re.I)
+    return list(match.groups()) if match and say.OF_DATA.search(match[1]) else [name]
+
+
+def _parts_of_dashes(meanings: Sequence[Meaning]) -> list[list[str]]:
+    """Return names like `WTC - Task 1` in two; pairs of domains like `Amazon - DSLR` stay as they are."""
+    split = [re.split(r"\s+[-–—]\s+", meaning.dataset, maxsplit=1) for meaning in meanings]
+    firsts, seconds = {parts[0] for parts in split}, {parts[1] for parts in split if len(parts) > 1}
+    are_pairs = bool(firsts & seconds) or any(len(name) < 2 for name in firsts | seconds)
+    return [[meaning.dataset] for meaning in meanings] if are_pairs else split
+
+
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +257,11 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
     free = [meaning for meaning in meanings if not meaning.block and meaning.dataset]
     names = [meaning.dataset for meaning in free]
     known_set = find_known(names, hint) or _known_corruptions(names, hint)
+    every = [meaning.dataset for meaning in meanings]
+    are_single = len({meaning.block for meaning in meanings} - {""}) in (0, len(meanings))
+    if not known_set and are_single and len(every) > 1 and _are_levels(every):
+        notes.append(f"{', '.join(dict.fromkeys(every))} are levels of one data set, which the table does not name")
+        return [replace(meaning, block=ONE_SET) for meaning in meanings]
     if known_set:
         notes.append(f"{', '.join(dict.fromkeys(names))} are parts of {known_set}, by their names")
         meanings = [replace(m, block=known_set) if _is_free_part(m, known_set) else m for m in meanings]
@@ -251,6 +278,13 @@ def _with_blocks(meanings: list[Meaning], hint: str, notes: list[str]) -> list[M
         several = counted[meaning.dataset, meaning.variant, meaning.block] > 1 and len(measures) + 1 > 1
         result.append(replace(meaning, block=meaning.dataset) if several and not meaning.block else meaning)
     return result
+
+
+def _are_levels(names: Sequence[str]) -> bool:
+    """Return True for names like 15 %, K=4 and 5-shot, or 0, 1, 2, ...: levels of a setting, numbered domains."""
+    distinct = list(dict.fromkeys(names))
+    is_numbering = distinct in ([str(first + n) for n in range(len(distinct))] for first in (0, 1))
+    return is_numbering or all(_LEVEL.fullmatch(name) for name in distinct)
 
 
 def _beside_parts(meaning: Meaning, blocks: set[str]) -> Meaning:
@@ -281,6 +315,9 @@ def _without_group_titles(meanings: list[Meaning], hint: str, notes: list[str]) 
     groups: dict[str, list[str]] = {}
     for meaning in with_block:
         groups.setdefault(meaning.block, []).append(meaning.dataset)
+    if not any(map(title_of, groups)) and (known_set := find_known(list(groups), hint)):
+        notes.append(f"{', '.join(groups)} are parts of {known_set}, by their names")
+        return [replace(m, block=known_set, dataset=f"{m.block} {m.dataset}") if m.block else m for m in meanings]
     every = [meaning.dataset for meaning in with_block if not say.is_metric(meaning.dataset)]
     if not any(title_of(block) for block in groups) and (known_set := find_known(every, hint)):
         notes.append(f"{', '.join(groups)} group parts of {known_set}, by their names")

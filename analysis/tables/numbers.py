@@ -54,6 +54,7 @@ _MARKS = "*†‡§¶#^°▲▼✓✗↑↓"
 _FIGURE = r"[+-]?(?:[0-9]+(?:[.,' ][0-9]+)*[.]?|[.,][0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _VALUE = re.compile(rf"(?P<value>{_FIGURE})\s*(?P<percent>%|pp|pts?)?\s*", re.ASCII)
 _PLUS_MINUS = re.compile(rf"\s*(?:±|\+\s*/\s*-|\+-)\s*(?P<spread>{_FIGURE})\s*%?\s*", re.ASCII)
+_JOINED = re.compile(r"\+(?P<spread>[0-9]*\.[0-9]+)", re.ASCII)
 _BRACKET = re.compile(rf"\s*[(\[]\s*(?P<sign>±|\+/-|↑|↓|\+|Δ|-)?\s*(?P<inner>{_FIGURE})\s*%?\s*[)\]]\s*", re.ASCII)
 _INTERVAL = re.compile(rf"\s*[(\[]\s*{_FIGURE}\s*%?\s*(?:,|;|-|–|to)\s*{_FIGURE}\s*%?\s*[)\]]\s*", re.ASCII)
 _PAIR = re.compile(rf"\s*{_FIGURE}[^/|]*[/|]\s*[*†]*{_FIGURE}.*", re.ASCII)
@@ -75,6 +76,8 @@ class Number(NamedTuple):
 def is_missing(text: str) -> bool:
     """Return True for an empty cell, or one of the usual marks."""
     folded = text.strip().casefold()
+    if re.fullmatch(r"nan\W+nan\W*", folded):
+        return True
     if folded in MISSING or (len(folded) < 12 and folded.strip("()[]") in MISSING):
         return True
     return (
@@ -177,6 +180,9 @@ def parse_number(text: str, decimal: Decimal = "point") -> Number | None:
     if spread is not None:
         deviation = to_float(spread["spread"], decimal)
         return None if deviation is None else Number(value, deviation, is_percent, digits=digits)
+    joined = _JOINED.fullmatch(rest)
+    if joined is not None and text[match.end() : match.end() + 1] == "+":
+        return Number(value, to_float(joined["spread"], decimal), is_percent, "joined", digits)
     bracket = _BRACKET.fullmatch(rest)
     if bracket is not None:
         inner = to_float(bracket["inner"], decimal)
@@ -206,6 +212,11 @@ def resolve_brackets(numbers: Sequence[Number], brackets: str, where: str) -> tu
     signs = {number.bracket for number in inner}
     if brackets != "auto":
         return brackets, f"numbers in brackets are {'deviations' if brackets == 'spread' else 'left out'}, as you say"
+    if signs == {"joined"}:
+        is_spread = len(inner) == len(numbers)
+        return (
+            "spread" if is_spread else "other"
+        ), f"numbers behind + are {'deviations' if is_spread else 'differences'}"
     if signs & {"+", "↑", "↓", "Δ", "-"}:
         return "other", "numbers in brackets with a sign are left out: they are differences to another row"
     with_digits = [number for number in inner if number.digits]

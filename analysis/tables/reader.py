@@ -9,10 +9,11 @@ from dataclasses import replace
 from biasbed.analysis.tables import averages, checks
 from biasbed.analysis.tables import vocabulary as say
 from biasbed.analysis.tables.axes import suspect_swap
+from biasbed.analysis.tables.directions import find_directions
 from biasbed.analysis.tables.head import Body
 from biasbed.analysis.tables.layout import Layout
 from biasbed.analysis.tables.markup import without_citation
-from biasbed.analysis.tables.meanings import Meaning, apply_blocks, find_meanings
+from biasbed.analysis.tables.meanings import ONE_SET, Meaning, apply_blocks, find_meanings
 from biasbed.analysis.tables.numbers import is_missing, refuse_text, resolve_brackets
 from biasbed.analysis.tables.repeats import NamedNumber
 from biasbed.analysis.tables.roles import ParsedCells
@@ -64,6 +65,7 @@ class ScoreReader:
                     records.append(record)
         if not records:
             raise UsageError(f"{self.body.grid.source}: there are no scores in it")
+        checks.refuse_other_numbers([record.value for record in records], self._hint, self.body.grid.source)
         return records
 
     def _names(self, column: int | None) -> list[str]:
@@ -161,8 +163,9 @@ class ScoreReader:
         for column in scored:
             for row in rows:
                 number = self.cells.number(row, column)
-                if number is not None and number.bracket:
+                if number is not None:
                     numbers.append(number)
+                if number is not None and number.bracket:
                     first = first or f"{self.body.grid.where(row)}, column '{self.body.name(column)}'"
         kind, note = resolve_brackets(numbers, self.settings.brackets, first)
         if note:
@@ -201,7 +204,7 @@ class ScoreReader:
             ]
         meanings = [self._named_by_measure(meaning, path) for meaning, path in zip(meanings, unique, strict=True)]
         if self.layout.kind == "turned":
-            meanings = self._backbones_as_parts(meanings, names, rows)
+            meanings = self._backbones_as_parts(meanings, [names[row] for row in rows])
         self.notes += notes
         by_path = dict(zip(unique, self._with_user_blocks(meanings), strict=True))
         return {row: by_path[path] for row, path in zip(rows, paths, strict=True)}
@@ -210,13 +213,13 @@ class ScoreReader:
         """Return the meaning of a line with a data set, also where its name is that of a measure."""
         return meaning if meaning.dataset else replace(meaning, dataset=" ".join(path))
 
-    def _backbones_as_parts(self, meanings: list[Meaning], names: Sequence[str], rows: Sequence[int]) -> list[Meaning]:
-        """Return the meanings with lines that are backbones as parts of one data set, which the table does not name."""
-        are_backbones = all(say.BACKBONES.search(names[row]) and not say.OF_DATA.search(names[row]) for row in rows)
+    def _backbones_as_parts(self, meanings: list[Meaning], names: Sequence[str]) -> list[Meaning]:
+        """Return the meanings as parts of one data set, which the table does not name, if all names are backbones."""
+        are_backbones = all(say.BACKBONES.search(name) and not say.OF_DATA.search(name) for name in names)
         if not are_backbones or len(meanings) < 2:
             return meanings
-        self.notes.append("lines are backbones on one data set: they count once (`blocks` as none counts each)")
-        return [replace(meaning, block="one data set") for meaning in meanings]
+        self.notes.append("backbones stand for one data set: they count once (`blocks` as none counts each)")
+        return [replace(meaning, block=ONE_SET) for meaning in meanings]
 
     def _with_user_blocks(self, meanings: list[Meaning]) -> list[Meaning]:
         if not self.settings.blocks:  # none: each column counts by itself, in `convert`
@@ -240,8 +243,25 @@ class ScoreReader:
         if self.columns.metric is None:
             meanings = self._measures_of_one_set(meanings)
         self.notes += notes
+        meanings = self._parts_of_corner(meanings)
+        if not any(meaning.block or meaning.metric for meaning in meanings):
+            meanings = self._backbones_as_parts(meanings, [meaning.dataset for meaning in meanings])
         self._refuse_unlike(scored, rows, meanings)
         return dict(zip(scored, self._with_user_blocks(meanings), strict=True))
+
+    def _parts_of_corner(self, meanings: list[Meaning]) -> list[Meaning]:
+        """Return the meanings as parts of the data set that the head of the names is; as they are if it is none."""
+        column = self.layout.name_column
+        corner = self.body.leaf(column) if column is not None else ""
+        if not say.OF_DATA.search(corner) or say.OF_METHODS.search(corner) or len(meanings) < 2:
+            return meanings
+        if any(
+            meaning.block not in ("", ONE_SET) or not meaning.dataset or say.OF_DATA.search(meaning.dataset)
+            for meaning in meanings
+        ):
+            return meanings
+        self.notes.append(f"columns are parts of {corner}, as the head of the names says")
+        return [replace(meaning, block=corner) for meaning in meanings]
 
     def _path(self, column: int) -> tuple[str, ...]:
         """Return the names above a column of scores, without the word that says that they are means of something."""
@@ -386,11 +406,12 @@ class ScoreReader:
 
     def finish(self, records: Sequence[NamedNumber]) -> Understood:
         """Return the scores of records, with directions, and with what the comparison leaves out."""
-        title = say.direction(self.body.grid.caption) if say.arrow(self.body.grid.caption) else ""
+        grid = self.body.grid
+        directions, note = find_directions(records, grid.bold, grid.caption, grid.source)
         scores = []
         for record in records:
             meaning = record.meaning
-            direction = meaning.direction or title
+            direction = meaning.direction or directions.get(record.set_key, "")
             scores.append(
                 Score(
                     record.method,
@@ -414,6 +435,7 @@ class ScoreReader:
         result = Understood(
             self.body.grid.source, self.body.grid.format, scores, self.layout.note, self.left_out, self.notes
         )
+        result.notes += [note] if note else []
         result.notes += self._lost_seeds(records)
         if self._intervals:
             result.notes.append(f"intervals behind {self._intervals} scores are left out")

@@ -29,6 +29,11 @@ class NamedNumber:
     where: str
 
     @property
+    def set_key(self) -> tuple[str, str, str]:
+        """Block, data set and measure."""
+        return self.meaning.block, self.meaning.name, self.meaning.metric
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Names of the score; no two scores may share them."""
         meaning = self.meaning
@@ -70,10 +75,17 @@ def _by_sections(
     """Add the line of words above a part of the table to the names below it."""
     if len({body.sections[record.row] for record in records}) < 2:
         return None, ""
+    sections = {body.sections[record.row] for record in records}
+    columns_are_sets = any(say.OF_DATA.search(record.meaning.name) for record in records)
     renamed = []
+    if 2 * sum(bool(say.OF_DATA.search(section)) for section in sections) > len(sections) and not columns_are_sets:
+        for record in records:
+            meaning = replace(record.meaning, block=body.sections[record.row])
+            renamed.append(replace(record, meaning=meaning))
+        return renamed, "lines of words between the lines are data sets, and the columns parts of them"
     for record in records:
         section = body.sections[record.row]
-        renamed.append(replace(record, method=f"{record.method} ({section})") if section else record)
+        renamed.append(_with_words(record, section, columns) if section else record)
     return renamed, "methods repeat below lines of words, which are added to their names"
 
 
@@ -132,11 +144,19 @@ def _by_columns(
         for record in records:
             said = [_setting_text(body, column, record.row) for column in used]
             text = ", ".join(filter(None, said))
-            renamed.append(replace(record, method=f"{record.method} ({text})") if text else record)
+            renamed.append(_with_words(record, text, columns) if text else record)
         if _first_repeat(renamed) is None:
             names = " and ".join(f"'{body.name(column)}'" for column in used)
-            return renamed, f"lines of one method differ in {names}, added to the names; they are no seeds"
+            return renamed, f"lines of one name differ in {names}, added to the names; they are no seeds"
     return None, ""
+
+
+def _with_words(record: NamedNumber, text: str, columns: TableColumns) -> NamedNumber:
+    """Return a record with words of its line added to the name that the line has: of its method, or of its data set."""
+    if columns.method is None:
+        meaning = record.meaning
+        return replace(record, meaning=replace(meaning, dataset=f"{meaning.dataset} ({text})"))
+    return replace(record, method=f"{record.method} ({text})")
 
 
 def _setting_text(body: Body, column: int, row: int) -> str:

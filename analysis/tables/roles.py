@@ -13,6 +13,7 @@ from biasbed.analysis.tables.settings import ReaderSettings
 from biasbed.errors import UsageError, listed
 from biasbed.settings import nearest
 
+_WITH_UNIT = re.compile(r"[0-9.,]+\s*(?:[kKMBGT]|[KMGT]i?B)", re.ASCII)
 CONSTANT_ROWS = 5  # from so many rows on a column of one number is no score
 RUNS = ("n", "runs", "numruns", "nruns", "numseeds", "nseeds", "seeds")  # heads of the number of runs behind a mean
 
@@ -74,7 +75,7 @@ class ParsedCells:
             text = self.text(row, column)
             if not is_missing(text):
                 filled += 1
-                numeric += self.number(row, column) is not None or is_pair(text)
+                numeric += self.number(row, column) is not None or is_pair(text) or bool(_WITH_UNIT.fullmatch(text))
         return filled > 0 and 2 * numeric >= filled
 
 
@@ -87,6 +88,8 @@ def find_columns(body: Body, cells: ParsedCells, settings: ReaderSettings, is_ex
     free = [column for column in range(width) if column not in left_out]
     numeric = [column for column in free if cells.is_numeric(column)]
     texts = [column for column in free if column not in numeric]
+    if not texts and numeric and _names_lines(body, numeric[0]):
+        texts = [numeric.pop(0)]
     _take_named(body, columns, settings)
     _take_by_heads(body, cells, columns, texts, numeric, settings)
     texts = [column for column in texts if column not in columns.names]
@@ -152,7 +155,10 @@ def _take_by_heads(
         heads.sort(key=lambda column: say.DATASETS.index(say.letters(head[column])))
         if heads:
             columns.dataset = heads[0]
-            rest = [column for column in with_part if column != heads[0] and len(set(body.cells(column))) > 1]
+            repeats = len(set(body.cells(heads[0]))) < len(body.grid.rows)
+            rest = [
+                column for column in with_part if repeats and column != heads[0] and len(set(body.cells(column))) > 1
+            ]
             if rest:
                 columns.part = rest[0]
     free = [column for column in free if column not in columns.names]
@@ -304,11 +310,12 @@ def _without_other_numbers(
 ) -> list[int]:
     """Return the columns of scores, without ranks, years, costs, counts, gains and numberings."""
     kept = []
+    flags = _flags(body, numeric)
     for column in numeric:
         if _is_named(body, column, settings.keep):
             kept.append(column)
             continue
-        reason = other_number(body, cells, column)
+        reason = other_number(body, cells, column) or ("a flag" if column in flags else "")
         if say.letters(body.leaf(column)) in RUNS:
             columns.num_runs = column
         if reason:
@@ -320,6 +327,13 @@ def _without_other_numbers(
     return kept
 
 
+def _flags(body: Body, numeric: Sequence[int]) -> set[int]:
+    """Return the columns of 0 and 1 alone beside columns of decimals."""
+    flags = {column for column in numeric if {text for text in body.cells(column) if text} == {"0", "1"}}
+    decimals = [column for column in numeric if any("." in text for text in body.cells(column))]
+    return flags if len(flags) < len(decimals) else set()
+
+
 def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     """Return why a column of numbers holds no scores; empty if it may hold scores."""
     name, leaf = body.name(column), body.leaf(column)
@@ -329,6 +343,10 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     spoken = set(say.split_words(leaf))
     if say.has_word(leaf, say.RANKS):
         return "a rank"
+    if say.letters(leaf) in ("hm", "hmean", "harmonicmean", "harmonic") and _has_sibling(body, column):
+        return "the harmonic mean of others"
+    if re.search(r"\bp[- ]?values?\b|\bstatistic$", leaf, re.I):
+        return "the result of a test"
     if say.letters(leaf) in say.ELSEWHERE:
         return "a result reported elsewhere"
     are_whole = all(re.fullmatch(r"[+-]?\d+", text) for text in texts)
@@ -359,16 +377,24 @@ def other_number(body: Body, cells: ParsedCells, column: int) -> str:
     return ""
 
 
+def _has_sibling(body: Body, column: int) -> bool:
+    """Return True if other columns have a name below the same upper ones."""
+    path = body.path(column)
+    siblings = [body.path(other) for other in range(1, body.grid.width) if other != column]
+    return sum(sibling[:-1] == path[:-1] and sibling[-1:] != path[-1:] for sibling in siblings) > 1
+
+
 def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
     """Return True for parameters, time, memory, sizes and settings; time with an arrow is a score."""
     spoken = set(say.split_words(leaf))
-    if spoken & say.TIMES and say.arrow(name):
+    has_measure = any(say.is_metric(part) for text in name.split(" / ")[:-1] for part in re.split(r"[()]", text))
+    if has_measure or (spoken & say.TIMES and say.arrow(name)):
         return False
     if leaf.lower().startswith(("n_", "num_", "number of", "# ")) or re.fullmatch(
         r"n_?[a-z]", leaf.replace(" ", ""), re.I
     ):
         return True
-    if say.letters(leaf) in ("version", "nshot", "fewshot", "shots", "numfewshot"):
+    if say.letters(leaf) in ("version", "nshot", "fewshot", "shots", "numfewshot", "fewshotk"):
         return True
     outside = say.split_words(re.sub(r"[(\[].*?[)\]]", " ", leaf)) or say.split_words(leaf)
     if outside and outside[-1] in say.TIMES | {"sec", "time"}:
@@ -377,14 +403,24 @@ def _is_cost(name: str, leaf: str, texts: Sequence[str]) -> bool:
         return not say.is_metric(leaf)
     if outside[-2:] in (("learning", "rate"), ("weight", "decay"), ("batch", "size"), ("wall", "clock")):
         return True
-    if leaf and re.search(r"param|flops|\bmacs?\b|latency|img_size|image size|\bgpu", leaf, re.I):
+    if leaf and re.search(
+        r"param|flops|(?:\b|g|m)macs?(?:\b|_)|latency|img_size|image size|\bgpu|samples?_seen|\brtfx?\b", leaf, re.I
+    ):
         return True
-    with_unit = [text for text in texts if re.fullmatch(r"[\d.,]+\s*[MBKG]", text)]
-    return bool(with_unit)
+    return 2 * sum(bool(_WITH_UNIT.fullmatch(text)) for text in texts) > len(texts)
+
+
+def _names_lines(body: Body, column: int) -> bool:
+    """Return True for different whole numbers in a first column without a head, which are no numbering."""
+    texts = body.cells(column)
+    are_whole = all(text.isdigit() for text in texts)
+    return column == 0 and not body.leaf(0) and are_whole and len(set(texts)) == len(texts) and not _is_numbering(texts)
 
 
 def _is_numbering(texts: Sequence[str]) -> bool:
-    return len(texts) > 1 and any(list(texts) == [str(first + n) for n in range(len(texts))] for first in (0, 1))
+    if not all(text.isdigit() for text in texts) or len(set(texts)) < max(len(texts), 2):
+        return False
+    return sorted(map(int, texts)) in (list(range(len(texts))), list(range(1, len(texts) + 1)))
 
 
 def _chosen_scores(body: Body, columns: TableColumns, numeric: list[int], name: str) -> list[int]:

@@ -7,7 +7,16 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 
-from biasbed.analysis.tables.grid import MOST_ROWS, Grid, RawCell, make_grid, texts_of
+from biasbed.analysis.tables.grid import (
+    LONGEST_CELL,
+    MANY_ROWS,
+    MOST_ROWS,
+    Grid,
+    RawCell,
+    make_grid,
+    sample_grid,
+    texts_of,
+)
 from biasbed.analysis.tables.markup import clean_html, clean_latex, clean_markdown, is_bold, squeeze
 from biasbed.errors import UsageError
 
@@ -94,12 +103,11 @@ def box_grid(lines: Sequence[str], source: str) -> Grid:
 
 def delimited_grid(text: str, source: str) -> Grid:
     """Return a table with commas, semicolons, tabs or bars between cells, or columns set with blanks."""
-    if text.count("\n") > MOST_ROWS + 1_000:
-        raise UsageError(
-            f"{source}: has more than {MOST_ROWS:,} lines: give a line per score, not per image (docs/tables.md)"
-        )
     delimiter = find_delimiter(text)
+    if delimiter and text.count("\n") > MANY_ROWS:
+        return _large_grid(text, source, delimiter)
     if not delimiter:
+        refuse_many_lines(text.count("\n"), source)
         return fixed_width_grid(text, source)
     rows: list[list[str]] = []
     lines_of_rows = []
@@ -121,6 +129,33 @@ def delimited_grid(text: str, source: str) -> Grid:
     grid = make_grid(source, cleaned, lines_of_rows, 0, "CSV")
     grid.wide_rows.clear()
     return grid
+
+
+def _large_grid(text: str, source: str, delimiter: str) -> Grid:
+    """Return a table of very many lines, of which the first has the heads."""
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(
+            io.StringIO(text), sep=delimiter, header=None, dtype=str, keep_default_na=False, skipinitialspace=True
+        )
+    except pd.errors.ParserError as error:
+        raise UsageError(f"{source}: can't be read as CSV ({str(error).strip().splitlines()[-1]})") from None
+    frame = frame.apply(lambda column: column.str.strip())
+    heads = frame.iloc[0].tolist()
+    longest = max(int(frame[column].str.len().max()) for column in frame)
+    if longest > LONGEST_CELL:
+        raise UsageError(f"{source}: a cell has {longest:,} characters: is this a table of scores?")
+    frame.index += 1
+    return sample_grid(source, heads, frame.iloc[1:], "CSV")
+
+
+def refuse_many_lines(count: int, source: str) -> None:
+    """Raise UsageError for a table with too many lines."""
+    if count > MOST_ROWS:
+        raise UsageError(
+            f"{source}: has more than {MOST_ROWS:,} lines: give them as CSV, with a column 'seed' (docs/tables.md)"
+        )
 
 
 def _clean_plain(cell: str) -> str:

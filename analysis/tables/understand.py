@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from biasbed.analysis.tables import exports
 from biasbed.analysis.tables.grid import Grid
 from biasbed.analysis.tables.head import Body, split_head
+from biasbed.analysis.tables.large_tables import condense
 from biasbed.analysis.tables.layout import Layout, find_layout
 from biasbed.analysis.tables.numbers import find_decimal, is_missing, parse_number, refuse_text
 from biasbed.analysis.tables.printed import collect_printed
@@ -54,7 +55,10 @@ def understand_grid(grid: Grid, settings: ReaderSettings) -> Understood:
     exports.refuse_curves(grid)
     exported = exports.finished_runs(grid)
     notes: list[str] = []
-    if exported is not None:
+    if grid.frame is not None:
+        grid, settings, note = condense(grid, settings)
+        notes = [note]
+    elif exported is not None:
         grid, notes = exported[0], list(exported[1])
     body = split_head(grid, settings.head)
     decimal = find_decimal(_numeric_texts(body), settings.decimal, grid.source)
@@ -92,7 +96,8 @@ def _refuse_without_scores(body: Body, columns: TableColumns) -> None:
         raise UsageError(f"{body.grid.source}: no column holds scores: {listed(reasons, 6)}; keep= keeps a column")
     for column in range(1, body.grid.width):
         for row, text in enumerate(body.cells(column)):
-            if not is_missing(text) and sum(sign.isdigit() for sign in text) > 1 and parse_number(text) is None:
+            is_like_number = text[:1].isdigit() and sum(map(str.isdigit, text)) > sum(map(str.isalpha, text))
+            if is_like_number and parse_number(text) is None:
                 raise refuse_text(text, body.grid.where(row), body.name(column))
     heads = listed([body.name(column) or "(no name)" for column in range(body.grid.width)], 8)
     raise UsageError(f"{body.grid.source}: no column holds numbers; its columns are {heads}")

@@ -57,6 +57,16 @@ class Understood:
         """Scores that are compared."""
         return [score for score in self.scores if not score.left_out]
 
+    @property
+    def assumed_direction(self) -> str:
+        """Sentence on the direction of columns for which nothing says it; empty if there is none."""
+        names = names_of_columns(self.used)
+        unsaid = dict.fromkeys(names[score.key] for score in self.used if not score.direction)
+        if not unsaid:
+            return ""
+        columns = "any column" if len(unsaid) == len(names) else listed([shown(name, 40) for name in unsaid], 6)
+        return f"higher is taken as better: nothing says it for {columns} (`lower` says otherwise)"
+
     def screen(self) -> str:
         """Return one screen that says what was read."""
         scores = self.used
@@ -65,6 +75,8 @@ class Understood:
         directions = {names_of[score.key]: score.direction for score in scores}
         datasets = list(directions)
         lines = [f"{self.source}: read as {self.format}, {len(scores)} scores", ""]
+        if self.assumed_direction:
+            lines.append(_line("direction", self.assumed_direction))
         lines.append(_line(f"{len(methods)} methods", listed([shown(name, 40) for name in methods], 12)))
         names = [f"{shown(name, 40)}{_sign(directions[name])}" for name in datasets]
         lines.append(_line(f"{len(datasets)} columns", listed(names, 16)))
@@ -77,15 +89,6 @@ class Understood:
             lines.append(_line("seeds", listed(seeds, 8)))
         if self.axes:
             lines.append(_line("axes", self.axes))
-        unsaid = [name for name in datasets if not directions[name]]
-        if unsaid:
-            names_shown = "all" if len(unsaid) == len(datasets) else listed([shown(name, 40) for name in unsaid], 6)
-            lines.append(
-                _line(
-                    "direction",
-                    f"nothing says it for {names_shown}: higher is taken as better (`lower` says otherwise)",
-                )
-            )
         for name, why in self.left_out:
             lines.append(_line("left out", f"{shown(name, 60)}: {why}"))
         counts: dict[str, list[str]] = {}

@@ -3,342 +3,167 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 
-# Heads of columns, without capitals and signs.
-METHODS = (
-    *("method", "methods", "algorithm", "algorithms", "model", "models", "classifier", "estimator", "approach"),
-    *("system", "learner", "modelname", "methodname", "network", "technique", "optimizer", "row", "attack", "attacks"),
-    *("defense", "detector", "approaches", "modèle", "modele", "méthode", "methode", "modell", "verfahren", "modelo"),
-    *(
-        "método",
-        "metodo",
-        "modello",
-        "模型",
-        "方法",
-        "算法",
-        "モデル",
-        "手法",
-        "모델",
-        "방법",
-        "модель",
-        "метод",
-        "alg",
-        "algo",
-    ),
-    *("modelid", "submission", "entry", "participant", "strategy", "loss", "regularizer", "umlmodel", "agent"),
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _ordered(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# Heads of columns, without capitals and signs; the first of two that a table has counts.
+METHODS = _ordered(
+    """
+    method methods algorithm algorithms model models classifier estimator approach system learner modelname
+    methodname network technique optimizer row attack attacks defense detector approaches modèle modele
+    méthode methode modell verfahren modelo método metodo modello 模型 方法 算法 モデル 手法 모델 방법 модель
+    метод alg algo modelid modelfullname submission entry participant strategy loss regularizer umlmodel agent name
+    """
 )
-DATASETS = (
-    *("dataset", "datasets", "data", "task", "tasks", "benchmark", "problem", "domain", "environment", "env"),
-    *("testset", "evalset", "set", "datasetname", "taskname", "corpus", "column", "datensatz", "jeudedonnées"),
-    *("数据集", "任务", "データセット", "데이터셋", "target", "targetdomain", "testdomain", "testenv", "category"),
-    *("categories", "corruption", "subset", "groups", "group", "evaldataset", "evaluation", "shift", "language"),
-    *("targets", "domains", "environments", "corruptions", "class", "object", "scenario", "benchmarks", "данные"),
+DATASETS = _ordered(
+    """
+    downstreamdataset testdataset dataset datasets data downstreamtask task tasks benchmark problem domain
+    environment env testset evalset set datasetname taskname corpus column datensatz jeudedonnées 数据集 任务
+    データセット 데이터셋 target targetdomain testdomain testenv category categories corruption subset groups group
+    evaldataset evaluation shift language targets domains environments corruptions class object scenario
+    benchmarks данные
+    """
 )
-PARTS = {"domain", "environment", "env", "shift", "corruption", "subset", "category", "target", "testenv", "testdomain"}
-BLOCKS = ("block", "benchmark", "suite", "collection", "datasetgroup", "dataset", "data", "family")
-METRICS = ("metric", "metrics", "measure", "measures", "criterion", "metricname", "指标", "métrique", "metrik")
-SEEDS = ("seed", "seeds", "randomseed", "run", "trial", "fold", "repeat", "repetition", "replicate", "randomstate")
-SCORES = (
-    *("score", "scores", "accuracy", "acc", "value", "metric", "result", "performance", "mean", "f1", "auc", "auroc"),
-    *("error", "loss", "testaccuracy", "testacc", "top1", "bleu", "mse", "rmse", "exactmatch", "wert", "valeur"),
+PARTS = _words("domain environment env shift corruption subset category target testenv testdomain")
+BLOCKS = _ordered("block benchmark suite collection datasetgroup dataset data family")
+METRICS = _ordered("metric metrics measure measures criterion metricname 指标 métrique metrik")
+SEEDS = _ordered("seed seeds randomseed run trial fold repeat repetition replicate randomstate")
+SCORES = _ordered(
+    """
+    score scores accuracy acc value metric result performance mean f1 auc auroc error loss testaccuracy
+    testacc top1 bleu mse rmse exactmatch wert valeur
+    """
 )
-SPREADS = {
-    *("std", "sd", "stdev", "stddev", "deviation", "se", "sem", "stderr", "var", "variance", "ci", "ci95", "±", "pm"),
-    *("standarddeviation", "standarderror", "err", "uncertainty", "moe", "σ", "stds", "standard"),
-}
-STANDARD_ERRORS = {"se", "sem", "stderr", "standarderror"}
-COUNTS = {"n", "num", "runs", "numruns", "nruns", "numseeds", "nseeds", "count", "support", "wins", "losses", "ties"}
-REFERENCES = {
-    *("reference", "references", "ref", "refs", "paper", "citation", "venue", "published", "publication", "journal"),
-    *("conference", "pub", "code", "link", "links", "url", "github", "author", "authors", "submitted", "submitter"),
-    *("team", "org", "organization", "license", "date", "updated", "notes", "note", "comment", "comments", "remark"),
-    *("remarks", "description", "sponsor", "affiliation", "institution", "website", "repo", "checkpoint", "weights"),
-    *("config", "download", "log", "logs", "doi", "arxiv", "bibtex", "hash", "commit", "file", "path", "name"),
-}
-TEXTS = {
-    "type",
-    "types",
-    "source",
-    "category",
-    "kind",
-    "group",
-    "open",
-    "license",
-    "standalone",
-    "winner",
-    "interpolation",
-}
-VARIANTS = {
-    *("backbone", "backbones", "architecture", "arch", "encoder", "pretraining", "pretrained", "init", "variant"),
-    *("transformation", "setting", "settings", "configuration", "mode", "version", "augmentation", "features"),
-}
-COSTS = {
-    *(
-        "params",
-        "param",
-        "parameters",
-        "parameter",
-        "paramètres",
-        "parameter",
-        "参数",
-        "参数量",
-        "flops",
-        "flop",
-        "macs",
-    ),
-    *(
-        "gmacs",
-        "mmacs",
-        "macts",
-        "gflops",
-        "mflops",
-        "size",
-        "sizes",
-        "latency",
-        "throughput",
-        "fps",
-        "speed",
-        "memory",
-    ),
-    *("mem", "vram", "gpu", "gpus", "epoch", "epochs", "steps", "step", "iter", "iters", "iterations", "batch"),
-    *("lr", "resolution", "crop", "hidden", "layers", "depth", "tokens", "length", "samples", "images", "votes"),
-    *("cost", "price", "downloads", "likes", "runtime", "wallclock", "hours", "seconds", "secs", "ms", "minutes"),
-    *("duration", "dim", "dims", "dimension", "width", "height", "workers", "warmup", "weight", "momentum", "dropout"),
-    *("nodes", "edges", "context", "energy", "watts", "co2", "qps", "parámetros", "parametri", "параметры", "patch"),
-}
-TIMES = {"time", "latency", "runtime", "seconds", "fps", "speed", "throughput"}
-RANKS = {"rank", "ranks", "ranking", "rang", "rango", "排名", "place", "position", "pos"}
-GAINS = {"gain", "gains", "δ", "improvement", "improv", "improve", "delta", "diff", "difference", "change", "impr"}
+SPREADS = _words(
+    """
+    std sd stdev stddev deviation se sem stderr var variance ci ci95 ± pm standarddeviation standarderror err
+    uncertainty moe σ stds standard
+    """
+)
+STANDARD_ERRORS = _words("se sem stderr standarderror")
+COUNTS = _words("n num runs numruns nruns numseeds nseeds count support wins losses ties")
+REFERENCES = _words(
+    """
+    reference references ref refs paper citation venue published publication journal conference pub code link
+    links url github author authors submitted submitter team org organization license date updated notes note
+    comment comments remark remarks description sponsor affiliation institution website repo checkpoint
+    weights config download log logs doi arxiv bibtex hash commit file path name
+    """
+)
+TEXTS = _words("type types source category kind group open license standalone winner interpolation")
+VARIANTS = _words(
+    """
+    backbone backbones architecture arch encoder pretraining pretrained init variant transformation setting
+    settings configuration mode version augmentation features
+    """
+)
+COSTS = _words(
+    """
+    params param parameters parameter paramètres 参数 参数量 flops flop macs gmacs mmacs macts gflops mflops size
+    sizes latency throughput fps speed memory mem vram gpu gpus epoch epochs steps step iter iters iterations
+    batch lr resolution res crop hidden layers depth tokens length samples images votes cost price downloads
+    likes 大小 runtime wallclock hours seconds secs ms minutes duration dim dims dimension width height workers
+    warmup weight momentum dropout nodes edges context energy watts co2 qps parámetros parametri параметры
+    patch
+    """
+)
+TIMES = _words("time latency runtime seconds fps speed throughput")
+RANKS = _words("rank ranks ranking rang rango 排名 place position pos")
+GAINS = _words("gain gains δ improvement improv improve delta diff difference change impr")
 # Heads of results that others reported, beside those of the table.
-ELSEWHERE = {"origin", "original", "reported", "paper", "published", "official", "papernumber", "originalpaper"}
-AVERAGES = {
-    *("avg", "average", "averages", "mean", "moyenne", "mittelwert", "durchschnitt", "promedio", "media", "média"),
-    *("平均", "平均分", "平均值", "均值", "среднее", "gemiddelde", "avgs", "means", "평균", "ave", "aver", "mittel"),
-}
-MAYBE_AVERAGES = {
-    "overall",
-    "total",
-    "all",
-    "score",
-    "final",
-    "summary",
-    "aggregate",
-    "macro",
-    "综合",
-    "总分",
-    "gesamt",
-}
-_AVERAGE_FILLERS = {
-    *(
-        "acc",
-        "accuracy",
-        "score",
-        "scores",
-        "all",
-        "over",
-        "of",
-        "the",
-        "domains",
-        "datasets",
-        "tasks",
-        "sets",
-        "across",
-    ),
-    *(
-        "error",
-        "rate",
-        "performance",
-        "top",
-        "1",
-        "top1",
-        "test",
-        "total",
-        "overall",
-        "result",
-        "results",
-        "perf",
-        "err",
-    ),
-    *("5", "6", "4", "7", "8", "10", "3", "map", "f1", "auroc", "auc", "iou", "miou", "dice", "psnr", "mean"),
-}
+ELSEWHERE = _words("origin original reported paper published official papernumber originalpaper")
+AVERAGES = _words(
+    """
+    avg average averages mean moyenne mittelwert durchschnitt promedio media média 平均 平均分 平均值 均值 среднее
+    gemiddelde avgs means 평균 ave aver mittel
+    """
+)
+MAYBE_AVERAGES = _words("overall total all score final summary aggregate macro 综合 总分 gesamt")
+_AVERAGE_FILLERS = _words(
+    """
+    acc accuracy score scores all over of the domains datasets tasks sets across error rate performance top 1
+    top1 test total overall result results perf err 5 6 4 7 8 10 3 map f1 auroc auc iou miou dice psnr mean
+    """
+)
 # Words of measures: of which more is better, and of which less.
-HIGHER = {
-    *("acc", "accuracy", "f1", "f2", "auc", "auroc", "aupr", "auprc", "roc", "ap", "map", "precision", "recall", "em"),
-    *("exact", "match", "bleu", "rouge", "rougel", "rouge1", "rouge2", "meteor", "cider", "spice", "ndcg", "mrr"),
-    *("hits", "hit", "iou", "miou", "dice", "oa", "aa", "mf1", "kappa", "nmi", "ari", "psnr", "ssim", "pearson"),
-    *("spearman", "kendall", "corr", "correlation", "mcc", "top1", "top5", "top", "specificity", "sensitivity", "tpr"),
-    *(
-        "tnr",
-        "consistency",
-        "aurra",
-        "comet",
-        "bertscore",
-        "wr",
-        "winrate",
-        "elo",
-        "r2",
-        "reactivity",
-        "pq",
-        "sq",
-        "rq",
-    ),
-    *(
-        "pckh",
-        "pck",
-        "pass",
-        "worst",
-        "fid50k",
-        "likelihood",
-        "reward",
-        "return",
-        "coverage",
-        "准确率",
-        "精度",
-        "正确率",
-    ),
-    *("aucroc", "prauc", "rocauc", "average_precision", "balanced", "p", "r", "ccr", "oscr", "hter95", "harmonic"),
-    *("acc1", "acc5", "success", "sr", "spl", "cka", "silhouette", "purity", "fscore", "fmeasure", "tnr95", "hmean"),
-}
-LOWER = {
-    *("error", "errors", "err", "loss", "mse", "rmse", "mae", "mape", "nll", "ece", "brier", "perplexity", "ppl"),
-    *("wer", "cer", "fid", "seconds", "time", "latency", "runtime", "mce", "regret", "rank", "smape", "nmse", "ter"),
-    *(
-        "lpips",
-        "fpr",
-        "fpr95",
-        "fpr80",
-        "fnr",
-        "fp",
-        "fn",
-        "far",
-        "frr",
-        "eer",
-        "hter",
-        "hallucination",
-        "epe",
-        "mpjpe",
-    ),
-    *("pampjpe", "mpvpe", "ace", "mcce", "sce", "aurc", "eaurc", "kld", "kl", "gap", "disparity", "deo", "dpd", "crps"),
-    *("distance", "chamfer", "cd", "emd", "bpd", "bpc", "hd95", "assd", "variance", "forgetting", "fm", "degradation"),
-    *(
-        "drop",
-        "toxicity",
-        "fehler",
-        "erreur",
-        "误差",
-        "错误率",
-        "ошибка",
-        "nrmse",
-        "wape",
-        "mase",
-        "rce",
-        "rmce",
-        "arerr",
-    ),
-}
-_FILLERS = {
-    *("test", "best", "macro", "micro", "mean", "avg", "average", "score", "scores", "rate", "at", "k", "per", "class"),
-    *("overall", "weighted", "natural", "robust", "clean", "standard", "top", "1", "5", "10", "20", "50", "100", "95"),
-    *("a", "m", "b", "classes", "final", "group", "wg", "val", "valid", "validation", "dev", "train", "pixel", "image"),
-    *(
-        "true",
-        "positive",
-        "negative",
-        "false",
-        "absolute",
-        "squared",
-        "root",
-        "relative",
-        "calibration",
-        "expected",
-        "id",
-    ),
-    *(
-        "ood",
-        "and",
-        "the",
-        "of",
-        "rel",
-        "adversarial",
-        "certified",
-        "metric",
-        "l",
-        "s",
-        "e",
-        "3d",
-        "2d",
-        "mm",
-        "px",
-        "w",
-    ),
-    *(
-        "conflicting",
-        "aligned",
-        "unbiased",
-        "biased",
-        "target",
-        "source",
-        "bal",
-        "in",
-        "under",
-        "curve",
-        "area",
-        "eval",
-    ),
-    *("binary", "norm", "normalized", "strict", "cosine", "main", "obs", "log", "negative", "linear", "probe", "knn"),
-}
+HIGHER = _words(
+    """
+    acc accuracy f1 f2 auc auroc aupr auprc roc ap map precision recall em exact match bleu rouge rougel
+    rouge1 rouge2 meteor cider spice ndcg mrr hits hit iou miou dice oa aa mf1 kappa nmi ari psnr ssim pearson
+    spearman kendall corr correlation mcc top1 top5 top specificity sensitivity tpr tnr consistency aurra
+    comet bertscore wr winrate elo r2 reactivity pq sq rq pckh pck pass worst fid50k likelihood reward return
+    coverage 准确率 精度 正确率 aupro pro 召回率 精确率 精准率 再現率 適合率 正解率 정확도
+    точность rappel précision genauigkeit exactitud
+    precisión précisions adjr2 wup aucroc prauc rocauc average_precision balanced p r ccr oscr hter95 harmonic
+    acc1 acc5 success sr spl cka silhouette purity fscore fmeasure tnr95 hmean
+    """
+)
+LOWER = _words(
+    """
+    error errors err loss mse rmse mae mape nll ece brier perplexity ppl wer cer fid seconds time latency
+    runtime mce regret rank smape nmse ter lpips fpr fpr95 fpr80 fnr fp fn far frr eer hter hallucination epe
+    mpjpe pampjpe mpvpe ace mcce sce aurc eaurc kld kl gap disparity deo dpd crps distance chamfer cd emd bpd
+    bpc hd95 assd variance forgetting fm degradation drop toxicity fehler erreur 误差 错误率 ошибка nrmse wape mase
+    rce rmce arerr
+    """
+)
+# Words of measures that names of data sets also have.
+AMBIGUOUS = _words(
+    """
+    distance time gap drop loss rank match hit return coverage success purity pro top p r aa oa em cd fm map
+    worst exact pass balanced fn fp ace
+    """
+)
+_FILLERS = _words(
+    """
+    test best macro micro mean avg average score scores rate at k per class overall weighted natural robust
+    clean standard top 1 5 10 20 50 100 95 a m b classes final group wg val valid validation dev train pixel
+    image true positive negative false absolute squared root relative calibration expected id ood and the of
+    rel adversarial certified metric l s e 3d 2d mm px w conflicting aligned unbiased biased target source bal
+    in under curve area eval binary norm normalized strict cosine main obs log linear probe knn
+    """
+)
 _EXTRA = re.compile(r"(?:[pr](?=@)|precision|recall|ndcg|map|mrr|hits?|acc|pass|top|fpr|mr|hr|auc|ap|f)[@-]?\d+", re.I)
-VALIDATION = {"val", "valid", "validation", "dev", "development", "开发集", "验证集", "eval_dev", "validationset"}
-TRAINING = {"train", "training", "训练集", "trainset"}
-TEST = {"test", "testing", "测试集", "eval", "evaluation", "held", "out", "te"}
-GENERIC = {
-    *(
-        "dataset",
-        "datasets",
-        "target",
-        "targets",
-        "domain",
-        "domains",
-        "method",
-        "methods",
-        "test",
-        "benchmark",
-        "task",
-    ),
-    *("benchmarks", "tasks", "targetdomain", "testdomain", "testdomains", "targetdomains", "results", "performance"),
-    *(
-        "source",
-        "algorithms",
-        "evaluation",
-        "testset",
-        "testsets",
-        "evaluationdatasets",
-        "heldoutdomain",
-        "unseendomain",
-    ),
-    *("targetdataset", "targetdatasets", "scores", "models", "model", "algorithm", "approach", "group", "categories"),
-    *("ooddatasets", "testenvironment", "leaveonedomainout", "testenv", "classificationtasks", "数据集", "category"),
-    *(
-        "downstreamtasks",
-        "downstreamdatasets",
-        "datensätze",
-        "jeuxdedonnées",
-        "targetdomainaccuracy",
-        "value",
-        "values",
-    ),
-}
-PROPERTIES = {
-    *("shift", "shifts", "classes", "images", "samples", "domains", "size", "ratio", "instances", "examples", "train"),
-    *("test", "features", "nodes", "edges", "labels", "length", "resolution", "license", "year", "type", "val"),
-}
+VALIDATION = _words("val valid validation dev development 开发集 验证集 eval_dev validationset")
+TRAINING = _words("train training 训练集 trainset")
+TEST = _words("test testing 测试集 eval evaluation held out te")
+GENERIC = _words(
+    """
+    dataset datasets target targets domain domains method methods test benchmark task benchmarks tasks
+    targetdomain testdomain testdomains targetdomains results performance source algorithms evaluation testset
+    testsets evaluationdatasets heldoutdomain unseendomain targetdataset targetdatasets scores models model
+    algorithm approach group categories ooddatasets testenvironment leaveonedomainout testenv
+    classificationtasks 数据集 category downstreamtasks downstreamdatasets datensätze jeuxdedonnées
+    targetdomainaccuracy value values
+    """
+)
+# First words of a second line of the head.
+SECOND_HEADS = _words(
+    """
+    target targets targetdomain testdomain domain domains dataset datasets task tasks metric metrics measure
+    measures corruption severity level category split
+    """
+)
+PROPERTIES = _words(
+    """
+    shift shifts classes images samples domains size ratio instances examples train test features nodes edges
+    labels length resolution license year type val snt wrd sub del ins corr
+    """
+)
 # Names of data sets and of methods that are usual in the field.
 OF_DATA = re.compile(
     r"imagenet|cifar|mnist|svhn|\bpacs|vlcs|office|terra|domainnet|celeba|waterbirds|\bcoco\b|glue|squad|mmlu|gsm8k|"
     r"hellaswag|winogrande|truthfulqa|piqa|boolq|openml|sketch|stylized|silhouette|cue.?conflict|camelyon|wilds|fmow|"
-    r"iwildcam|inaturalist|places|\bdtd\b|caltech|food.?101|pets\b|flowers|aircraft|stanford|\bsun\d|eurosat|resisc|"
+    r"iwildcam|inaturalist|places|\bdtd\b|caltech|food.?101|pets\b|flowers|aircraft|stl.?10|stanford|\bsun\d|eurosat|resisc|"
     r"civilcomments|multinli|\bmnli|\bsst|\bqnli|\bqqp|\brte\b|\bcola\b|textures?\b|\blsun|visda|cityscapes|\bade20k|"
     r"\bvoc\b|kvasir|\betis|clinicdb|bottle|transistor|toothbrush|\barc\b|humaneval|mbpp|\bbbh\b|c-?eval|cmmlu|cora\b|"
     r"citeseer|pubmed|ogbn|walker2d|hopper|halfcheetah|antmaze|usps|gauss|\bfog\b|frost|jpeg|afhq|ffhq|kitti|\bnyu|"
@@ -347,7 +172,7 @@ OF_DATA = re.compile(
     re.I,
 )
 BACKBONES = re.compile(
-    r"resnet|\bresnext|\bvit\b|\bvit-|swin|convnext|densenet|\bdeit|\bvgg|alexnet|mobilenet|efficientnet|\bclip\b|clip-|"
+    r"resnet|\bresnext|\bvit|swin|convnext|densenet|\bdeit|\bvgg|alexnet|mobilenet|efficientnet|\bclip\b|clip-|"
     r"\bdino|regnet|inception|\bbit-|\bbeit|mixer|wide.?res|\bwrn|\bbert\b|roberta|googlenet|cait\b|xception|\bgcn\b|\bgin\b",
     re.I,
 )
@@ -380,7 +205,7 @@ def says(name: str, heads: Sequence[str]) -> bool:
     return letters(name) in heads
 
 
-def has_word(name: str, vocabulary: set[str]) -> bool:
+def has_word(name: str, vocabulary: Set[str]) -> bool:
     return not vocabulary.isdisjoint(split_words(name))
 
 
@@ -397,14 +222,22 @@ def without_arrow(text: str) -> str:
     return " ".join(text.split()).strip()
 
 
+def without_unit(text: str) -> str:
+    """Return a head without arrows and signs of per cent."""
+    return without_arrow(re.sub(r"[(\[]\s*\\?%?\s*[)\]]|%", " ", text))
+
+
 def direction(name: str) -> str:
     """Return yes if more of what a name says is better, no if less is, and nothing if it does not say."""
     by_arrow = arrow(name)
     if by_arrow:
         return by_arrow
+    name = without_unit(name)
     spoken = set(split_words(name))
     if "consistency" in spoken or "silhouette" in spoken:
         return "yes"
+    if not is_metric(name):
+        spoken -= AMBIGUOUS
     if spoken & LOWER:
         return "no"
     if any(word.startswith("fpr") or word.endswith(("error", "loss")) for word in spoken):
@@ -419,7 +252,7 @@ def direction(name: str) -> str:
 @cache
 def is_metric(name: str) -> bool:
     """Return True if a name is that of a measure, and of nothing else."""
-    text = without_arrow(re.sub(r"[(\[]\s*%?\s*[)\]]|%", " ", name))
+    text = without_unit(name)
     if _EXTRA.fullmatch(text.strip()):
         return True
     spoken = [word for word in split_words(text) if not word.isdigit()]
@@ -474,6 +307,12 @@ def is_setting(name: str) -> bool:
         "warmup",
         "steps",
     }
+
+
+def is_variant(name: str) -> bool:
+    """Return True for the head of what a method was made of: a backbone, a setting, or data of the training."""
+    spoken = set(split_words(name))
+    return bool(spoken & (VARIANTS | REFERENCES | {"pretrain", "training", "trained", "train"}))
 
 
 def is_rank(name: str) -> bool:

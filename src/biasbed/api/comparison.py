@@ -134,6 +134,8 @@ def _select_table(grids: Sequence[Grid], options: CompareOptions) -> UserScores:
     settings = _table_settings(options)
     table = understand(grids, settings)
     user_scores = to_scores(table, settings)
+    if table.assumed_direction and options.lower == options.higher_is_better == "auto":
+        user_scores = replace(user_scores, notes=(table.assumed_direction, *user_scores.notes))
     return replace(user_scores, checked=_check(table, options)) if options.check else user_scores
 
 
