@@ -20,7 +20,6 @@ from biasbed.algorithms import REGISTRY as ALGORITHMS
 from biasbed.analysis.columns import Column, measured_by
 from biasbed.analysis.runs.collect import PUBLISHED_MARK, collect, read_run
 from biasbed.analysis.runs.comparable import columns_of, read_protocol
-from biasbed.analysis.runs.predictions import DecisionReader, TrackedDecisions
 from biasbed.analysis.runs.run import TESTED, Collection
 from biasbed.analysis.runs.store import MANY_VALUES
 from biasbed.analysis.selection import completeness, corruption_errors, published
@@ -36,6 +35,7 @@ from biasbed.system.garbage import without_collection
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.predictions import DecisionReader
     from biasbed.analysis.runs.store import RunStore
 
 SETTLED = ("published", *TESTED)  # kinds of runs without epochs to choose from
@@ -57,6 +57,8 @@ class AnalysisInputs:
 
 def gather(store: RunStore, options: AnalyzeOptions) -> AnalysisInputs:
     """Read the inputs. Raises UsageError for options that fit no run, Failure if runs must not be compared."""
+    from biasbed.analysis.runs.predictions import TrackedDecisions
+
     refuse_unknown(store, options)
     collection, mlflow_runs = collect(store, options)
     sets = _with_measure(_choose_columns(columns_of(collection.cells), options.sets), options.measure, collection)

@@ -11,7 +11,6 @@ from biasbed import measures, record
 from biasbed.analysis.inputs import AnalysisInputs
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.runs.comparable import columns_of
-from biasbed.analysis.runs.predictions import Cues
 from biasbed.analysis.runs.run import TABLE, Collection, Run, TrainedOn
 from biasbed.analysis.selection.pools import History
 from biasbed.analysis.selection.rules import AsScored
@@ -54,11 +53,8 @@ class UserDecisions:
         except KeyError:
             raise Failure("no decisions are there") from None
 
-    def cues(self, run: Run, dataset: str, step: int | None) -> Cues:
-        raise Failure("no decisions on cue conflicts are there")
-
-    def with_scores(self, run: Run, dataset: str, step: int | None) -> Decisions:
-        raise Failure("no scores of all classes are there")
+    def decisions(self, run: Run, dataset: str, step: int | None) -> Decisions:
+        raise Failure("it is only there which decisions are right")
 
     def table(self, run: Run, name: str) -> list[dict[str, str]]:
         return []

@@ -27,9 +27,9 @@ from sides import Row, show
 from biasbed.data.names import Names
 from biasbed.data.source import Source
 from biasbed.data.transforms import SquareResize
-from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import measure
 from biasbed.evaluation.pieces import Columns, cut_pieces, join_pieces, make_decisions
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.suites.sets import EvaluationSet
 
 TITLE = "Decisions"

@@ -33,8 +33,8 @@ from biasbed.data import transforms
 from biasbed.data.loading import TrainLoader
 from biasbed.data.source import Source
 from biasbed.data.streams import BatchPlan, Part, Stream
-from biasbed.evaluation.decisions import write_predictions
 from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.suites.biasbed import TEST_SETS, TRAINING
 from biasbed.suites.sets import EvaluationSet
 from biasbed.tracking.folder import RunFolder

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from biasbed.analysis.runs.predictions import parse_answers
+from biasbed.analysis.runs.predictions import answers_of
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.tables.user_scores import ScoreRow, UserScores, make_scores
 from biasbed.analysis.tables.vocabulary import DATASETS, METHODS, SEEDS
 from biasbed.errors import Failure, UsageError, listed, shown
+from biasbed.evaluation.prediction_files import read_predictions
 from biasbed.settings import nearest
 from biasbed.system.csv_tables import BoundedLines, read_lines
 from biasbed.system.strict import open_text, parse_json, read_bytes
@@ -249,7 +250,7 @@ def _read_predictions(path: Path, items: ItemScores) -> None:
     if cell in items.answers:
         raise UsageError(f"{path}: decisions of {method} on {cell[1]} are there already: rename one of the files")
     try:
-        items.answers[cell] = parse_answers(content)
+        items.answers[cell] = answers_of(read_predictions(path, content))
     except Failure as failure:
         raise UsageError(f"{path}: {failure}") from None
     except ModuleNotFoundError:

@@ -34,7 +34,6 @@ from biasbed.analysis.report.table_model import (
     p_value,
 )
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
-from biasbed.analysis.runs.predictions import Cues, DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.sections.section import (
     CsvFile,
@@ -45,6 +44,7 @@ from biasbed.analysis.sections.section import (
     Sentences,
     ShownPart,
 )
+from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import exact, per_set
 from biasbed.errors import Failure
 from biasbed.published import observers, shape_bias_figure
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.predictions import DecisionReader
 
 FILE, CATEGORY_FILE = "shape_bias.csv", "shape_bias_by_category.csv"
 COVERAGE = "cue_coverage"
@@ -231,14 +232,22 @@ def _choose_drawn(biases: pd.DataFrame) -> list[tuple[str, str]]:
     return drawn
 
 
-def _counts(decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]) -> Cues:
+def _counts(
+    decisions: DecisionReader, run: Run, dataset: str, steps: Mapping[tuple[str, str], int | None]
+) -> dict[str, tuple[int, int]]:
     """Return one run's decisions for shape and texture by category; empty if none are stored for the selected step."""
     if (run.id, dataset) not in steps:
         return {}
     try:
-        return decisions.cues(run, dataset, steps[run.id, dataset])
+        stored = decisions.decisions(run, dataset, steps[run.id, dataset])
     except Failure:
         return {}
+    counts = {}
+    for category in stored.label.names:
+        count = stored.cue_counts(category)
+        if count is not None:
+            counts[category] = count.shape, count.texture
+    return counts
 
 
 # --- sentences and table ----------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from biasbed.analysis.report.table_model import (
 )
 from biasbed.analysis.report.verdicts import main
 from biasbed.analysis.result import Analysis
-from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
 from biasbed.analysis.sections.section import CsvFile, Section, SectionAnswer, Sentences, ShownPart
+from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import exact, over_images
 from biasbed.analysis.statistics.over_images import ImageAnswers
 from biasbed.analysis.statistics.pairs import pairs
@@ -38,6 +38,7 @@ from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.predictions import DecisionReader
 
 FILE = "over_images.csv"
 MOST_ITEMS = 3  # pairs that the verdict names

@@ -122,6 +122,15 @@ SELECTED_COLUMNS = (
 )
 
 
+def steps_of(selected: pd.DataFrame) -> Mapping[tuple[str, str], int | None]:
+    """Return the selected step of each (run, set); None if the rule averages several. selected: `SELECTED_COLUMNS`."""
+    steps: dict[tuple[str, str], int | None] = {}
+    names = ("run_id", "dataset", "last_step", "num_steps")
+    for run_id, dataset, last, number in zip(*(selected[name].tolist() for name in names), strict=True):
+        steps[run_id, dataset] = int(last) if number == 1 else None
+    return steps
+
+
 def select(
     rules: Rules, pools: Sequence[Pool], columns: Sequence[Column], protocols: Mapping[str, record.Protocol]
 ) -> Selected:

@@ -13,7 +13,7 @@ import torch
 
 from biasbed import cli, record
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded
+from biasbed.evaluation import prediction_files
 from biasbed.evaluation.prediction_store import PredictionStore
 from biasbed.suites import open_suite
 from biasbed.tracking.folder import RunFolder
@@ -213,11 +213,11 @@ def test_lost_decisions_of_a_test_that_is_not_sent_are_said(
     path = folder / record.predictions_file("clear", "last")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(UsageError):
-        recorded.read_predictions(path)
+        prediction_files.read_predictions(path)
     assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 1
     assert "predictions/clear/last.parquet is lost or damaged: the command that made it" in capsys.readouterr().err
     assert cli.main([*net, "--tracking=offline", "--resume=once"]) == 0
-    recorded.read_predictions(path)
+    prediction_files.read_predictions(path)
     assert cli.main(["sync", "--output_dir", str(tmp_path / "home")]) == 0
     (run,) = all_runs(tracking)
     assert run.info.status == "FINISHED"

@@ -20,8 +20,9 @@ from biasbed.data.transforms import SquareResize
 from biasbed.errors import CorruptImage, Failure, NotFinite
 from biasbed.evaluation import report
 from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.recorded import read
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import Grouped, LabelMap, Subset

@@ -21,10 +21,10 @@ from biasbed.config import NO_SCORES, ScoreSettings
 from biasbed.data.source import MemorySource
 from biasbed.data.transforms import SquareResize
 from biasbed.errors import UsageError
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator
+from biasbed.evaluation.prediction_files import read_predictions, write_predictions
 from biasbed.evaluation.prediction_store import PredictionStore
-from biasbed.evaluation.recorded import read_predictions
 from biasbed.networks.network import as_input
 from biasbed.suites.label_maps import Grouped
 from biasbed.suites.sets import EvaluationSet

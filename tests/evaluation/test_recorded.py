@@ -8,17 +8,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biasbed.data.names import Coded, Names
 from biasbed.errors import UsageError
 from biasbed.evaluation import recorded, report
 from biasbed.evaluation.consistency import consistency
-from biasbed.evaluation.decisions import Decisions, identified, image_keys, pooled, write_predictions
-from biasbed.evaluation.recorded import read, read_predictions
+from biasbed.evaluation.decisions import identified, image_keys, pooled
+from biasbed.evaluation.recorded import read
 from helpers.decision_files import HEADER, MIXED, Trial, conflicts, write_csv
 
 
@@ -172,56 +170,9 @@ def test_any_bytes_are_decisions_or_refused(header: bytes, noise: bytes) -> None
             assert all(len(one.label) == len(one.images) > 0 and all(one.decision) for one in read([path]))
 
 
-def test_parquet_that_holds_something_else(tmp_path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    (tmp_path / "junk.parquet").write_bytes(b"nothing of the kind")
-    with pytest.raises(UsageError, match="can't be read as parquet"):
-        read([tmp_path / "junk.parquet"])
-    parquet.write_table(pa.table({"image": ["x"]}), tmp_path / "other.parquet")
-    with pytest.raises(UsageError, match="no column label"):
-        read([tmp_path / "other.parquet"])
-    parquet.write_table(pa.table({"image": ["x"], "label": [None], "decision": ["x"]}), tmp_path / "null.parquet")
-    with pytest.raises(UsageError, match="the column label has the type null"):
-        read([tmp_path / "null.parquet"])
-    parquet.write_table(
-        pa.table({"image": ["x", "y"], "label": ["x", None], "decision": ["x"] * 2}), tmp_path / "hole.parquet"
-    )
-    with pytest.raises(UsageError, match="the column label has missing values"):
-        read([tmp_path / "hole.parquet"])
-    parquet.write_table(pa.table({"decision": ["x"], "label": ["x"], "image": ["x"]}), tmp_path / "name.parquet")
-    content = (tmp_path / "name.parquet").read_bytes()
-    (tmp_path / "name.parquet").write_bytes(content.replace(b"decision", b"\xffecision"))
-    with pytest.raises(UsageError, match="can't be read as parquet"):
-        read([tmp_path / "name.parquet"])
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         read([tmp_path / "nowhere.csv"])
-
-
-def test_a_flipped_bit_is_noticed_wherever_decisions_lie(tmp_path: Path) -> None:
-    """As of a disk that has aged: a file with one is refused, or says the same."""
-    path, generator = tmp_path / "p.parquet", np.random.default_rng(0)
-    label, decision = (Coded.from_names([f"c{number}" for number in generator.integers(5, size=400)]) for _ in range(2))
-    images, numbers = Names([f"a/{number}.png" for number in range(400)]), generator.random(400, "float32")
-    classes = tuple(f"c{number}" for number in range(5))
-    write_predictions(path, Decisions("a", "s", images, label, decision, classes, confidence=numbers, loss=numbers), 3)
-    content, whole = path.read_bytes(), told(read_predictions(path))
-    end, refused = len(content) - 8 - int.from_bytes(content[-8:-4], "little"), 0  # of the columns
-    for place in range(0, end, 9):
-        flipped = bytearray(content)
-        flipped[place] ^= 1 << place % 8
-        path.write_bytes(flipped)
-        try:
-            assert told(read_predictions(path)) == whole
-        except UsageError:
-            refused += 1
-    assert refused > 0.9 * end / 9
-
-
-def told(one: Decisions) -> list[object]:
-    columns = (one.images, one.label, one.decision, one.confidence, one.loss)
-    return [one.classes, one.label_map, *(None if column is None else list(column) for column in columns)]
 
 
 def test_two_answers_to_one_image_are_refused(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from biasbed.compute.precision import Precision
 from biasbed.data import folders
 from biasbed.errors import UsageError
 from biasbed.evaluation.command import evaluate
-from biasbed.evaluation.decisions import Decisions, average_precisions, write_predictions
+from biasbed.evaluation.decisions import Decisions, average_precisions
 from biasbed.evaluation.evaluator import Evaluator, measure
-from biasbed.evaluation.recorded import read, read_predictions
+from biasbed.evaluation.prediction_files import read_predictions, write_predictions
+from biasbed.evaluation.recorded import read
 from biasbed.evaluation.report import set_row
 from biasbed.suites import open_suite
 from biasbed.suites.suite import OpenSuite

@@ -15,8 +15,9 @@ from biasbed import measures, record
 from biasbed.api.active_run import is_run_active, log_folder, log_metrics
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
-from biasbed.evaluation.decisions import CUES, Decisions, to_table
+from biasbed.evaluation.decisions import CUES, Decisions
 from biasbed.evaluation.evaluate_model import Evaluation, Results, results_text, track, write_files
+from biasbed.evaluation.prediction_files import to_table
 from biasbed.settings import nearest
 from biasbed.system.files import write_whole
 

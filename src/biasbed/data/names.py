@@ -40,6 +40,10 @@ class Names(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes + self._ends.nbytes
+
     @overload
     def __getitem__(self, at: int) -> str: ...
 
@@ -103,6 +107,10 @@ class Coded:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes
 
     def __getitem__(self, at: Any) -> Any:
         """Return the name at a position, or the `Coded` of several positions."""

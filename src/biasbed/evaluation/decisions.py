@@ -1,6 +1,6 @@
 """Decisions on images, made by a model tested here, a model tested elsewhere or people in an experiment.
 
-`evaluation/recorded.py` reads recorded decisions from files. This module loads no torch.
+`prediction_files.py` writes and reads them, `recorded.py` reads experiments with people. This module loads no torch.
 
 Answers: Where is an accuracy computed?
 """
@@ -8,11 +8,9 @@ Answers: Where is an accuracy computed?
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +22,6 @@ from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
 from biasbed.evaluation.calibration import aurra, rms, rms_reference
 from biasbed.evaluation.proper_scores import ece
-from biasbed.system.files import atomic_file
 
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")
@@ -85,6 +82,7 @@ class Decisions:
     member: np.ndarray | None = None  # [N] which of several observers answered; None: there is one
     cues: tuple[str, str] = CUES  # or SHORTCUT
     has_all_classes: bool = True  # False: what else a decision could name is unknown
+    epoch: int | None = None  # number of the evaluation, in a file of predictions that says it
 
     def __post_init__(self) -> None:
         """Convert names, which may come in any form, to `Names` and `Coded`."""
@@ -113,6 +111,11 @@ class Decisions:
         if self.condition is None or self.label_map == "recorded":
             return self.image_of_trial
         return photographs(self.images, self.condition)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all columns."""
+        return sum(getattr(column, "nbytes", 0) for column in vars(self).values())
 
     @property
     def right(self) -> np.ndarray:
@@ -420,104 +423,6 @@ def pooled(answers: Sequence[Decisions]) -> Decisions:
         cues=answers[0].cues,
         has_all_classes=all(decisions.has_all_classes for decisions in answers),
     )
-
-
-# --- on disk ----------------------------------------------------------------------------------------------------------
-
-
-ROWS = 2**15  # that are written together
-NUMBERS = ("confidence", "loss", "energy", "max_softmax")  # columns of floating-point numbers
-
-
-def write_predictions(path: Path, decisions: Decisions, epoch: int) -> None:
-    """Write the decisions of a tested model, per image, as parquet (`record.PREDICTIONS` has the columns)."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own takes 20 MB more than it needs
-
-    def make_table(start: int) -> pa.Table:
-        return to_table(decisions, epoch, slice(start, start + ROWS))
-
-    metadata = {"label_map": decisions.label_map, "cues": json.dumps(decisions.cues)}
-    if decisions.targets is not None:
-        metadata["labels"] = json.dumps(decisions.classes)
-    if decisions.log_probability is not None:
-        metadata["classes"] = json.dumps(decisions.classes)
-    schema = make_table(0).schema
-    name_columns = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "image"]
-    options = {
-        "compression": "zstd",
-        "compression_level": 9,  # names of images are half of what there is to press
-        "data_page_size": 2**17,
-        "write_page_checksum": True,
-        "use_dictionary": [*name_columns, "top5.list.element", "rank", "bias_rank", "epoch"],
-        "column_encoding": {name: "BYTE_STREAM_SPLIT" for name in NUMBERS if name in schema.names},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    schema = schema.with_metadata(metadata)
-    with atomic_file(path) as temporary, parquet.ParquetWriter(temporary, schema, **options) as writer:
-        for start in range(0, len(decisions.label), ROWS):
-            writer.write_table(make_table(start).replace_schema_metadata(metadata))
-
-
-def to_table(decisions: Decisions, epoch: int, rows: slice) -> Any:
-    """Return these rows of the decisions as an Arrow table with the columns `record.PREDICTIONS`."""
-    import pyarrow as pa
-
-    return pa.table(_columns(decisions, epoch, rows))
-
-
-def _columns(decisions: Decisions, epoch: int, rows: slice) -> dict[str, Any]:
-    """Return the file's columns of these rows, without those that the decisions lack."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {
-        "image": _strings(decisions.images, rows),
-        "label": decisions.label,
-        "decision": decisions.decision,
-        "correct": decisions.decision[rows] == decisions.label[rows],
-        "confidence": decisions.confidence,
-        "rank": decisions.rank,
-        "loss": decisions.loss,
-        "top5": decisions.top,
-        "top5_score": decisions.top_score,
-        "epoch": np.full(len(decisions.label.codes[rows]), epoch, dtype=np.int32),
-        "bias": decisions.bias,
-        "bias_rank": decisions.bias_rank,
-        "group": decisions.group,
-        "condition": decisions.condition,
-        "targets": decisions.targets,
-        "scores": decisions.scores,
-        "log_probability": decisions.log_probability,
-        "energy": decisions.energy,
-        "max_softmax": decisions.max_softmax,
-        "features": decisions.features,
-    }
-    columns = {name: column for name, column in columns.items() if column is not None}
-    for name in {"label", "decision", "bias", "group", "condition"} & columns.keys():
-        columns[name] = pa.array(columns[name].names, pa.string()).take(pa.array(columns[name].codes[rows]))
-    for name in set(NUMBERS) & columns.keys():
-        columns[name] = columns[name][rows]
-    for name in {"rank", "bias_rank"} & columns.keys():
-        columns[name] = columns[name][rows].astype(np.int32)
-    for name in {"targets", "scores", "log_probability", "features"} & columns.keys():
-        matrix = columns[name]
-        columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(matrix[rows].reshape(-1)), matrix.shape[1])
-    if "top5" in columns:
-        columns["top5"] = pa.array(columns["top5"][rows].tolist(), pa.list_(pa.string()))
-    if "top5_score" in columns:
-        columns["top5_score"] = columns["top5_score"][rows].tolist()
-    return columns
-
-
-def _strings(names: Names, rows: slice) -> Any:
-    """Return names as an Arrow array, without making an object of every name."""
-    import pyarrow as pa
-
-    start, stop, _ = rows.indices(len(names))
-    content, ends = names.arrays(start, stop)
-    return pa.StringArray.from_buffers(stop - start, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content))
 
 
 # --- error consistency ------------------------------------------------------------------------------------------------

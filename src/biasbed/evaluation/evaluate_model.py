@@ -24,10 +24,11 @@ from biasbed.evaluation import cue_figure, models, outputs, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency, matching_set
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets, without_shown
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluation_job import EvaluationJob, finish, identify, read_finished
 from biasbed.evaluation.evaluator import Evaluator
 from biasbed.evaluation.pieces import name_labels, with_first_labels
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide, decide_in_memory
 from biasbed.evaluation.tracked_job import share_folder, tracking, working_in
 from biasbed.options import EVALUATE_SHARED, EvaluateOptions

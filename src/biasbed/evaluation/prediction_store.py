@@ -17,10 +17,11 @@ from torch import Tensor
 from biasbed import record
 from biasbed.config import NO_SCORES, ScoreSettings
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation import prediction_files
+from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.evaluator import Evaluator, measure
 from biasbed.evaluation.pieces import Columns, Piece, cut_pieces, keeps_scores
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.suites.sets import EvaluationSet
 from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
@@ -76,7 +77,7 @@ class PredictionStore:
         if not path.exists():
             return None
         try:
-            decisions = recorded.read_predictions(path)
+            decisions = prediction_files.read_predictions(path)
         except UsageError:  # damaged
             return None
         if decisions.label_map != evaluation_set.label_map.name:

@@ -1,41 +1,31 @@
 """Recorded decisions: readers of files that say who answered what to which image.
 
 Reads the CSV files of Geirhos et al. (texture-vs-shape 2019, model-vs-human 2021; one row per trial:
-`subj,session,trial,rt,object_response,category,condition,imagename`) and our own predictions. A file comes from
+`subj,session,trial,rt,object_response,category,condition,imagename`), and files of predictions. A file comes from
 anywhere and may have been cut off on its way: an incomplete row is refused, not counted. No torch.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
 
 from biasbed.data.names import Coded, Names
-from biasbed.datasets.classes import CATEGORIES_16, cue_classes
-from biasbed.datasets.known_sets import find_known_set
+from biasbed.datasets.classes import cue_classes
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation.decisions import CUES, MODELS, PEOPLE, SHORTCUT, Decisions
+from biasbed.evaluation import prediction_files
+from biasbed.evaluation.decisions import MODELS, PEOPLE, Decisions
 from biasbed.settings import hint_near
 from biasbed.system.csv_tables import read_lines
-from biasbed.system.strict import parse_float, parse_json, read_parquet
+from biasbed.system.strict import parse_float
 
 SUFFIXES = (".csv", ".parquet")
 NEEDED = ("object_response", "category", "imagename")  # columns of a CSV file of trials
 READ = ("subj", "session", "trial", "rt", *NEEDED, "condition")  # all that such a file may have
-# Columns of our predictions.
-NAMES = ("image", "label", "decision", "bias", "group", "condition")
-NUMBERS = ("confidence", "rank", "bias_rank", "loss", "energy", "max_softmax")
-COLUMNS = (*NAMES, *NUMBERS)
-LISTS = ("targets", "scores")  # if images have several labels
-SCORE_LISTS = ("log_probability", "features")  # if scores are kept
 
 
 def files(text: str) -> tuple[Path, ...]:
@@ -55,7 +45,7 @@ def read(paths: Sequence[Path]) -> list[Decisions]:
         if not path.is_file():
             raise UsageError(f"{path}: there is no such file")
         if path.suffix.lower() != ".csv":
-            answers.append(read_predictions(path))
+            answers.append(prediction_files.read_predictions(path))
             continue
         for trial in _read_csv(path):
             trials.setdefault((trial.cues is None, trial.subject), []).append(trial)
@@ -157,26 +147,6 @@ def _trial(row: Mapping[str, str], default_subject: str) -> Trial:
     )
 
 
-class _Possible(NamedTuple):
-    """Classes that a decision may name."""
-
-    classes: tuple[str, ...]
-    are_all: bool  # False: what else was possible is unknown
-
-
-def _find_possible(set_name: str, names: Collection[str]) -> _Possible:
-    """Return the classes of a public set that has all of these labels and cues.
-
-    Without one it is unknown what else was possible: the classes then are the names, or the 16 categories of Geirhos et
-    al. if the names are among these.
-    """
-    classes = find_known_set(set_name).classes
-    if set(names) <= set(classes):
-        return _Possible(classes, True)
-    is_among_16 = set(names) <= set(CATEGORIES_16)
-    return _Possible(CATEGORIES_16 if is_among_16 else tuple(sorted(set(names))), False)
-
-
 def _refuse_cut_name(path: Path, number: int, trials: Sequence[Trial]) -> None:
     """Raise UsageError if the file ends within the name of its last image, so that nothing else is missing."""
     *before, last = (Path(trial.image).suffix for trial in trials)
@@ -210,7 +180,7 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
     # Geirhos et al. call people subject-01, subject-02, ...; a model has no reaction time.
     is_person = name.lower().startswith("subject") or any(trial.is_timed for trial in trials)
     set_name = "cue_conflict" if textures else "decisions"
-    possible = _find_possible(set_name, {*label.counts(), *textures})
+    possible = prediction_files.find_possible(set_name, {*label.counts(), *textures})
     has_conditions = any(trial.condition for trial in trials)
     return Decisions(
         observer=name,
@@ -225,138 +195,3 @@ def _subject(name: str, trials: Sequence[Trial]) -> Decisions:
         session=Coded.from_names(trial.session for trial in trials),
         kind=PEOPLE if is_person else MODELS,
     )
-
-
-def read_predictions(path: Path, content: bytes | None = None) -> Decisions:
-    """Read predictions of our own (`decisions.write_predictions`). Raises UsageError if they are none or damaged.
-
-    content: of the file, if it is on a server.
-    """
-    from pyarrow import ArrowException
-
-    try:
-        name_columns = [name for name in NAMES if name != "image"]
-        source = path if content is None else content
-        table = read_parquet(source, (*COLUMNS, *LISTS, *SCORE_LISTS), name_columns)
-        missing = [name for name in ("image", "label", "decision") if name not in table.column_names]
-        if missing or not len(table):
-            raise UsageError(f"{path}: no predictions of biasbed ({f'no column {missing[0]}' if missing else 'empty'})")
-        _check_columns(path, table)
-        matrices = (*LISTS, *SCORE_LISTS)
-        columns: dict[str, Any] = {name: _column(table[name]) for name in table.column_names if name not in matrices}
-        metadata = table.schema.metadata or {}
-        labels = _read_labels(path, table, metadata)
-        scores = _read_scores(path, table, metadata)
-    except (OSError, ArrowException, ValueError) as error:  # ValueError: names that are not UTF-8
-        raise UsageError(f"{path}: can't be read as parquet ({str(error).splitlines()[0]})") from None
-    observer, set_name = path.stem, "cue_conflict" if "bias" in columns else "decisions"
-    if path.parent.parent.name == "predictions":  # in a run's folder
-        observer, set_name = path.absolute().parents[2].name, path.parent.name
-    names: set[str] = set()
-    for name in {"label", "bias"} & columns.keys():
-        names.update(label for label, count in columns[name].counts().items() if count)
-    possible = _find_possible(set_name, names)
-    return Decisions(
-        observer=observer,
-        set=set_name,
-        images=columns["image"],
-        label=columns["label"],
-        decision=columns["decision"],
-        classes=labels.names or scores.names or possible.classes,
-        has_all_classes=bool(labels.names or scores.names) or possible.are_all,
-        bias=columns.get("bias"),
-        group=columns.get("group"),
-        condition=columns.get("condition"),
-        confidence=columns.get("confidence"),
-        loss=columns.get("loss"),
-        rank=columns.get("rank"),
-        bias_rank=columns.get("bias_rank"),
-        label_map=(metadata.get(b"label_map") or b"recorded").decode(errors="replace"),
-        targets=labels.columns.get("targets"),
-        scores=labels.columns.get("scores"),
-        log_probability=scores.columns.get("log_probability"),
-        energy=columns.get("energy") if scores.names else None,
-        max_softmax=columns.get("max_softmax") if scores.names else None,
-        features=scores.columns.get("features"),
-        cues=SHORTCUT if metadata.get(b"cues") == json.dumps(SHORTCUT).encode() else CUES,
-    )
-
-
-def _column(column: Any) -> Any:
-    """Convert an Arrow column to an array [N] of numbers, to `Coded` if names repeat, or to `Names` of images."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries().combine_chunks()
-        return Coded(column.indices.to_numpy(), column.dictionary.to_pylist())
-    if pa.types.is_string(column.type):
-        column = column.combine_chunks()
-        _, ends, content = column.buffers()
-        offsets = np.frombuffer(ends, dtype=np.int32)[column.offset :][: len(column) + 1]
-        return Names.from_bytes(np.frombuffer(content or b"", dtype=np.uint8), offsets)
-    return column.to_numpy()
-
-
-class _Labels(NamedTuple):
-    """Labels of which an image may have several."""
-
-    names: tuple[str, ...] = ()
-    columns: Mapping[str, np.ndarray] = {}  # [N,K] each
-
-
-def _read_labels(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _Labels:
-    """Read the columns of labels, of which predictions on images with one label have none."""
-    if b"labels" not in metadata:
-        return _Labels()
-    names = parse_json(metadata[b"labels"])
-    columns = {name: _matrix(table[name]) for name in LISTS if name in table.column_names}
-    kinds_and_shapes = {(name, column.dtype.kind, column.shape) for name, column in columns.items()}
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        shape = (len(table), len(names))
-        if kinds_and_shapes == {("targets", "b", shape), ("scores", "f", shape)}:
-            return _Labels(tuple(names), columns)
-    raise UsageError(f"{path}: no predictions of biasbed (its columns of labels are not whole)")
-
-
-def _read_scores(path: Path, table: Any, metadata: Mapping[bytes, bytes]) -> _Labels:
-    """Read the kept scores and the names of their classes. Raises UsageError if they are not whole."""
-    if "log_probability" not in table.column_names:
-        return _Labels()
-    names = parse_json(metadata.get(b"classes", b"null"))
-    columns = {name: _matrix(table[name]) for name in SCORE_LISTS if name in table.column_names}
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        has_numbers = {"energy", "max_softmax"} <= set(table.column_names)
-        fits = columns["log_probability"].shape == (len(table), len(names))
-        if has_numbers and fits and all(column.dtype.kind == "f" for column in columns.values()):
-            return _Labels(tuple(names), columns)
-    raise UsageError(f"{path}: no predictions of biasbed (its columns of scores are not whole)")
-
-
-def _matrix(column: Any) -> np.ndarray:
-    """Convert a column of lists to a matrix [N,K]. Empty if the lists differ in length, or values are missing."""
-    from pyarrow import compute, types
-
-    has_lists = types.is_list(column.type) or types.is_fixed_size_list(column.type)
-    lengths = compute.unique(compute.list_value_length(column)).to_pylist() if has_lists else []
-    values = column.combine_chunks().flatten() if len(lengths) == 1 and lengths[0] else None
-    if values is None or values.null_count:
-        return np.empty(0)
-    matrix: np.ndarray = values.to_numpy(zero_copy_only=False).reshape(len(column), -1)
-    return matrix
-
-
-def _check_columns(path: Path, table: Any) -> None:
-    """Raise UsageError if a column has another type than ours, or missing values."""
-    import pyarrow as pa
-
-    for name in COLUMNS:
-        if name not in table.column_names:
-            continue
-        kind = table.schema.field(name).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        fits = pa.types.is_string(kind) if name in NAMES else is_number
-        if not fits or table[name].null_count:
-            problem = "missing values" if fits else f"the type {kind}"
-            raise UsageError(f"{path}: no predictions of biasbed (the column {name} has {problem})")

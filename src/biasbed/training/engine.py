@@ -28,8 +28,9 @@ from biasbed.compute.precision import Precision
 from biasbed.config import Config, plain
 from biasbed.errors import Failure, first_line
 from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
-from biasbed.evaluation.decisions import accuracy, write_predictions
+from biasbed.evaluation.decisions import accuracy
 from biasbed.evaluation.evaluator import Evaluator, measure, refuse_corrupt
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.system.processes import acting_at_once, end_by, noted_signal, postponed
 from biasbed.system.terminal import ProgressBar
 from biasbed.tracking.folder import RunFolder, evaluations

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from biasbed import record
 from biasbed.compute import checkpoint
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded
+from biasbed.evaluation import prediction_files
 from biasbed.evaluation.decision_tables import DecidedSets, measure_sets
 from biasbed.evaluation.prediction_store import PredictionStore, StoredDecisions, decide
 from biasbed.suites.sets import EvaluationSet
@@ -107,7 +107,7 @@ def _measure_scores(engine: Engine, stored: StoredDecisions, weights: _Weights) 
     for name in calibrating:
         path = engine.folder.path / record.predictions_file(name, weights.which)
         if name not in decided and path.exists():
-            decided[name] = replace(recorded.read_predictions(path), set=name)
+            decided[name] = replace(prediction_files.read_predictions(path), set=name)
     phases: dict[str, Sequence[str]] = dict.fromkeys(calibrating, ())
     for decisions in stored.decisions:
         phases[decisions.set] = ("test",)

@@ -11,7 +11,10 @@ import pytest
 from biasbed.analysis.runs.item_files import has_items, read_items
 from biasbed.analysis.statistics import over_images
 from biasbed.analysis.tables.user_scores import UserScores
+from biasbed.data.names import Coded, Names
 from biasbed.errors import UsageError
+from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.prediction_files import write_predictions
 
 RIGHT = {"big": [1, 1, 1, 0, 1], "small": [1, 0, 0, 0, 1]}
 DATE = "2026-06-20T12-34-56.789012"
@@ -86,16 +89,14 @@ def test_one_file_of_several_models(tmp_path: Path) -> None:
 
 
 def test_our_own_predictions(tmp_path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     paths = []
     for method, right in RIGHT.items():
         path = tmp_path / method / "predictions" / "sketch" / "best.parquet"
         path.parent.mkdir(parents=True)
         images = [f"i{number}" for number in range(len(right))]
-        labels = ["cat"] * len(right)
-        parquet.write_table(pa.table({"image": images, "label": labels, "correct": list(map(bool, right))}), path)
+        label = Coded.from_names(["cat"] * len(right))
+        decision = Coded.from_names([("dog", "cat")[hit] for hit in right])
+        write_predictions(path, Decisions(method, "sketch", Names(images), label, decision, ("cat", "dog")), 0)
         paths.append(path)
     check(read_items(paths), "sketch")
 

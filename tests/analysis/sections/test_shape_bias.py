@@ -19,7 +19,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.sections import shape_bias
 from biasbed.analysis.sections.shape_bias import SHAPE_BIAS
 from biasbed.analysis.statistics import per_set
-from biasbed.evaluation.decisions import write_predictions
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.published import observers
 from helpers.cue_decisions import decided
 from helpers.toy_runs import EPOCHS, SETS, Recorder

@@ -20,7 +20,8 @@ from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS
 from biasbed.analysis.statistics import exact
 from biasbed.data.names import photographs
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.evaluation.report import set_row
 from helpers.toy_runs import Recorder, make_protocol
 

@@ -15,7 +15,8 @@ from biasbed import record
 from biasbed.analysis.command import Outcome
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
-from biasbed.evaluation.decisions import Decisions, write_predictions
+from biasbed.evaluation.decisions import Decisions
+from biasbed.evaluation.prediction_files import write_predictions
 from biasbed.plugins.trust.metrics import TrustResults
 from biasbed.plugins.trust.section import TRUST, sentences
 from biasbed.plugins.trust.section.assessed_rows import COLUMNS as TRUST_COLUMNS

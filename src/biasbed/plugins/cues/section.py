@@ -30,7 +30,6 @@ from biasbed.analysis.report.table_model import (
     text_cell,
 )
 from biasbed.analysis.result import SCORE_DIGITS, Analysis
-from biasbed.analysis.runs.predictions import DecisionReader
 from biasbed.analysis.runs.run import Run
 from biasbed.analysis.sections.section import CsvFile, PlannedFigure, Section, Sentences, ShownPart
 from biasbed.analysis.selection.select import Selected
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biasbed.analysis.report.figures.style import Sheet
+    from biasbed.analysis.runs.predictions import DecisionReader
 
 FILE = "cue_profiles.csv"
 MOST = 6  # rows in one figure

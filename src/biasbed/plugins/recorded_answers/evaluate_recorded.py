@@ -21,7 +21,7 @@ from biasbed.config import Config
 from biasbed.data.names import Coded, Names
 from biasbed.datasets.known_sets import find_known_set
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation import cue_figure, decisions, recorded, report
+from biasbed.evaluation import cue_figure, decisions, prediction_files, recorded, report
 from biasbed.evaluation.answer_names import check_answers
 from biasbed.evaluation.consistency import ObserverPair, consistency
 from biasbed.evaluation.decision_tables import DecidedSets, DecisionTables, make_tables, measure_sets
@@ -108,7 +108,7 @@ def evaluate_recorded(options: EvaluateOptions, flags: Mapping[str, Any], files:
             assert tracker is not None
             _write_files(folder.path, run, observers_by_set, pairs)
             for name, decided in run.answers.items():
-                decisions.write_predictions(folder.path / record.predictions_file(name, "last"), decided, 0)
+                prediction_files.write_predictions(folder.path / record.predictions_file(name, "last"), decided, 0)
             job.write_description(folder)
             job.open_run(tracker, job.describe())
             finish(tracker, run.metrics)

@@ -14,11 +14,10 @@ from typing import Any
 
 from biasbed import __version__, limits, measures, record
 from biasbed.errors import UsageError
-from biasbed.evaluation import recorded, report
+from biasbed.evaluation import prediction_files, report
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES, has_repeated_images
 from biasbed.record import MetricName
-from biasbed.system.files import scratch_folder
 from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.run_reader import find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
@@ -227,29 +226,16 @@ def _find_step(histories: Histories, protocol: record.Protocol) -> int:
 def _read_decisions(uri: str, run_id: str, protocol: record.Protocol, step: int) -> dict[str, Decisions]:
     """Read the decisions on each set that are kept of a step. Raises UsageError for a damaged file."""
     decisions: dict[str, Decisions] = {}
-    with scratch_folder() as folder:
-        for member in protocol.sets:
-            for which in record.PREDICTION_EPOCHS:
-                name = record.predictions_file(member.name, which)
-                content = None if member.name in decisions else artifact_bytes(uri, run_id, name)
-                if content is None:
-                    continue
-                path = Path(folder) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-                answers = recorded.read_predictions(path)
-                if _read_epoch(path) in (step, None):
-                    decisions[member.name] = answers
+    for member in protocol.sets:
+        for which in record.PREDICTION_EPOCHS:
+            name = record.predictions_file(member.name, which)
+            content = None if member.name in decisions else artifact_bytes(uri, run_id, name)
+            if content is None:
+                continue
+            answers = prediction_files.read_predictions(Path(name), content)
+            if answers.epoch in (step, None):
+                decisions[member.name] = answers
     return decisions
-
-
-def _read_epoch(path: Path) -> int | None:
-    """Return the number of the evaluation that a file of predictions is of; None if it does not say."""
-    from pyarrow import parquet
-
-    if "epoch" not in parquet.read_schema(path).names:
-        return None
-    return int(parquet.read_table(path, columns=["epoch"])["epoch"][0].as_py())
 
 
 def _read_spreads(uri: str, run: Any, protocol: record.Protocol, cache: dict[str, Histories]) -> dict[str, SeedSpread]:

@@ -15,7 +15,7 @@ from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report.wording import count
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.collect import read_runs
-from biasbed.analysis.runs.predictions import TrackedDecisions
+from biasbed.analysis.runs.predictions import DecisionReader
 from biasbed.analysis.runs.run import TESTED, Run, distinct, group_runs
 from biasbed.analysis.runs.store import RunStore
 from biasbed.errors import Failure, UsageError, first_line
@@ -148,12 +148,12 @@ def _rank(store: RunStore, runs: Sequence[Run], options: SiteOptions) -> Ranking
         tracking_uri=options.tracking_uri,
     )
     analysis = compute(store, settings)
-    return Ranking(analysis, count_decisions(store, analysis))
+    return Ranking(analysis, count_decisions(analysis))
 
 
-def count_decisions(store: RunStore, analysis: Analysis) -> DecisionCounts:
+def count_decisions(analysis: Analysis) -> DecisionCounts:
     """Return how many images the runs decide rightly, by (algorithm, set), or why that is not known."""
-    reader, summaries = TrackedDecisions(store), {}
+    reader, summaries = analysis.inputs.decisions, {}
     runs = {run.id: run for run in analysis.collection.unpublished}
     for (algorithm, dataset), rows in analysis.runs.groupby(["algorithm", "dataset"], sort=False):
         if rows["run_id"].iloc[0] in runs:
@@ -161,7 +161,7 @@ def count_decisions(store: RunStore, analysis: Analysis) -> DecisionCounts:
     return summaries
 
 
-def _summary(reader: TrackedDecisions, runs: Mapping[str, Run], dataset: str, rows: Sequence[Mapping[Any, Any]]) -> str:
+def _summary(reader: DecisionReader, runs: Mapping[str, Run], dataset: str, rows: Sequence[Mapping[Any, Any]]) -> str:
     """Summarise the predictions of several runs on one set."""
     right = images = 0
     for row in rows:

@@ -16,7 +16,7 @@ import numpy as np
 
 from biasbed.api.arguments import public
 from biasbed.errors import UsageError, listed
-from biasbed.evaluation import recorded
+from biasbed.evaluation import prediction_files
 from biasbed.evaluation.intervals import RESAMPLES
 from biasbed.plugins.trust import conformal, temperature
 from biasbed.plugins.trust.assessment import ALPHA, Assessment, Calibrated
@@ -210,7 +210,7 @@ def _read_file(path: Path) -> ScoredImages:
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file")
     if path.suffix.lower() == ".parquet":
-        images = scored_images(recorded.read_predictions(path))
+        images = scored_images(prediction_files.read_predictions(path))
         if images is None:
             raise UsageError(f"{path}: no scores of all classes are stored (scores.keep=fp16 stores them)")
         is_in_run = path.parent.parent.name == "predictions"

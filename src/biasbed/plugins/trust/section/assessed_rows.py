@@ -21,8 +21,8 @@ import pandas as pd
 
 from biasbed import measures
 from biasbed.analysis.columns import Column
-from biasbed.analysis.runs.predictions import DecisionReader, steps_of
 from biasbed.analysis.runs.run import Collection, Run
+from biasbed.analysis.selection.select import steps_of
 from biasbed.analysis.statistics import per_set
 from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.decisions import Decisions
@@ -33,6 +33,7 @@ from biasbed.system.terminal import ProgressBar
 
 if TYPE_CHECKING:
     from biasbed.analysis.options import AnalyzeOptions
+    from biasbed.analysis.runs.predictions import DecisionReader
 
 REFERENCE = "erm"  # if no control is named
 TEMPERATURE = "temperature"
@@ -176,7 +177,7 @@ class _Reader:
         if step is not None and step < 0:
             raise Failure("its run has no value there")
         calibrated = self._calibrate(run, step)
-        images = metrics.scored_images(self.decisions.with_scores(run, dataset, step))
+        images = metrics.scored_images(self._read_scored(run, dataset, step))
         calibrates = dataset in self.calibrating_sets(run)
         assessment = None
         if images is not None:
@@ -186,6 +187,13 @@ class _Reader:
         if calibrated.is_at_limit:
             self.at_limit[LimitedTemperature(run.algorithm, column.cell, run.seed, calibrated.temperature)] = None
         return _AssessedRun(assessment, calibrated)
+
+    def _read_scored(self, run: Run, dataset: str, step: int | None) -> Decisions:
+        """Return the decisions on a set, with scores. Raises Failure if there are none."""
+        decisions = self.decisions.decisions(run, dataset, step)
+        if decisions.log_probability is None:
+            raise Failure("no scores of all classes are stored (scores.keep=fp16 stores them)")
+        return decisions
 
     def _calibrate(self, run: Run, step: int | None) -> Calibrated:
         if (run.id, step) not in self._calibrated:
@@ -204,7 +212,7 @@ class _Reader:
         decided, failures = [], []
         for name in names:
             try:
-                decided.append(self.decisions.with_scores(run, name, step))
+                decided.append(self._read_scored(run, name, step))
             except Failure as failure:
                 failures.append(f"it can't be calibrated on {name}: {failure}")
         if failures and not (run.held_out and decided):
