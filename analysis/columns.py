@@ -94,7 +94,7 @@ def measured_by(column: Column, measure: str, protocol: record.Protocol) -> Colu
         return column
     tested = replace(column.set_record, headline=measure, chance=0.0, unit="")
     derivation = protocol.derivation(str(headline(tested)))
-    if derivation is None and measure not in (*tested.measures, *measures.OF_SCORES):
+    if derivation is None and not (measure in tested.measures or measures.find_measure(measure).of_scores):
         return None
     description = measures.find_measure(measure) if derivation is None else derivation
     tested = replace(tested, higher_is_better=description.higher_is_better)

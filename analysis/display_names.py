@@ -80,7 +80,7 @@ def load(option: str, has_ours: bool = True) -> Labels:
     """
     if option == NONE:
         return Labels({})
-    ours = formats.parse(NamesFile, display_names.load(), display_names.FILE).root if has_ours else {}
+    ours = formats.parse(NamesFile, dict(display_names.load()), display_names.FILE).root if has_ours else {}
     if option == AUTO:
         return Labels(ours)
     users = formats.read(NamesFile, Path(option).expanduser(), "names").root

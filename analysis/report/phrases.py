@@ -1,4 +1,4 @@
-"""Phrases of the report, filled from `templates/phrases.yaml`."""
+"""Phrases of the report: those of `templates/phrases.yaml`, and what plug-ins offer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from biasbed.plugin_loader import Joined
 from biasbed.system import strict_yaml
 
 FILE = Path(__file__).parent / "templates" / "phrases.yaml"
@@ -17,9 +18,14 @@ def say(phrase: str, /, **slots: object) -> str:
 
 
 @cache
-def phrases() -> dict[str, str]:
+def phrases() -> Mapping[str, str]:
     """Return all phrases by key."""
-    return dict(_flatten(strict_yaml.parse(FILE.read_text(encoding="utf-8"), FILE.name), ""))
+    return Joined("phrases", read(FILE))
+
+
+def read(path: Path) -> Mapping[str, str]:
+    """Read a file of phrases."""
+    return dict(_flatten(strict_yaml.parse(path.read_text(encoding="utf-8"), path.name), ""))
 
 
 def group(key: str) -> dict[str, str]:

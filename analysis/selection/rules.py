@@ -20,14 +20,13 @@ from biasbed import record
 from biasbed.analysis.columns import Column, blocks, headline, unit_of
 from biasbed.analysis.selection.pools import Candidate, Choice, History, Pool
 from biasbed.errors import Failure, UsageError
-from biasbed.measures import MEASURES
+from biasbed.measures import find_measure
 from biasbed.registry import Registry
 
 TEST_LABELS = "labels of the test images"
 GROUP_LABELS = "groups of the validation images"
 CLASS_LABELS = "classes of the validation images"
 NO_LABELS = "none"
-OF_BIASES = frozenset(name for name, measure in MEASURES.items() if measure.of_biases)
 
 
 class Rule:
@@ -407,7 +406,7 @@ def _best_steps(curve: Mapping[int, float], higher_is_better: bool) -> tuple[int
 def _is_of_groups(protocol: record.Protocol, metric: str) -> bool:
     """Return True if a metric is about a group of images, needs bias labels, or is derived from such a metric."""
     name, derived = record.parse_metric(metric), protocol.derivation(metric)
-    if name is not None and (name.group is not None or name.measure in OF_BIASES):
+    if name is not None and (name.group is not None or find_measure(name.measure).of_biases):
         return True
     return derived is not None and any(_is_of_groups(protocol, source) for source in derived.inputs)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Protocol
 
+from biasbed.plugin_loader import Joined
+
 LARGEST_SCORE = 1e100  # of somebody else's, either sign: its square is still a number
 CALIBRATION_BINS = 15  # Guo et al. 2017, section 4
 RMS_BIN = 100  # images of a bin of RMS calibration error (Hendrycks et al., Natural Adversarial Examples, 2021)
@@ -31,9 +33,11 @@ class Measure:
     higher_is_better: bool = True
     of_biases: bool = False  # whether it takes the images' bias labels
     has_direction: bool = True  # False: neither more nor less of it is better, whatever `higher_is_better` says
+    of_scores: bool = False  # it is logged only where the scores of all classes are kept, whatever the protocol
+    is_calibrated: bool = False  # it needs images to calibrate with
 
 
-MEASURES: Mapping[str, Measure] = {
+_MEASURES = {
     "loss": Measure(
         "mean loss per image (the task's loss for val and test, the method's total for train)", "nats", False
     ),
@@ -70,33 +74,6 @@ MEASURES: Mapping[str, Measure] = {
         "the same without the bin of the most confident images, as its authors' program has it", higher_is_better=False
     ),
     "aurra": Measure("mean over k of the accuracy among the k images of most confidence"),
-    "brier": Measure("squared distance from probabilities to label, summed over classes", OF_TWO, False),
-    "temperature": Measure(
-        "temperature that minimises the loss on calibration images: above 1 where too sure",
-        "ratio",
-        has_direction=False,
-    ),
-    "loss_scaled": Measure("mean loss per image after temperature scaling", "nats", False),
-    "brier_scaled": Measure("Brier score after temperature scaling", OF_TWO, False),
-    "ece_scaled": Measure("expected calibration error after temperature scaling", higher_is_better=False),
-    "lac_coverage": Measure("fraction of images whose label is in the conformal set by 1 - p", has_direction=False),
-    "lac_size": Measure("mean number of classes in the conformal set by 1 - p", "classes", False),
-    "aps_coverage": Measure(
-        "fraction of images whose label is in the conformal set by summed probabilities", has_direction=False
-    ),
-    "aps_size": Measure("mean number of classes in the conformal set by summed probabilities", "classes", False),
-    "auroc_msp": Measure(
-        "detection against the training distribution by maximum softmax: area under the curve", has_direction=False
-    ),
-    "fpr95_msp": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
-    "auroc_energy": Measure(
-        "detection against the training distribution by energy: area under the curve", has_direction=False
-    ),
-    "fpr95_energy": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
-    "auroc_mahalanobis": Measure(
-        "detection against the training distribution by Mahalanobis distance: area", has_direction=False
-    ),
-    "fpr95_mahalanobis": Measure("the same: false positives where 95 % of the set are detected", has_direction=False),
     "aligned_accuracy": Measure("accuracy among the images whose bias is that of their class", of_biases=True),
     "conflicting_accuracy": Measure("accuracy among the images whose bias is that of another class", of_biases=True),
     "bias_decisions": Measure(
@@ -144,12 +121,7 @@ MEASURES: Mapping[str, Measure] = {
         "peak memory: CUDA allocator on a GPU, else resident size of the main process", "MiB", higher_is_better=False
     ),
 }
-# Measures that are logged only where the scores of all classes are kept (`scores.keep`), whatever the protocol.
-OF_SCORES = (
-    *("brier", "loss_scaled", "brier_scaled", "ece_scaled", "lac_coverage", "lac_size", "aps_coverage", "aps_size"),
-    *("auroc_msp", "fpr95_msp", "auroc_energy", "fpr95_energy", "auroc_mahalanobis", "fpr95_mahalanobis"),
-)
-OF_CALIBRATION = OF_SCORES[1:]  # those that need images to calibrate with
+MEASURES: Joined[Measure] = Joined("measures", _MEASURES)
 SUMMARY = ("std_over_runs", "num_runs", "rounding")  # what stands beside a published mean in place of its runs
 RATIOS = ("mce", "relative_mce")  # of two models' errors: shown in percent, and may be more than 100
 UNKNOWN = Measure("a measure of somebody else's, taken for a fraction of which more is better")

@@ -46,6 +46,30 @@ class Offered(Mapping[str, T]):
         return len(list(iter(self)))
 
 
+class Joined(Mapping[str, T]):
+    """Things by name that are not imported one by one: the core's, then those in the mappings that plug-ins offer."""
+
+    def __init__(self, kind: str, core: Mapping[str, T]) -> None:
+        self.kind, self.core = kind, core
+
+    def __getitem__(self, name: str) -> T:
+        return self.core[name] if name in self.core else self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @functools.cached_property
+    def _all(self) -> Mapping[str, T]:
+        things = dict(self.core)
+        mappings: Offered[Mapping[str, T]] = Offered(self.kind)
+        for mapping in mappings.values():
+            things |= {name: thing for name, thing in mapping.items() if name not in things}
+        return things
+
+
 @functools.cache
 def offers(kind: str) -> Mapping[str, str]:
     """Return what all plug-ins offer of a kind, `module:name` by name. Of two with one name the first counts."""

@@ -55,7 +55,8 @@ ROWS = (
     ("declarations",),
     ("settings",),
     ("limits",),
-    ("record", "measures", "redaction", "tasks", "plugin_loader"),
+    ("record", "measures", "redaction", "tasks"),
+    ("plugin_loader",),
     ("batch", "errors", ""),
 )
 FLOORS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from biasbed import algorithms, cli, plugin_loader
+from biasbed import algorithms, cli, measures, plugin_loader
 from helpers.commands import ROOT, command_environment
 
 PACKAGE = """
@@ -89,9 +89,18 @@ def test_of_two_plug_ins_with_one_name_the_first_counts(
     assert "its algorithm 'same' is left out, as first:Method has the same name" in capsys.readouterr().err
 
 
+def test_mappings_of_plug_ins_join_the_core_s_whose_names_count(install: Callable[[str, str], None]) -> None:
+    text = "OFFERS = {'words': {'more': 'first:WORDS'}}\nWORDS = {'core': 'theirs', 'glow': 'shine'}"
+    install("first", text)
+    words = plugin_loader.Joined("words", {"core": "ours"})
+    assert dict(words) == {"core": "ours", "glow": "shine"}
+    assert "gleam" not in words
+
+
 def test_the_core_s_names_are_found_without_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin_loader, "offers", lambda kind: pytest.fail("plug-ins were looked for"))
     assert "erm" in algorithms.REGISTRY
+    assert not measures.find_measure("loss").higher_is_better
     assert cli.COMMANDS["train"].run == "biasbed.training.command:train"
 
 

@@ -94,7 +94,7 @@ class Card:
             low, high, images = math.nan, math.nan, None
             if decisions is not None and name.group is None:
                 low, high, images = intervals[name.set].get(name.measure, (low, high, decisions.num_images))
-                if name.measure in measures.OF_SCORES and name.set == self._job.config.scores.calibrate:
+                if measures.find_measure(name.measure).of_scores and name.set == self._job.config.scores.calibrate:
                     images //= 2  # the other half calibrates
             elif decisions is not None:
                 images = counts[name.set].get(str(name.group))

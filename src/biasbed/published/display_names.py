@@ -6,20 +6,20 @@ Answers: Where does a display name come from?
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from importlib import resources
-from typing import Any
 
+from biasbed.plugin_loader import Joined
 from biasbed.system import strict_yaml
 
 FILE = "names.yaml"
 
 
 @functools.cache
-def load() -> dict[str, Any]:
-    """Load our display names, keyed by the names that one types."""
+def load() -> Mapping[str, str]:
+    """Load our display names and those of plug-ins, keyed by the names that one types."""
     text = (resources.files(__package__) / "display" / FILE).read_text(encoding="utf-8")
-    names: dict[str, Any] = strict_yaml.parse(text, FILE)
-    return names
+    return Joined("display_names", strict_yaml.parse(text, FILE))
 
 
 def display_name(name: str) -> str:

@@ -145,7 +145,7 @@ def _measure_lines(results: RunResults) -> list[str]:
         if name in names:
             remark = "" if measure.has_direction else "; neither higher nor lower is better"
             lines.append(f"- `{name}`: {measure.meaning}{remark}")
-    if names.isdisjoint(measures.OF_CALIBRATION):
+    if not any(measures.find_measure(name).is_calibrated for name in names):
         return lines
     named = results.settings.get("scores.calibrate", "auto")
     sets = results.protocol.validation_sets if named == "auto" else (named,)

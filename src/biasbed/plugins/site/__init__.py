@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-OFFERS = {"command": {"site": "biasbed.plugins.site.entry:SITE"}}
+OFFERS = {
+    "command": {"site": "biasbed.plugins.site.entry:SITE"},
+    "phrases": {"site": "biasbed.plugins.site.phrases:PHRASES"},
+}

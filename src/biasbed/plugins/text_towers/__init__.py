@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 OFFERS = {
     "algorithm": {
         "zero_shot": "biasbed.plugins.text_towers.zero_shot:ZeroShot",
         "flyp": "biasbed.plugins.text_towers.flyp:FLYP",
     },
     "backbone": {"small_clip": "biasbed.plugins.text_towers.small_towers:make_small_clip"},
+    "display_names": {"text_towers": "biasbed.plugins.text_towers:DISPLAY_NAMES"},
     "model_library": {
         "open_clip": "biasbed.plugins.text_towers.open_clip_towers:OpenCLIP",
         "transformers": "biasbed.plugins.text_towers.transformers_models:Transformers",
     },
+    "space": {
+        "zero_shot": "biasbed.plugins.text_towers:ZERO_SHOT_SPACE",
+        "flyp": "biasbed.plugins.text_towers:FLYP_SPACE",
+    },
 }
+DISPLAY_NAMES = {"zero_shot": "Zero-Shot", "flyp": "FLYP"}
+ZERO_SHOT_SPACE = Path(__file__).with_name("zero_shot_space.yaml")
+FLYP_SPACE = Path(__file__).with_name("flyp_space.yaml")

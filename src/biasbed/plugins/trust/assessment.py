@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed import measures
 from biasbed.evaluation import proper_scores
 from biasbed.plugins.trust import conformal, detection, temperature
 from biasbed.plugins.trust.conformal import Conformal
 from biasbed.plugins.trust.detection import Detection, FeatureGaussians
+from biasbed.plugins.trust.measures import OF_SCORES
 from biasbed.plugins.trust.scored_images import ScoredImages, is_calibrating
 
 ALPHA = 0.1  # share of labels that prediction sets may miss
 SCALED = "_scaled"  # ends the name of a measure after temperature scaling
 DETECTORS = ("msp", "energy", "mahalanobis")
-ORDER = ("accuracy", "loss", "ece", *measures.OF_SCORES)
+ORDER = ("accuracy", "loss", "ece", *OF_SCORES)
 SEED, INSIDE_SEED = 0, 1
 RESAMPLES_AT_ONCE = 50
 

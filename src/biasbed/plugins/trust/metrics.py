@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biasbed import measures, record
+from biasbed import record
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.proper_scores import brier
 from biasbed.plugins.trust.assessment import Assessment, Calibrated
+from biasbed.plugins.trust.measures import OF_SCORES
 from biasbed.plugins.trust.scored_images import FEWEST, ScoredImages, is_calibrating
 
 
@@ -111,7 +112,7 @@ class TrustResults:
             values = {"brier": brier_score}
             if name in self.assessments:
                 measured = self.assessments[name].values()
-                values |= {measure: value for measure, value in measured.items() if measure in measures.OF_SCORES}
+                values |= {measure: value for measure, value in measured.items() if measure in OF_SCORES}
             if self.calibrated is not None and name in self.calibrating:
                 values["temperature"] = self.calibrated.temperature
             for phase in phases[name]:

@@ -28,6 +28,7 @@ from pydantic import BeforeValidator, Field, RootModel, WithJsonSchema, model_va
 from biasbed import algorithms, record, suites
 from biasbed.config import Config
 from biasbed.errors import UsageError
+from biasbed.plugin_loader import Offered
 from biasbed.settings import Spec, check, flatten, nearest, refuse_unknown, specs, word
 from biasbed.studies.study_table import Overrides
 from biasbed.system import formats
@@ -45,6 +46,7 @@ RANGES |= {"floor_power": ("low", "high", "base")}  # Gulrajani & Lopez-Paz (202
 FIXED = ("suite", "algorithm", "preset", "device", "nproc", "corrupt", "epochs", "steps")
 
 SPACES = Path(__file__).resolve().parents[2] / "sweeps" / "spaces"
+PLUGIN_SPACES: Offered[Path] = Offered("space")
 EVERY_METHOD = "every_method"  # a suite's file of settings that are searched for every method
 OPTIMIZER = "optimizer"  # a suite's file of settings of `optim` that replace those of the methods' own files
 
@@ -309,6 +311,8 @@ def find_space_files(overrides: Overrides) -> list[Path]:
     else:
         folders = [source.parent] if source.suffix == ".py" else []
     files = shared + _first_file(name, folders)
+    if not files and name in PLUGIN_SPACES:
+        files = [PLUGIN_SPACES[name]]
     if not files:
         beside = f", or put {name}.yaml beside its file" if source.suffix == ".py" else ""
         raise UsageError(f"{algorithm} has no search space among biasbed's: give one with space=<file>{beside}")
