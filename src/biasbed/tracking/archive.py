@@ -37,6 +37,7 @@ from biasbed.system.csv_tables import BoundedLines
 from biasbed.system.files import atomic_file
 from biasbed.system.strict import parse_float, parse_int, parse_json
 from biasbed.tracking import notes
+from biasbed.tracking.run_reader import MetricRow
 
 T = TypeVar("T")
 
@@ -47,7 +48,6 @@ PACKED = (".parquet", ".png", ".ckpt", ".jpg", ".zip", ".npz", ".pt2")  # deflat
 LARGEST_RATIO, ALWAYS_ALLOWED = 200, 16 * 2**20
 BLOCK = 2**20
 
-MetricRow = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
 RunId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 # Limits of MLflow's stores (mlflow.utils.validation and the columns of its tables, 3.17): values that they would refuse

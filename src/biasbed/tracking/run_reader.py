@@ -29,7 +29,6 @@ from biasbed import record
 from biasbed.system import places
 from biasbed.system.files import atomic_file
 from biasbed.system.terminal import ProgressBar
-from biasbed.tracking.archive import MetricRow
 from biasbed.tracking.server import database, guarded, writer
 
 if TYPE_CHECKING:
@@ -59,6 +58,7 @@ BULK_HISTORY = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
 MAX_RUNS, MAX_ROWS = 100, 25_000  # of one request; the server silently cuts longer answers
 _UNEXPECTED = (sqlite3.Error, ImportError, OSError, AttributeError, KeyError, TypeError, ValueError)
 
+MetricRow = tuple[str, int, int, float]  # metric, step, timestamp in ms, value
 MetricHistory = list[tuple[str, int, float]]  # metric, step, value
 IsRead = Callable[[str], bool]  # True for the metrics to read
 

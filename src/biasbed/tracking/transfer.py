@@ -16,10 +16,10 @@ from biasbed.options import ExportOptions, ZipOptions
 from biasbed.system import commands, places
 from biasbed.system.files import scratch_folder
 from biasbed.tracking import notes
-from biasbed.tracking.archive import Archive, ArchivedRun, Input, MetricRow, new_archive
+from biasbed.tracking.archive import Archive, ArchivedRun, Input, new_archive
 from biasbed.tracking.claims import IMPORT, MadeRun, NewRun, ended, make_runs, read_claim
 from biasbed.tracking.export_formats import ExportFormat
-from biasbed.tracking.run_reader import StoredRun, find_runs
+from biasbed.tracking.run_reader import MetricRow, StoredRun, find_runs
 from biasbed.tracking.server import active_run, experiment_id, find_run, guarded, log_inputs, resolve_uri, writer
 
 HEAVY = (record.CHECKPOINT_FOLDER,)

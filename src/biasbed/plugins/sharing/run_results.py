@@ -18,8 +18,7 @@ from biasbed.evaluation import prediction_files, report
 from biasbed.evaluation.decisions import Decisions
 from biasbed.evaluation.intervals import LEVEL, RESAMPLES, has_repeated_images
 from biasbed.record import MetricName
-from biasbed.tracking.archive import MetricRow
-from biasbed.tracking.run_reader import find_runs
+from biasbed.tracking.run_reader import MetricRow, find_runs
 from biasbed.tracking.server import artifact_bytes, artifact_text, guarded, writer
 
 # Measures that may lie outside of 0 to 1 although they are shown in percent.
