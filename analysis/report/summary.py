@@ -17,6 +17,7 @@ from biasbed.analysis.report.table_model import Links, ReportTable, TableCell
 from biasbed.analysis.result import Analysis, number, scores_by_run
 from biasbed.analysis.sections.section import AnySection, ForSets, Sentences, ShownPart
 from biasbed.analysis.selection.rules import Rule
+from biasbed.system.terminal import aligned
 
 WIDTH = 100
 NAMING = ("algorithm", "set")  # heads of first columns whose names say what they are
@@ -155,11 +156,6 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = WID
         used += 2 + widths[column]
     texts = []
     for block in blocks:
-        lines = [_line(row, block, widths) for row in (header, *rows)]
-        texts.append("\n".join(lines))
+        table = [[row[column] for column in (0, *block)] for row in (header, *rows)]
+        texts.append("\n".join(f"  {line}" for line in aligned(table, left=(0,))))
     return "\n\n".join(texts)
-
-
-def _line(row: Sequence[str], block: Sequence[int], widths: Sequence[int]) -> str:
-    cells = [row[i].rjust(widths[i]) for i in block]
-    return "  ".join(["  " + row[0].ljust(widths[0]), *cells]).rstrip()
