@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from biasbed.plugin_loader import with_offered
 from biasbed.settings import nearest, setting
 
 # Irregularities among the runs of one algorithm that `allow=` accepts (biasbed.analysis.runs.consistency finds them).
@@ -16,7 +17,7 @@ WIDTHS = {"column": 3.3, "page": 6.9}  # inches, of usual papers in two columns
 
 
 @dataclass(frozen=True)
-class AnalyzeOptions:
+class CoreAnalyzeOptions:
     """Runs to analyse, methods, and the folder of the files."""
 
     suite: str = setting("auto", "suite of the runs (auto: the only one with finished runs)")
@@ -57,15 +58,6 @@ class AnalyzeOptions:
     control: str = setting("none", "compare every algorithm with this one only, not all pairs (none: all pairs)")
     rope: float = setting(1.0, "differences up to so many points are equivalent in practice", ge=0, le=100)
     bootstrap: int = setting(2000, "bootstrap replicates", ge=200, le=20_000)
-    calibrate: str = setting(
-        "auto",
-        "set of the training distribution, one half of whose images calibrates where scores are stored "
-        "(docs/trust.md; auto: the validation sets)",
-        identity=False,
-    )
-    miss: float = setting(
-        0.1, "share of the labels that conformal prediction sets may miss (docs/trust.md)", gt=0, lt=1, identity=False
-    )
     order: Literal["name", "rank"] | tuple[str, ...] = setting(
         "name", "algorithms in tables and figures: by name, by average rank, or these first", identity=False
     )
@@ -119,6 +111,12 @@ class AnalyzeOptions:
         for option in ("sets", "algorithms", "seeds", "order", "set_order", "report"):
             if not getattr(self, option):
                 raise ValueError(f"{option}=: name at least one, or all")
+
+
+if TYPE_CHECKING:
+    AnalyzeOptions = CoreAnalyzeOptions
+else:
+    AnalyzeOptions = with_offered("AnalyzeOptions", CoreAnalyzeOptions, "analyze_settings")
 
 
 @dataclass(frozen=True)

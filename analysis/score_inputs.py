@@ -54,7 +54,7 @@ class UserDecisions:
             raise Failure("no decisions are there") from None
 
     def decisions(self, run: Run, dataset: str, step: int | None) -> Decisions:
-        raise Failure("it is only there which decisions are right")
+        raise Failure("the file has which answers are right, not the decisions")
 
     def table(self, run: Run, name: str) -> list[dict[str, str]]:
         return []

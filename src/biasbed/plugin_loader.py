@@ -16,6 +16,7 @@ import importlib.metadata
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,6 +69,13 @@ class Joined(Mapping[str, T]):
         for mapping in mappings.values():
             things |= {name: thing for name, thing in mapping.items() if name not in things}
         return things
+
+
+def with_offered(name: str, core: type[T], kind: str) -> type[T]:
+    """Return the frozen dataclass `core` under this name, with the fields of those that plug-ins offer."""
+    offered: Offered[type] = Offered(kind)
+    members = {"__doc__": core.__doc__, "__module__": core.__module__}
+    return dataclass(frozen=True)(type(name, (*offered.values(), core), members))
 
 
 @functools.cache

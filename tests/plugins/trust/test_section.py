@@ -13,6 +13,7 @@ from scipy import stats
 
 from biasbed import record
 from biasbed.analysis.command import Outcome
+from biasbed.analysis.options import AnalyzeOptions
 from biasbed.data.names import Coded
 from biasbed.errors import UsageError
 from biasbed.evaluation.decisions import Decisions
@@ -151,7 +152,7 @@ def test_one_row_is_called_better_only_where_both_intervals_leave_out_zero(
     analysis = SimpleNamespace(
         label=lambda name: name.upper(),
         alpha=0.05,
-        options=SimpleNamespace(control="none", miss=0.1),
+        options=AnalyzeOptions(miss=0.1),
     )
     lines = sentences.trust_sentences(trust, analysis)  # type: ignore[arg-type]
     assert [text for text in lines if text.startswith("X ")] == [

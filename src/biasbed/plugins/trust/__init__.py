@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 OFFERS = {
+    "analyze_settings": {"trust": "biasbed.plugins.trust.options:TrustOptions"},
     "decision_metrics": {"trust": "biasbed.plugins.trust.evaluation:measure"},
     "decision_table": {"trust.csv": "biasbed.plugins.trust.evaluation:make_table"},
     "measures": {"trust": "biasbed.plugins.trust.measures:MEASURES"},

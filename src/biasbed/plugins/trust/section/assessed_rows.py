@@ -28,6 +28,7 @@ from biasbed.errors import Failure, UsageError
 from biasbed.evaluation.decisions import Decisions
 from biasbed.plugins.trust import metrics
 from biasbed.plugins.trust.assessment import SCALED, Assessment, Calibrated, ResampledValue
+from biasbed.plugins.trust.options import trust_options
 from biasbed.settings import nearest
 from biasbed.system.terminal import ProgressBar
 
@@ -85,7 +86,7 @@ def assess_rows(
 ) -> TrustTables:
     """Assess every row on every set. selected: `select.SELECTED_COLUMNS`. Trials of a search are no rows."""
     runs = () if collection.is_search else tuple(filter(is_stored, collection.unpublished))
-    _refuse_unknown_calibration(runs, collection, options)
+    _refuse_unknown_calibration(runs, collection, trust_options(options).calibrate)
     reader = _Reader(decisions, collection, steps_of(selected), options)
     cells = list(dict.fromkeys(column.cell for column in sets))
     lines: list[dict[str, Any]] = []
@@ -103,17 +104,17 @@ def assess_rows(
     return TrustTables(table, groups, tuple(reader.calibrating), tuple(reader.reasons), tuple(reader.at_limit))
 
 
-def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, options: AnalyzeOptions) -> None:
+def _refuse_unknown_calibration(runs: Sequence[Run], collection: Collection, calibrate: str) -> None:
     """Raise UsageError if `calibrate` names no set of the runs that store scores."""
     names: dict[str, None] = {}
     for run in runs:
         protocol = collection.protocol_of(run)
         names.update(dict.fromkeys([*protocol.validation_sets, *(member.name for member in protocol.sets)]))
-    if options.calibrate == "auto" or options.calibrate in names:
+    if calibrate == "auto" or calibrate in names:
         return
     if not runs:
-        raise UsageError(f"calibrate={options.calibrate}: no run stores scores (scores.keep=fp16 does)")
-    raise UsageError(f"calibrate={options.calibrate}: there is no such set{nearest(options.calibrate, names)}")
+        raise UsageError(f"calibrate={calibrate}: no run stores scores (scores.keep=fp16 does)")
+    raise UsageError(f"calibrate={calibrate}: there is no such set{nearest(calibrate, names)}")
 
 
 def _rows_of(runs: Iterable[Run], cell: str, cells: Sequence[str]) -> dict[str, list[Run]]:
@@ -164,7 +165,7 @@ class _Reader:
 
     def calibrating_sets(self, run: Run) -> tuple[str, ...]:
         """Return the sets, half of whose images calibrate: those that are named, else those of validation."""
-        for name in (self.options.calibrate, run.config.get("scores.calibrate", "auto")):
+        for name in (trust_options(self.options).calibrate, run.config.get("scores.calibrate", "auto")):
             if name != "auto":
                 return (name,)
         protocol = self.collection.protocol_of(run)
@@ -181,7 +182,7 @@ class _Reader:
         calibrates = dataset in self.calibrating_sets(run)
         assessment = None
         if images is not None:
-            assessment = metrics.assess(images, calibrated, calibrates, self.options.miss)
+            assessment = metrics.assess(images, calibrated, calibrates, trust_options(self.options).miss)
         if assessment is None:
             raise Failure("its classes are not those of the calibrating images")
         if calibrated.is_at_limit:

@@ -15,6 +15,7 @@ from biasbed.analysis.report.phrases import say
 from biasbed.analysis.report.table_model import TableRecord
 from biasbed.analysis.report.wording import count, listing, plural
 from biasbed.analysis.result import Analysis
+from biasbed.plugins.trust.options import trust_options
 from biasbed.plugins.trust.section.assessed_rows import REFERENCE, LimitedTemperature, TrustTables
 
 CALIBRATION = {"ece": "trust_when.ece", "ece_scaled": "trust_when.ece_scaled"}  # measure -> phrase
@@ -143,7 +144,7 @@ def _with_cell(name: str, cell: str, label: Labels) -> str:
 
 def _coverage_sentence(trust: TrustTables, analysis: Analysis) -> str:
     """Say on which sets the prediction sets of rows hold fewer labels than promised."""
-    promised = 100 * (1 - analysis.options.miss)
+    promised = 100 * (1 - trust_options(analysis.options).miss)
     promise = f"{promised:g}"
     coverage = _values_of(trust, "lac_coverage")
     short = coverage[coverage["high"] < promised].sort_values("mean", kind="stable")

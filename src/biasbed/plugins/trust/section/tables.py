@@ -27,6 +27,7 @@ from biasbed.analysis.report.table_model import (
     text,
 )
 from biasbed.analysis.result import Analysis
+from biasbed.plugins.trust.options import trust_options
 from biasbed.plugins.trust.section.assessed_rows import TEMPERATURE, TrustTables
 from biasbed.plugins.trust.section.sentences import agree, leaves_out_zero
 
@@ -63,7 +64,7 @@ def make_tables(trust: TrustTables, analysis: Analysis, links: Links) -> list[Re
     """Return the tables of probabilities, differences to the reference, detection, and coverage by group."""
     sets = " and ".join(trust.calibrating)
     level = f"{100 * (1 - analysis.alpha):g}"
-    promise = f"{100 * (1 - analysis.options.miss):g}"
+    promise = f"{100 * (1 - trust_options(analysis.options).miss):g}"
     caption = say("trust_probabilities", sets=sets, level=level, promise=promise)
     frame = trust.table
     tables = [_values(analysis, links, frame, PROBABILITIES, caption, FILE)]
