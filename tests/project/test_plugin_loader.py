@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from biasbed import algorithms, cli, measures, plugin_loader
+from biasbed.errors import UsageError
+from biasbed.options import SyncOptions
+from biasbed.settings import build, specs
 from helpers.commands import ROOT, command_environment
 
 PACKAGE = """
@@ -95,6 +98,28 @@ def test_mappings_of_plug_ins_join_the_core_s_whose_names_count(install: Callabl
     words = plugin_loader.Joined("words", {"core": "ours"})
     assert dict(words) == {"core": "ours", "glow": "shine"}
     assert "gleam" not in words
+
+
+SETTINGS = """
+from dataclasses import dataclass
+from biasbed.settings import setting
+
+OFFERS = {"glow_settings": {"glow": "glowing:Glow"}}
+
+
+@dataclass(frozen=True)
+class Glow:
+    glow: int = setting(1, "how much it glows", ge=0)
+"""
+
+
+def test_settings_of_a_plug_in_join_a_command_s(install: Callable[[str, str], None]) -> None:
+    install("glowing", SETTINGS)
+    joined = plugin_loader.with_offered("Joined", SyncOptions, "glow_settings")
+    assert list(specs(joined)) == [*specs(SyncOptions), "glow"]
+    assert isinstance(build(joined, {"glow": "2"}), SyncOptions)
+    with pytest.raises(UsageError, match="glow=-1"):
+        build(joined, {"glow": "-1"})
 
 
 def test_the_core_s_names_are_found_without_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
