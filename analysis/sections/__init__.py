@@ -34,35 +34,35 @@ TRAININGS = "training_section"  # about what only tracked runs have: epochs, sel
 PLUGIN_SECTIONS: Mapping[str, Offered[AnySection]] = {kind: Offered(kind) for kind in (SCORES, TRAININGS)}
 
 
-class _Place(NamedTuple):
-    """Module of this folder and the section in it."""
+class _Listed(NamedTuple):
+    """Section by its kind, module of this folder and name there."""
 
     kind: str
-    place: str
+    target: str
 
 
 SECTIONS = (
-    _Place(SCORES, "study_design:STUDY_DESIGN"),
-    _Place(SCORES, "weaknesses:WEAKNESSES"),
-    _Place(SCORES, "shape_bias:SHAPE_BIAS"),
-    _Place(SCORES, "rank_sets:RANK_SETS"),
-    _Place(SCORES, "averages:AVERAGES"),
-    _Place(TRAININGS, "layouts:LAYOUTS"),
-    _Place(TRAININGS, "published_card:PUBLISHED_CARD"),
-    _Place(TRAININGS, "epochs:EPOCHS"),
-    _Place(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
-    _Place(SCORES, "single_runs:SINGLE_RUNS"),
-    _Place(TRAININGS, "validation_grain:VALIDATION_GRAIN"),
-    _Place(TRAININGS, "label_gains:LABEL_GAINS"),
-    _Place(SCORES, "selection_cost:SELECTION_COST"),
-    _Place(TRAININGS, "search_winners:SEARCH_WINNERS"),
-    _Place(SCORES, "ranks.conclusions:CONCLUSIONS"),
-    _Place(SCORES, "ranks.conclusions:CERTAINTY"),
-    _Place(SCORES, "ranks:RANKS"),
-    _Place(SCORES, "single_sets:SINGLE_SETS"),
-    _Place(SCORES, "stability:STABILITY"),
-    _Place(SCORES, "power:POWER"),
-    _Place(SCORES, "biased_data:BIASED_DATA"),
+    _Listed(SCORES, "study_design:STUDY_DESIGN"),
+    _Listed(SCORES, "weaknesses:WEAKNESSES"),
+    _Listed(SCORES, "shape_bias:SHAPE_BIAS"),
+    _Listed(SCORES, "rank_sets:RANK_SETS"),
+    _Listed(SCORES, "averages:AVERAGES"),
+    _Listed(TRAININGS, "layouts:LAYOUTS"),
+    _Listed(TRAININGS, "published_card:PUBLISHED_CARD"),
+    _Listed(TRAININGS, "epochs:EPOCHS"),
+    _Listed(SCORES, "effective_robustness:EFFECTIVE_ROBUSTNESS"),
+    _Listed(SCORES, "single_runs:SINGLE_RUNS"),
+    _Listed(TRAININGS, "validation_grain:VALIDATION_GRAIN"),
+    _Listed(TRAININGS, "label_gains:LABEL_GAINS"),
+    _Listed(SCORES, "selection_cost:SELECTION_COST"),
+    _Listed(TRAININGS, "search_winners:SEARCH_WINNERS"),
+    _Listed(SCORES, "ranks.conclusions:CONCLUSIONS"),
+    _Listed(SCORES, "ranks.conclusions:CERTAINTY"),
+    _Listed(SCORES, "ranks:RANKS"),
+    _Listed(SCORES, "single_sets:SINGLE_SETS"),
+    _Listed(SCORES, "stability:STABILITY"),
+    _Listed(SCORES, "power:POWER"),
+    _Listed(SCORES, "biased_data:BIASED_DATA"),
 )
 
 
@@ -79,7 +79,7 @@ def sections_of(analysis: Analysis) -> tuple[AnySection, ...]:
 @functools.cache
 def _load(*kinds: str) -> tuple[AnySection, ...]:
     """Import the sections of these kinds; those of plug-ins stand where their `before` says, or last."""
-    sections = [pkgutil.resolve_name(f"{__name__}.{place}") for kind, place in SECTIONS if kind in kinds]
+    sections = [pkgutil.resolve_name(f"{__name__}.{target}") for kind, target in SECTIONS if kind in kinds]
     for kind in kinds:
         for section in PLUGIN_SECTIONS[kind].values():
             names = [present.name for present in sections]
