@@ -18,11 +18,11 @@ from biasbed.data.transforms import Exact
 from biasbed.datasets.classes import cue_classes, image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import report
+from biasbed.evaluation.calibration import ece
 from biasbed.evaluation.consistency import consistency, matching_set
 from biasbed.evaluation.decisions import MEASURES, SHORTCUT, Decisions, identified, image_keys, pooled
 from biasbed.evaluation.intervals import ratio_interval
 from biasbed.evaluation.pieces import with_first_labels
-from biasbed.evaluation.proper_scores import ece
 from biasbed.evaluation.recorded import read
 from biasbed.suites.sets import EvaluationSet
 from helpers.commands import ROOT

@@ -18,8 +18,8 @@ from biasbed.data.source import Decoded, Picture
 from biasbed.data.watermark import Watermark
 from biasbed.datasets.loading import to_image
 from biasbed.errors import UnfitImage, UsageError, first_line, listed
+from biasbed.evaluation.calibration import are_probabilities
 from biasbed.evaluation.models import TestedModel
-from biasbed.evaluation.proper_scores import are_probabilities
 from biasbed.networks import MeanStd, Normalisation, Normalise, as_input
 from biasbed.networks.library import timm_settings, torchvision_settings
 from biasbed.networks.normalisation import by_channel

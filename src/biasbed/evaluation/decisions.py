@@ -20,8 +20,7 @@ from biasbed.data.names import Coded, Names, photographs
 from biasbed.datasets.classes import image_name
 from biasbed.errors import UsageError
 from biasbed.evaluation import average_precision
-from biasbed.evaluation.calibration import aurra, rms, rms_reference
-from biasbed.evaluation.proper_scores import ece
+from biasbed.evaluation.calibration import aurra, ece, rms, rms_reference
 
 PEOPLE, MODELS = "people", "models"
 NAN = float("nan")

@@ -12,8 +12,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from biasbed.errors import UsageError
-from biasbed.evaluation import proper_scores
-from biasbed.plugins.trust import conformal, detection, temperature
+from biasbed.evaluation.calibration import confidence_bins, ece
+from biasbed.plugins.trust import conformal, detection, proper_scores, temperature
 from biasbed.plugins.trust.assessment import Assessment, Calibrated
 from biasbed.plugins.trust.scored_images import ScoredImages, from_logits, is_calibrating
 from helpers import trust_references
@@ -41,7 +41,7 @@ def compute_values() -> dict[str, Any]:
     """Compute what `trust_references.compute_references` computes."""
     calibration, test, ood = (scores_of(name) for name in ("calibration", "test", "ood"))
     values: dict[str, Any] = {
-        "ece": proper_scores.ece(test.confidence, test.right),
+        "ece": ece(test.confidence, test.right),
         "nll": proper_scores.nll(test.log_probabilities, test.labels).mean(),
         "brier": proper_scores.brier(test.log_probabilities, test.labels).mean(),
     }
@@ -117,7 +117,7 @@ def test_the_temperature_undoes_sharpening(sharpness: float) -> None:
     assert np.log(fitted) == pytest.approx(best.x, abs=1e-5)
     scaled = temperature.scale(images.log_probabilities, fitted)
     assert (scaled.argmax(axis=1) == images.log_probabilities.argmax(axis=1)).all()
-    assert proper_scores.ece(np.exp(scaled.max(axis=1)), images.right) < 0.02
+    assert ece(np.exp(scaled.max(axis=1)), images.right) < 0.02
 
 
 def test_temperatures_without_a_best_value_stay_within_their_limits() -> None:
@@ -142,12 +142,12 @@ def test_logits_and_their_log_probabilities_are_alike() -> None:
 def test_resamples_that_draw_every_image_once_have_the_value() -> None:
     images = made(300, 2.0)
     once = proper_scores.resampled_ece(images.confidence, images.right, np.ones((1, 300)))
-    assert once == pytest.approx([proper_scores.ece(images.confidence, images.right)], abs=1e-12)
+    assert once == pytest.approx([ece(images.confidence, images.right)], abs=1e-12)
     weights = np.random.default_rng(0).multinomial(300, np.full(300, 1 / 300), size=4).astype(float)
     drawn = proper_scores.resampled_ece(images.confidence, images.right, weights)
     for value, counts in zip(drawn, weights.astype(int), strict=True):
         rows = np.repeat(np.arange(300), counts)
-        assert value == pytest.approx(proper_scores.ece(images.confidence[rows], images.right[rows]), abs=1e-12)
+        assert value == pytest.approx(ece(images.confidence[rows], images.right[rows]), abs=1e-12)
 
 
 def test_detection_of_resamples_is_that_of_repeated_images() -> None:
@@ -206,10 +206,10 @@ def test_images_with_the_same_logits_in_any_order_and_offset_tie() -> None:
 @pytest.mark.parametrize("number", range(1, 16))
 def test_a_confidence_of_exactly_k_fifteenths_is_in_the_lower_bin(number: int) -> None:
     """Bins are closed above (Guo et al. 2017, section 2): of k/15 right and k/15 - 1/30 wrong there is one bin."""
-    assert proper_scores.confidence_bins(np.array([number / 15])).tolist() == [number - 1]
+    assert confidence_bins(np.array([number / 15])).tolist() == [number - 1]
     both = np.array([number / 15, number / 15 - 1 / 30])
     expected = abs(1 / 2 - both.mean())
-    assert proper_scores.ece(both, np.array([True, False])) == pytest.approx(expected)
+    assert ece(both, np.array([True, False])) == pytest.approx(expected)
 
 
 def test_bad_outlier_scores_are_refused() -> None:

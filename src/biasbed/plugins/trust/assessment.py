@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biasbed.evaluation import proper_scores
-from biasbed.plugins.trust import conformal, detection, temperature
+from biasbed.plugins.trust import conformal, detection, proper_scores, temperature
 from biasbed.plugins.trust.conformal import Conformal
 from biasbed.plugins.trust.detection import Detection, FeatureGaussians
 from biasbed.plugins.trust.measures import OF_SCORES

@@ -9,9 +9,9 @@ import numpy as np
 
 from biasbed import record
 from biasbed.evaluation.decisions import Decisions
-from biasbed.evaluation.proper_scores import brier
 from biasbed.plugins.trust.assessment import Assessment, Calibrated
 from biasbed.plugins.trust.measures import OF_SCORES
+from biasbed.plugins.trust.proper_scores import brier
 from biasbed.plugins.trust.scored_images import FEWEST, ScoredImages, is_calibrating
 
 

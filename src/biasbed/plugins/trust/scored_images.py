@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from biasbed.errors import UsageError
-from biasbed.evaluation.proper_scores import are_probabilities
+from biasbed.evaluation.calibration import are_probabilities
 
 FEWEST = 2  # images, so that each half has one
 FEWEST_VALUES = 20  # so that logits are never all positive by chance
