@@ -221,7 +221,7 @@ MIDDLES = {
 
 @pytest.mark.parametrize("name", MIDDLES)
 def test_the_middle_of_a_network(name: str) -> None:
-    """Its map has the channels that it says, and hangs on what lies before it alone."""
+    """Check that the map has the channels it names, and depends only on the layers before it."""
     backbone, seen = small(name), list[Tensor]()
     middle = surgery.middle(backbone)
     middle.after.observe(seen.append)
