@@ -63,14 +63,14 @@ def run_program(code: str, number: signal.Signals = signal.SIGTERM) -> subproces
     return subprocess.run(words, env=command_environment(), capture_output=True, text=True, check=False, timeout=600)
 
 
-COMMAND = """
+REMINDED = """
 from biasbed import cli
 from biasbed.system import processes
 sys.argv = ["biasbed", "list"]
 processes.AGAIN = 1e-4  # of a second, so that one of the reminders meets every line
 cli.COMMANDS = {{"list": cli.EntryPoint("", "__main__:send", "biasbed.options:ListOptions", is_light=True)}}
 send = lambda options: os.kill(os.getpid(), {number})
-for _ in range(300):
+for _ in range(50):
     assert cli.main() == 128 + {number}
     processes._request.restore()
 """
@@ -78,7 +78,7 @@ for _ in range(300):
 
 def test_a_command_that_a_signal_ends_is_not_reminded_of_it_at_its_end() -> None:
     """Once in fourteen times on a busy machine it was: a traceback after the message, and the alarm's exit code."""
-    done = run_program(COMMAND.format(number=int(signal.SIGTERM)))
+    done = run_program(REMINDED.format(number=int(signal.SIGTERM)))
     assert (done.returncode, set(done.stderr.splitlines())) == (0, {"biasbed: ended by SIGTERM"})
 
 
@@ -215,7 +215,7 @@ def test_a_thread_may_use_what_handles_signals() -> None:
     assert done == [True]
 
 
-COMMAND = """
+REMINDED = """
 from biasbed import cli
 calls = 0
 
