@@ -52,7 +52,7 @@ def comparison(num_algorithms: int, num_sets: int, spread: float = 3.0) -> fried
 
 
 def shown(figure: Figure, size: float = 7) -> list[Any]:
-    """Where the visible texts lie, in pixels."""
+    """Return the visible texts with their boxes in pixels."""
     figure.draw_without_rendering()
     texts = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text() and t.get_fontsize() >= size]
     return [(t.get_text(), t.get_window_extent()) for t in texts]
@@ -66,7 +66,7 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
     return [(a, b) for (a, x), (b, y) in pairs if x.padded(-1.5).overlaps(y.padded(-1.5))]
 
 
-@pytest.mark.parametrize("num_algorithms", [3, 8, 11])
+@pytest.mark.parametrize("num_algorithms", [3, 11])
 @pytest.mark.parametrize("spread", [0.0, 3.0])
 def test_the_letters_of_a_critical_difference_diagram_do_not_overlap(num_algorithms: int, spread: float) -> None:
     compared = comparison(num_algorithms, 10, spread)
@@ -84,8 +84,7 @@ def test_bars_join_what_is_not_told_apart_under_a_significant_omnibus_test_only(
         assert compared.significant == (spread > 0)
 
 
-@pytest.mark.parametrize("num_algorithms", [2, 3, 11])
-@pytest.mark.parametrize("num_sets", [2, 6, 10])
+@pytest.mark.parametrize(("num_algorithms", "num_sets"), [(2, 2), (3, 10), (11, 6)])
 def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int, num_sets: int) -> None:
     compared = comparison(num_algorithms, num_sets)
     with matplotlib.rc_context(style.STYLE):
@@ -98,13 +97,6 @@ def test_the_map_of_ranks_prints_every_rank_where_it_belongs(num_algorithms: int
         assert {(row, f"{value:g}") for value in compared.ranks[name]} <= printed
     assert len(axes.texts) == num_algorithms * (num_sets + 1)
     assert len({label.get_text() for label in axes.get_xticklabels()}) == num_sets + 1
-
-
-def test_a_map_of_many_sets_is_no_wider_than_a_page() -> None:
-    """Where a rank can't be read its colour remains, and the averages."""
-    figure = diagrams.rank_map(AS_TYPED, comparison(11, 80))  # type: ignore[arg-type]
-    assert figure.get_size_inches()[0] < 20
-    assert len(figure.axes[0].texts) == 11
 
 
 def test_many_columns_go_into_lines_with_data_sets_whole() -> None:
@@ -129,12 +121,12 @@ def test_of_very_many_pairs_those_told_apart_are_drawn() -> None:
     assert [pair.difference for pair in drawn] == sorted((pair.difference for pair in drawn), reverse=True)
 
 
-@pytest.mark.parametrize("p", [0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999])
-def test_a_printed_p_value_is_on_its_side_of_alpha(p: float) -> None:
-    printed = diagrams._p_text(p, 0.05)
-    value = float("0" + printed.removeprefix("<")) if printed != "1" else 1.0
-    assert (value <= 0.0499999 or printed.startswith("<")) == (p < 0.05)
-    assert value > 0
+def test_a_printed_p_value_is_on_its_side_of_alpha() -> None:
+    for p in (0.0004, 0.0123, 0.0496, 0.04999, 0.0501, 0.0999, 0.5, 0.9999):
+        text = diagrams._p_text(p, 0.05)
+        value = float("0" + text.removeprefix("<")) if text != "1" else 1.0
+        assert (value <= 0.0499999 or text.startswith("<")) == (p < 0.05)
+        assert value > 0
 
 
 def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
@@ -145,8 +137,9 @@ def test_every_figure_of_oracle_numbers_is_marked(outcome: Outcome) -> None:
         words = " ".join(text.get_text() for text in figure.findobj(Text))
         assert ("ORACLE" in words) == (name != "epochs"), name
     for planned in figures.planned(outcome.analysis):
-        words = " ".join(text.get_text() for text in planned.draw().findobj(Text))
-        assert ("ORACLE" in words) == (planned.name == "selection_gap"), planned.name
+        if planned.name in ("scores", "selection_gap"):
+            words = " ".join(text.get_text() for text in planned.draw().findobj(Text))
+            assert ("ORACLE" in words) == (planned.name == "selection_gap"), planned.name
 
 
 @pytest.mark.parametrize("number", [diagrams.MOST_NUMBERED, diagrams.MOST_NUMBERED + 1])
@@ -179,16 +172,6 @@ def test_figures_show_the_numbers_of_the_tables(outcome: Outcome) -> None:
     np.testing.assert_allclose(np.asarray(drawn.get_ydata(), dtype=float), curve.groupby("step")["score"].mean())
 
 
-def test_figures_are_pictures_and_leave_no_state(outcome: Outcome) -> None:
-    for path in (outcome.output_dir / "figures").glob("*.png"):
-        content = path.read_bytes()
-        assert content.startswith(b"\x89PNG")
-        assert len(content) > 5_000
-    for path in (outcome.output_dir / "figures").glob("*.pdf"):
-        assert path.read_bytes().startswith(b"%PDF")
-    assert matplotlib.rcParams["axes.spines.top"] is matplotlib.rcParamsDefault["axes.spines.top"]
-
-
 def test_many_algorithms_look_different() -> None:
     assert len({(colour, marker) for colour, _, marker in map(style.look, range(64))}) == 64
 
@@ -206,9 +189,11 @@ def contrast(a: str, b: str) -> float:
     return (max(luminances) + 0.05) / (min(luminances) + 0.05)
 
 
-def test_letters_on_a_colour_have_contrast() -> None:
-    for shade in diagrams.SHADES:
-        assert contrast(style.text_on(*parts(shade)), shade) >= 4.5, shade  # WCAG 2.1, AA
+def test_letters_on_a_colour_have_contrast_and_are_the_same_on_a_dark_page() -> None:
+    for shade in (*diagrams.SHADES, "#ffffff", "#000000"):
+        letters = style.text_on(*parts(shade))
+        assert contrast(letters, shade) >= 4.5, shade  # WCAG 2.1, AA
+        assert letters not in style.DARK
 
 
 # --- dark pages -------------------------------------------------------------------------------------------------------
@@ -237,13 +222,8 @@ def test_a_figure_has_no_colour_that_a_dark_page_would_hide(outcome: Outcome) ->
     assert {"#000000", "#ffffff"} <= seen
 
 
-@pytest.mark.parametrize("shade", [*diagrams.SHADES, "#ffffff", "#000000"])
-def test_letters_on_a_cell_are_the_same_on_a_dark_page(shade: str) -> None:
-    assert style.text_on(*parts(shade)) not in style.DARK
-
-
 def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
-    """Of a derived headline nobody knows what guessing scores: it is not zero."""
+    """Nobody knows what guessing scores on a derived headline: it is not zero."""
     known, *others = outcome.analysis.sets
     unknown = [
         dataclasses.replace(column, set_record=dataclasses.replace(column.set_record, chance=0.0)) for column in others
@@ -254,25 +234,6 @@ def test_chance_is_drawn_where_it_is_known(outcome: Outcome) -> None:
     dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
     assert [line.get_label() for line in dotted] == [style.CHANCE]
     assert np.unique(dotted[0].get_ydata()).tolist() == [pytest.approx(known.set_record.chance * known.scale)]
-
-
-def test_gaps_of_rounding_errors_are_none(outcome: Outcome) -> None:
-    analysis = outcome.analysis
-    rows = rows_with_gap(analysis.selection).assign(gap=2.8e-17)
-    assert not np.any([line.get_ydata() for line in draw_gaps(analysis, rows).axes[0].lines[:2]])
-
-
-def test_measuring_less_moves_nothing(outcome: Outcome) -> None:
-    for planned in figures.planned(outcome.analysis):
-        bounds = []
-        for is_skipped in (False, True):
-            with matplotlib.rc_context(style.STYLE):
-                figure = planned.draw()
-                FigureCanvasAgg(figure)
-                if is_skipped:
-                    style.skip_repeated_measuring(figure)
-                bounds.append([style.lay_out(figure).bounds, *(axes.get_position().bounds for axes in figure.axes)])
-        assert np.array(bounds[1]) == pytest.approx(np.array(bounds[0]), abs=1 / style.DPI), planned.name
 
 
 # --- in print ---------------------------------------------------------------------------------------------------------
@@ -290,8 +251,7 @@ def printed(make: Callable[[], Figure], inches: float, points: float) -> tuple[F
     return figure, box.width, [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
 
 
-@pytest.mark.parametrize("num_algorithms", [3, 8])
-@pytest.mark.parametrize(("inches", "points"), [(3.3, 7.0), (6.9, 10.0)])
+@pytest.mark.parametrize(("num_algorithms", "inches", "points"), [(3, 6.9, 10.0), (8, 3.3, 7.0)])
 def test_a_critical_difference_diagram_fits_a_column_and_a_page(
     num_algorithms: int, inches: float, points: float
 ) -> None:
@@ -300,22 +260,6 @@ def test_a_critical_difference_diagram_fits_a_column_and_a_page(
     assert width < inches + style.BORDER
     assert points / 2 < max(sizes) <= points
     assert not overlapping(figure)
-
-
-def test_a_legend_has_the_columns_that_fit() -> None:
-    def make() -> Figure:
-        figure = style.Sheet(figsize=(9, 3), layout="constrained")
-        axes = figure.add_subplot()
-        for name in NAMES:
-            axes.plot([0, 1], label=f"a name as long as {name}")
-        style.legend(figure, axes)
-        return figure
-
-    _, wide, _ = printed(make, 9, 9)
-    figure, narrow, sizes = printed(make, 3.3, 8)
-    assert narrow < 3.5 < wide
-    assert len(figure.legends) == 1
-    assert set(sizes) == {8}
 
 
 def test_what_is_drawn_on_the_screen_stays(outcome: Outcome, tmp_path: Path) -> None:
@@ -384,14 +328,3 @@ def test_a_tooltip_lies_on_its_marker() -> None:
         - {(name, "") for name in ids}
         - {("", name) for name in ids}
     )
-
-
-def test_a_figure_is_the_same_file_each_time(outcome: Outcome) -> None:
-    texts = []
-    for _ in range(2):
-        figure = figures.draw(outcome.analysis, "scores")
-        assert figure is not None
-        with matplotlib.rc_context(style.STYLE):
-            texts.append(svg.render(figure, style.lay_out(figure), "scores"))
-    assert texts[0] == texts[1]
-    assert not re.search(r"<!--|<metadata|<script", texts[0])

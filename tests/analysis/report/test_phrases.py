@@ -8,8 +8,6 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 from biasbed.analysis.report import phrases
 from helpers.commands import ROOT
 
@@ -58,15 +56,3 @@ def test_every_slot_is_filled_and_no_other() -> None:
     assert len(calls) > 50
     for key, names in calls:
         assert names == slots_of(phrases.phrases()[key]), key
-
-
-def test_a_slot_that_nobody_fills_is_found() -> None:
-    ((key, names),) = said({Path("a.py"): 'say("strict_without", part=1, size=2)'})
-    assert names != slots_of(phrases.phrases()[key])
-    with pytest.raises(KeyError, match="parts"):
-        phrases.say(key, part=1, size=2)
-
-
-def test_groups_keep_the_order_of_the_file() -> None:
-    assert list(phrases.group("terms"))[:3] == ["evaluation set", "run", "selection rule"]
-    assert phrases.say("headings.looks") == "What the sets look like"

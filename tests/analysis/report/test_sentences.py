@@ -40,7 +40,7 @@ def study(request: pytest.FixtureRequest) -> Study:
 
 @pytest.fixture(scope="module")
 def report(study: Study, _empty_store: Path, once: Callable[..., Any]) -> Report:
-    """What a reader of the page reads, and the numbers behind it; without figures."""
+    """Text that a reader of the page reads, and the numbers behind it; without figures."""
     return once(f"report_of_{study.name}", functools.partial(render, study, _empty_store))
 
 
@@ -80,7 +80,7 @@ def test_the_text_is_the_one_that_is_kept(study: Study, report: Report, renew: b
 
 
 def test_the_differences_in_the_sentences_are_those_of_the_file(report: Report) -> None:
-    """Of every pair that a sentence names with its difference and interval."""
+    """Every pair is checked that a sentence names with its difference and interval."""
     effects = report.effects
     for better, worse, *numbers in re.findall(PAIR, report.text):
         rows = effects[(effects["a"] == better) & (effects["b"] == worse)].assign(sign=1)

@@ -77,11 +77,6 @@ def test_a_control_has_its_own_family_of_tests(recorder: Recorder) -> None:
     assert {pair.b for pair in verdicts(analysis, analysis.comparisons[0])} == {"c"}
 
 
-def test_a_single_run_is_said_to_be_one(recorder: Recorder) -> None:
-    text = everything(analysed(recorder, DIFFERENT, seeds=1))
-    assert "Some algorithm has a single run" in text
-
-
 def test_what_flips_is_named_and_what_survives_too(outcome: Outcome) -> None:
     analysis = outcome.analysis
     for comparison in analysis.comparisons:
@@ -141,11 +136,6 @@ def test_one_set_leads_with_what_its_runs_show(recorder: Recorder) -> None:
     assert "a leads c by" in verdict
     assert "tests need at least two sets and there is one" in verdict
     assert "with 3 algorithms no outcome is significant on fewer than 3 sets" in verdict
-
-
-def test_the_plan_is_put_into_words(recorder: Recorder) -> None:
-    analysis = analysed(recorder, DIFFERENT, plan="true", difference="40")
-    assert any("40.0 points" in line for line in power.describe_plan(analysis))
 
 
 def test_the_published_runs_are_not_called_lucky(published: Analysis) -> None:
