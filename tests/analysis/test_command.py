@@ -1,4 +1,4 @@
-"""What an analysis leaves: files, their contents, the printed summary, the MLflow run."""
+"""Results of the command `analyze`: files, their contents, the printed summary, the MLflow run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from biasbed.api.comparison import compare
 from biasbed.errors import Failure, UsageError
 from biasbed.system import places
 from biasbed.system.terminal import Style, styled
-from biasbed.tracking.launched_run import launched
 from biasbed.tracking.notes import NOTE
 from helpers.runs import all_runs
 from helpers.toy_runs import SETS, THREE, Recorder, fill
@@ -39,6 +38,14 @@ LINES_ON_FILES = 6  # that `analyze` prints below its answer: where tables and p
 SCORES = pd.DataFrame({"erm": [0.5, 0.6, 0.7], "infodrop": [0.6, 0.5, 0.8]}, index=["a", "b", "c"])
 quick = pytest.mark.usefixtures("without_figures", "few_draws")
 quicker = pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")  # of sizes nothing is asked
+
+
+FILES = """
+report.html summary.txt references.bib runs.csv scores.csv rank_sets.csv ranks.csv nemenyi.csv friedman.json
+wilcoxon_holm.csv effects.csv bayesian.csv intervals.csv selection.csv pool.csv selection_gap.csv regret.csv rows.csv
+choices.csv shape_bias.csv sensitivity.csv sensitivity_checks.csv per_set.csv power.json
+"""
+TABLES = "scores shape_bias ranks runs nemenyi nemenyi_strict pairs pairs_strict selection_gap"
 
 
 def names(folder: Path) -> set[str]:
@@ -99,73 +106,26 @@ def test_a_file_with_a_second_name_elsewhere_keeps_its_content_there(result: Pat
 
 @pytest.mark.parametrize(
     "manifest",
-    [
-        *("[]", "7", "null", "{", '{"a": 1}', "[" * 100_000, '{"a\\u0000": ""}', '{"\\ud800": ""}', "\xff"),
-        *('{"../mine": ""}', '{"/etc/passwd": ""}', '{"figures/../../mine": ""}'),
-    ],
+    ["[]", "{", '{"a": 1}', "[" * 100_000, '{"a\\u0000": ""}', "\xff", '{"../mine": ""}', '{"/etc/passwd": ""}'],
 )
 def test_a_manifest_that_is_not_ours_is_refused(result: Path, tmp_path: Path, manifest: str) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "manifest.json").write_text(manifest, encoding="latin-1")
-    (tmp_path / "mine").write_text("precious")
     for check in (lambda: command.publish(result, target), lambda: command.check_folder(target)):
         with pytest.raises(UsageError, match=r"manifest.json is not of an earlier result \(.*\): name a new folder"):
             check()
-    assert (tmp_path / "mine").read_text() == "precious"
-
-
-def test_a_manifest_that_is_a_pipe_or_too_large_is_refused_at_once(result: Path, tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    (target / "manifest.json").touch()
-    os.truncate(target / "manifest.json", 2**40)
-    with pytest.raises(UsageError, match="it has more than"):
-        command.publish(result, target)
-    (target / "manifest.json").unlink()
-    os.mkfifo(target / "manifest.json")
-    with pytest.raises(Failure, match="is no plain file"):
-        command.publish(result, target)
 
 
 def test_all_files_are_written_listed_and_logged(full: tuple[Outcome, Recorder], tmp_path: Path) -> None:
     outcome, recorder = full
     written = names(outcome.output_dir)
-    of_settings = ("critical_difference", "p_values", "rank_sets", "ranks", "effects")
     figures = ["scores", "epochs", "shape_bias", "selection_gap"]
-    figures += [f"{name}{suffix}" for name in of_settings for suffix in ("", "_strict")]
-    expected = {
-        "runs.csv",
-        "scores.csv",
-        "rank_sets.csv",
-        "ranks.csv",
-        "nemenyi.csv",
-        "friedman.json",
-        "report.html",
-        "summary.txt",
-    }
-    expected |= {"wilcoxon_holm.csv", "effects.csv", "bayesian.csv", "intervals.csv", "selection.csv", "pool.csv"}
-    expected |= {
-        "sensitivity.csv",
-        "sensitivity_checks.csv",
-        "per_set.csv",
-        "power.json",
-        "references.bib",
-    }
+    for name in ("critical_difference", "p_values", "rank_sets", "ranks", "effects"):
+        figures += [name, f"{name}_strict"]
+    expected = set(FILES.split())
     expected |= {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg", "pdf")}
-    expected |= {"selection_gap.csv", "regret.csv", "rows.csv", "choices.csv", "shape_bias.csv"}
-    latex = (
-        "scores",
-        "shape_bias",
-        "ranks",
-        "runs",
-        "nemenyi",
-        "nemenyi_strict",
-        "pairs",
-        "pairs_strict",
-        "selection_gap",
-    )
-    expected |= {f"tables/{name}.tex" for name in latex}
+    expected |= {f"tables/{name}.tex" for name in TABLES.split()}
     assert written == expected | {"manifest.json"}
     assert set(json.loads((outcome.output_dir / "manifest.json").read_text())) == expected
     logged = Path(recorder.client.download_artifacts(outcome.run_id, "", str(tmp_path)))
@@ -242,7 +202,7 @@ def test_tables_of_the_tests_agree_with_the_result(outcome: Outcome) -> None:
 def test_the_same_runs_give_the_same_files(
     full: tuple[Outcome, Recorder], drawn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the figures, which take seconds, one is drawn again by default."""
+    """Figures take seconds: one is drawn again by default."""
     outcome, recorder = full
     every = figures._all
     monkeypatch.setattr(figures, "_all", lambda analysis: (one for one in every(analysis) if one[0].endswith(drawn)))
@@ -257,39 +217,6 @@ def test_an_infinite_f_is_valid_json(recorder: Recorder) -> None:
     fill(recorder, {"a": (0.9,) * 6, "b": (0.5,) * 6, "c": (0.2,) * 6}, seeds=1)
     test = json.loads((recorder.analyze().output_dir / "friedman.json").read_text())
     assert (test["iman_davenport_f"], test["iman_davenport_f_infinite"], test["iman_davenport_p"]) == (None, True, 0)
-
-
-@quicker
-def test_files_of_an_earlier_analysis_do_not_stay(recorder: Recorder) -> None:
-    fill(recorder, THREE, seeds=1)
-    folder = recorder.analyze().output_dir
-    (folder / "mine.txt").write_text("keep")
-    assert "nemenyi.csv" in names(folder)
-    assert recorder.analyze(algorithms="erm,padain").output_dir == folder
-    left = names(folder)
-    assert "mine.txt" in left
-    assert not {"friedman.json", "nemenyi.csv", "tables/nemenyi.tex"} & left
-    assert "paired_tests.json" in left
-
-
-@quicker
-def test_an_output_folder_that_cannot_be_made_is_refused(recorder: Recorder) -> None:
-    fill(recorder, THREE, seeds=1)
-    (recorder.folder / "file").write_text("")
-    with pytest.raises(UsageError, match=r"output_dir=.*can't be written"):
-        recorder.analyze(output_dir=str(recorder.folder / "file" / "out"))
-    other = recorder.folder / "other"
-    other.mkdir()
-    (other / "scores.csv").write_text("mine")
-    with pytest.raises(UsageError, match=r"output_dir=.*: holds other files; name a new folder"):
-        recorder.analyze(output_dir=str(other))
-    assert names(other) == {"scores.csv"}
-
-
-@quicker
-def test_auto_output_goes_to_biasbeds_home(recorder: Recorder) -> None:
-    fill(recorder, THREE, seeds=1)
-    assert recorder.analyze(output_dir="auto").output_dir == places.home(recorder.uri) / "analysis" / "toy-adhoc"
 
 
 # --- one and two algorithms, oracle, insignificance -------------------------------------------------------------------
@@ -310,17 +237,6 @@ def test_two_algorithms(recorder: Recorder) -> None:
 
 
 @quick
-def test_one_algorithm(recorder: Recorder) -> None:
-    fill(recorder, {"erm": THREE["erm"]}, seeds=2)
-    folder = recorder.analyze().output_dir
-    assert {"runs.csv", "scores.csv", "report.html", "tables/scores.tex"} <= names(folder)
-    assert not {"friedman.json", "nemenyi.csv", "paired_tests.json"} & names(folder)
-    assert (
-        "No tests: tests need at least two algorithms and there is one (erm)." in (folder / "summary.txt").read_text()
-    )
-
-
-@quick
 def test_no_pair_is_called_different_under_an_insignificant_omnibus_test(recorder: Recorder) -> None:
     fill(recorder, {"a": (0.5, 0.4) * 3, "b": (0.4, 0.5) * 3, "c": (0.45, 0.45) * 3}, seeds=1)
     outcome = recorder.analyze()
@@ -336,12 +252,16 @@ def test_no_pair_is_called_different_under_an_insignificant_omnibus_test(recorde
 
 @quick
 def test_oracle_numbers_are_labelled_wherever_they_stand(
-    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+    recorder: Recorder, outcome: Outcome, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(recorder, THREE, seeds=1)
+    fill(recorder, THREE)
     folder = recorder.analyze(selection="best_epoch").output_dir
     assert "ORACLE" in capsys.readouterr().out
-    assert pd.read_csv(folder / "runs.csv")["oracle"].all()
+    tables = {path.name: pd.read_csv(path) for path in folder.glob("*.csv")}
+    assert len(tables) > 5
+    assert all("oracle" in table for table in tables.values())
+    assert tables["runs.csv"]["oracle"].all()
+    assert "oracle" not in pd.read_csv(outcome.output_dir / "scores.csv")  # chosen on validation images
     assert json.loads((folder / "friedman.json").read_text())["oracle"] is True
     for name in ("scores", "ranks", "runs", "nemenyi"):
         assert "ORACLE" in (folder / "tables" / f"{name}.tex").read_text()
@@ -349,29 +269,18 @@ def test_oracle_numbers_are_labelled_wherever_they_stand(
 
 
 @quicker
-def test_duplicates_have_their_own_table(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_do_not_count_have_their_own_table(recorder: Recorder) -> None:
+    """A duplicate, and a run of another row with the run key of one that counts: anybody may import such a run."""
     fill(recorder, THREE, seeds=1)
-    extra = recorder.train("erm", 0, (0.99,) * 6)
+    again = recorder.train("erm", 0, (0.99,) * 6)
+    renamed = recorder.train("erm", 0, (0.98,) * 6, **{record.ROW: "renamed"})
     folder = recorder.analyze().output_dir
-    assert extra not in (folder / "runs.csv").read_text()
-    assert set(pd.read_csv(folder / "duplicates.csv")["run_id"]) == {extra}
+    assert not {again, renamed} & set(pd.read_csv(folder / "runs.csv")["run_id"])
+    table = pd.read_csv(folder / "duplicates.csv")
+    assert set(zip(table["algorithm"], table["run_id"], strict=True)) == {("erm", again), ("renamed", renamed)}
     text = (folder / "summary.txt").read_text()
-    assert "99.0" in text
-    assert text.index("Finished runs that do not count") < text.index("Scores, percent")
-    assert "1 uncounted run and all tests" in capsys.readouterr().out
-
-
-@quicker
-def test_a_row_whose_runs_do_not_count_is_listed_and_stops_nothing(recorder: Recorder) -> None:
-    """A run of another row has the run key of one that counts; anybody may import such a run."""
-    fill(recorder, THREE, seeds=1)
-    extra = recorder.train("erm", 0, (0.99,) * 6, **{record.ROW: "renamed"})
-    folder = recorder.analyze().output_dir
-    assert pd.read_csv(folder / "duplicates.csv")[["algorithm", "run_id"]].drop_duplicates().values.tolist() == [
-        ["renamed", extra]
-    ]
-    report = (folder / "report.html").read_text()
-    assert "renamed" in report
+    assert text.index("Finished runs that do not count") < text.index("99.0") < text.index("Scores, percent")
+    assert "renamed" in (folder / "report.html").read_text()
 
 
 # --- the summary, and what is printed of it --------------------------------------------------------------------------
@@ -478,21 +387,13 @@ def test_of_published_runs_those_of_the_rule_are_compared(published: Analysis) -
     assert found.size == 79
 
 
-@quick
-def test_a_notebook_shows_an_analysis_in_a_line(published: Analysis) -> None:
-    """Before, a cell printed 26,533 characters."""
-    told = repr(published)
-    assert told.startswith("<Analysis of suite ")
-    assert f"{len(published.algorithms)} algorithms, {len(published.sets)} sets" in told
-    assert len(told) < 250
-    assert "\n" not in told
-
-
 @quicker
-def test_the_experiment_of_the_analysis_can_be_named(recorder: Recorder) -> None:
+def test_experiment_and_output_folder_can_be_left_to_biasbed_or_named(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
-    run = recorder.client.get_run(recorder.analyze(experiment="reports").run_id)
+    outcome = recorder.analyze(experiment="reports", output_dir="auto")
+    run = recorder.client.get_run(outcome.run_id)
     assert run.info.experiment_id == recorder.client.get_experiment_by_name("reports").experiment_id
+    assert outcome.output_dir == places.home(recorder.uri) / "analysis" / "toy-adhoc"
 
 
 @quicker
@@ -504,20 +405,6 @@ def test_under_mlflow_run_its_run_is_taken_and_left_open(recorder: Recorder, mon
     run = recorder.client.get_run(opened)
     assert run.info.status == "RUNNING"  # `mlflow run` ends it
     assert run.data.tags[record.KIND] == "analysis"
-
-
-@quick
-def test_under_mlflow_run_a_failure_leaves_its_reason(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, serve_at: Callable[[str], None]
-) -> None:
-    serve_at(recorder.uri)
-    opened = recorder.client.create_run(recorder.experiment).info.run_id
-    monkeypatch.setenv("MLFLOW_RUN_ID", opened)
-    with pytest.raises(Failure), launched("analyze"):
-        recorder.analyze()
-    tags = recorder.client.get_run(opened).data.tags
-    assert "nothing to analyse" in tags[record.ERROR]
-    assert (tags["mlflow.runName"], tags[NOTE]) == ("failed: analyze", tags[record.ERROR])
 
 
 @quicker
@@ -539,14 +426,14 @@ def test_an_analysis_whose_process_is_killed_is_no_running_run(
     """Nothing can be done after `kill -9`: the status is right before."""
     serve_at(recorder.uri)
     fill(recorder, THREE, seeds=1)
-    seen = []
+    statuses = []
 
-    def status(client: Any, run_id: str, folder: str) -> None:
-        seen.append(client.get_run(run_id).info.status)
+    def record_status(client: Any, run_id: str, folder: str) -> None:
+        statuses.append(client.get_run(run_id).info.status)
 
-    monkeypatch.setattr(type(recorder.client), "log_artifacts", status)
+    monkeypatch.setattr(type(recorder.client), "log_artifacts", record_status)
     assert cli.main(["analyze", "--output_dir", str(recorder.folder / "out")]) == 0
-    assert seen == ["KILLED"]
+    assert statuses == ["KILLED"]
     assert [run.info.status for run in all_runs(recorder.uri, kind="analysis")] == ["FINISHED"]
 
 
@@ -573,28 +460,19 @@ def test_the_next_analysis_ends_a_run_that_was_killed_as_it_was_opened(
 def test_a_refused_analysis_leaves_no_run_and_no_files(recorder: Recorder) -> None:
     fill(recorder, THREE, seeds=1)
     before = len(recorder.client.search_runs([recorder.experiment]))
-    for values in ({"n": "50", "selection": "last_n"}, {"study": "other"}, {"sets": "none_such"}):
-        with pytest.raises(UsageError):
+    (recorder.folder / "file").write_text("in the way")
+    (recorder.folder / "other").mkdir()
+    (recorder.folder / "other" / "scores.csv").write_text("mine")
+    refused: list[tuple[dict[str, str], str]] = [
+        ({"n": "50", "selection": "last_n"}, "n=50"),
+        ({"study": "other"}, "study=other"),
+        ({"order": "none_such"}, "there is no 'none_such'"),
+        ({"output_dir": str(recorder.folder / "file" / "out")}, "output_dir=.*can't be written"),
+        ({"output_dir": str(recorder.folder / "other")}, "output_dir=.*: holds other files; name a new folder"),
+    ]
+    for values, message in refused:
+        with pytest.raises(UsageError, match=message):
             recorder.analyze(**values)
     assert len(recorder.client.search_runs([recorder.experiment])) == before
     assert not (recorder.folder / "out").exists()
-    (recorder.folder / "file").write_text("in the way")
-    for values in ({"output_dir": str(recorder.folder / "file" / "out")}, {"order": "none_such"}):
-        with pytest.raises(UsageError, match=r"can't be written|there is no 'none_such'"):
-            recorder.analyze(**values)
-
-
-@quick
-def test_files_of_oracle_numbers_say_so(recorder: Recorder) -> None:
-    fill(recorder, THREE)
-    for selection, marked in (("best_epoch", True), ("best_validation", False)):
-        outcome = recorder.analyze(selection=selection)
-        columns = pd.read_csv(outcome.output_dir / "scores.csv").columns
-        assert ("oracle" in columns) == marked
-        if marked:
-            files = sorted(outcome.output_dir.glob("*.csv"))
-            assert len(files) > 5
-            assert all("oracle" in pd.read_csv(path).columns for path in files)
-
-
-# --- on request -------------------------------------------------------------------------------------------------------
+    assert names(recorder.folder / "other") == {"scores.csv"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -50,46 +51,32 @@ def test_errors_by_corruption_stand_in_tables_7_and_10() -> None:
     assert layout_file.read("robustness_7").published()["augmix", "Gauss"].value == 67
 
 
-@pytest.mark.parametrize("name", layout_file.names())
-def test_every_layout_is_whole(name: str) -> None:
-    one = layout_file.read(name)
-    printed = one.published()
-    assert one.title
-    assert {row for row, _ in printed} >= set(one.needed)
-    assert {head for _, head in printed} == set(one.columns)
+def test_every_layout_is_whole() -> None:
+    for name in layout_file.names():
+        layout = layout_file.read(name)
+        printed = layout.published()
+        assert layout.title
+        assert {row for row, _ in printed} >= set(layout.needed), name
+        assert {head for _, head in printed} == set(layout.columns), name
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("title: a\nrows: {x: }\n", "'columns' is missing"),
-        ("columns: {A: {set: a}}\n", "a layout has either rows or hypotheses"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nhypotheses: {h: {row: x, over: y}}\n", "rows or hypotheses"),
-        ("columns: {A: {sett: a}}\nrows: {x: }\n", "columns.A: unknown entry 'sett'; did you mean 'set'?"),
-        ("columns: {A: {measure: mce}}\nrows: {x: }\n", "columns.A: 'set' is missing"),
-        ("columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n", "hypotheses.h: 'over' is missing"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n", "printed.B: there is no such column"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n", "printed.A.x: should be a number"),
-        ("columns: {A: {set: a}}\nrows: {x: }\nsource: robustnes\n", "source=robustnes: unknown; did you mean"),
-        (
-            "columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n",
-            "'accuracy' or 'error'; did you mean 'error'?",
-        ),
-        ("columns: [a]\nrows: {x: }\n", "columns: should be names with values"),
-    ],
-)
-def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+WRONG = {
+    "title: a\nrows: {x: }\n": "'columns' is missing",
+    "columns: {A: {set: a}}\n": "a layout has either rows or hypotheses",
+    "columns: {A: {sett: a}}\nrows: {x: }\n": "columns.A: unknown entry 'sett'; did you mean 'set'?",
+    "columns: {A: {set: a}}\nhypotheses: {h: {row: x}}\n": "hypotheses.h: 'over' is missing",
+    "columns: {A: {set: a}}\nrows: {x: }\nprinted: {B: {x: 1}}\n": "printed.B: there is no such column",
+    "columns: {A: {set: a}}\nrows: {x: }\nprinted: {A: {x: y}}\n": "printed.A.x: should be a number",
+    "columns: {A: {set: a}}\nrows: {x: }\nshow: errors\n": "'accuracy' or 'error'; did you mean 'error'?",
+    "columns: [a]\nrows: {x: }\n": "columns: should be names with values",
+}
+
+
+def test_a_wrong_file_is_refused_in_a_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    with pytest.raises(UsageError) as error:
-        layout_file.read(str(path))
-    assert str(error.value).startswith(f"report={path}: ")
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_an_unknown_name_is_one_line(tmp_path: Path) -> None:
+    for text, message in WRONG.items():
+        path.write_text(text)
+        with pytest.raises(UsageError, match=rf"^report={path}: .*{re.escape(message)}[^\n]*$"):
+            layout_file.read(str(path))
     with pytest.raises(UsageError, match="report=robustness_12: there is no such layout; did you mean"):
         layout_file.read("robustness_12")
-    with pytest.raises(UsageError, match=r"missing\.yaml"):
-        layout_file.read(str(tmp_path / "missing.yaml"))

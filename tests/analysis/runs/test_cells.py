@@ -244,29 +244,6 @@ def test_rows_may_start_from_other_weights_one_row_may_not(recorder: Recorder) -
         analysis_of(recorder)
 
 
-def test_two_data_sets_of_one_name_are_refused(recorder: Recorder) -> None:
-    add(recorder, "r18", "first", plain("other"), {"test/accuracy/other": 0.5})
-    more = (record.SetRecord("other", "accuracy", 99, 2, 0.5),)
-    add(recorder, "r18", "second", plain("other", sets=more), {"test/accuracy/other": 0.5})
-    with pytest.raises(Failure, match=r"two data sets of one table are called 'other' \(runs \w+ and \w+\)"):
-        analysis_of(recorder)
-
-
-def test_so_are_two_of_one_name_and_other_images(recorder: Recorder) -> None:
-    add(recorder, "r18", "first", plain("other"), {"test/accuracy/other": 0.5})
-    add(recorder, "r18", "second", plain("other"), {"test/accuracy/other": 0.5}, **{record.TESTED: "unlike"})
-    with pytest.raises(Failure, match="two data sets of one table are called 'other'"):
-        analysis_of(recorder)
-
-
-def test_rows_that_are_tested_on_other_images_stop(recorder: Recorder) -> None:
-    add(recorder, "r18", "", plain("other"), {"test/accuracy/other": 0.5})
-    add(recorder, "r50", "", plain("other"), {"test/accuracy/other": 0.5}, **{record.TESTED: "unlike"})
-    with pytest.raises(Failure, match=r"the images that are tested differ \[different_data\]"):
-        analysis_of(recorder)
-    assert len(means(analysis_of(recorder, allow="different_data"))) == 2
-
-
 def test_a_block_s_or_cell_s_name_stands_for_its_columns(recorder: Recorder) -> None:
     fill(recorder, ["r18", "r50"])
     assert analysis_of(recorder, sets="shades").set_names == ("shades_1", "shades_5")

@@ -1,4 +1,4 @@
-"""Which runs count, what stops an analysis, and what the user is told to do about it."""
+"""Selection of the runs that count, what stops an analysis, and what the user is told to do about it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ pytestmark = pytest.mark.usefixtures("without_evidence")
 GOOD = (0.9, 0.6, 0.5, 0.7, 0.4, 0.3)
 BETTER = (0.91, 0.7, 0.6, 0.8, 0.5, 0.4)
 WORSE = (0.89, 0.5, 0.4, 0.6, 0.3, 0.2)
+# A character, a length, a depth and a type; then more of each.
+# A character, a length, a depth and a type that a tag's value must not have.
+UNREADABLE = (
+    (record.PARAMETERS, "\N{SUPERSCRIPT TWO}"),
+    (record.SEED, "9" * 5000),
+    (record.INIT, "[" * 4000),
+    (record.TRAINING_DATA, '{"edge": "much"}'),
+)
 
 
 def computed(recorder: Recorder, **values: object) -> Analysis:
@@ -53,16 +61,11 @@ def test_a_database_that_does_not_exist_is_not_made(recorder: Recorder) -> None:
     assert not path.exists()
 
 
-def test_only_unfinished_runs(recorder: Recorder) -> None:
-    recorder.train("erm", 0, GOOD, status="FAILED")
-    recorder.train("erm", 1, GOOD, status="RUNNING")
-    assert "only 1 failed, 1 running runs" in stopped(recorder)
-
-
 def test_runs_that_are_not_finished_are_counted_and_never_used(recorder: Recorder) -> None:
-    train_three(recorder)
     recorder.train("erm", 1, BETTER, status="FAILED")
     recorder.train("erm", 2, BETTER, status="RUNNING")
+    assert "only 1 failed, 1 running runs" in stopped(recorder)
+    train_three(recorder)
     analysis = computed(recorder)
     assert analysis.runs_sentence.endswith("not counted: 1 failed, 1 running")
     assert set(analysis.scores["num_runs"]) == {1}
@@ -85,12 +88,20 @@ def test_other_kinds_of_runs_and_foreign_metrics_are_ignored(recorder: Recorder)
     assert set(analysis.runs["dataset"]) == set(SETS)
 
 
-def test_finished_runs_without_our_tags_are_told(recorder: Recorder) -> None:
+def test_runs_that_cannot_be_used_are_left_out_and_named(recorder: Recorder) -> None:
     train_three(recorder)
-    bare = recorder.train("erm", 7, GOOD, **{record.PROTOCOL_HASH: ""})
+    scores = computed(recorder).scores
+    strangers = [recorder.train("erm", 9, BETTER, **{tag: value}) for tag, value in UNREADABLE]
+    bare = recorder.train("erm", 7, BETTER, **{record.PROTOCOL_HASH: ""})
+    other = recorder.train("erm", 9, BETTER, protocol_file="[" * 5000, **{record.PROTOCOL_HASH: "0" * 16})
     analysis = computed(recorder)
-    assert len(analysis.collection.runs) == 3
-    assert any("left out" in note and bare in note for note in analysis.notes)
+    assert analysis.scores.equals(scores)
+    (note,) = [note for note in analysis.notes if note.startswith("left out, for their tags can't be read")]
+    assert sum(run_id in note for run_id in strangers) == 3
+    assert "and 1 more" in note
+    assert len(note) < 1000
+    for run_id in (bare, other):
+        assert [note for note in analysis.notes if run_id in note and note.startswith("left out")], run_id
 
 
 def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> None:
@@ -107,29 +118,19 @@ def test_several_studies_are_listed_with_their_commands(recorder: Recorder) -> N
     assert computed(recorder, study="adhoc").collection.protocol == PROTOCOL
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"suite": "toi"}, "suite=toi: neither biasbed nor any run knows the suite 'toi'; did you mean 'toy'"),
-        ({"study": "adhok"}, "study=adhok: no finished run has it; did you mean 'adhoc'"),
-        ({"protocol": "12345678"}, "protocol=12345678: no finished run has it"),
-        ({"algorithms": "erm,paddain"}, "did you mean 'padain'"),
-        (
-            {"algorithms": "erm,noise2net"},
-            "no finished run of 'noise2net'.*biasbed train --algorithm noise2net",
-        ),
-        ({"sets": "egde"}, "evaluation set 'egde'; did you mean 'edge'"),
-        ({"allow": "different_cofig"}, "unknown irregularity 'different_cofig'; did you mean 'different_config'"),
-        ({"selection": "best_valid"}, "selection=best_valid: .*did you mean 'best_validation'"),
-        ({"alpha": "1.5"}, "alpha=1.5: .*less than 1"),
-        ({"n": "9", "selection": "last_n"}, "n=9: run erm-seed0 .* was tested on plain at 4 epochs only"),
-        ({"n": "0"}, "n=0"),
-    ],
-)
-def test_wrong_names_and_values_are_refused(recorder: Recorder, values: dict[str, str], message: str) -> None:
+REFUSED: list[tuple[dict[str, str], str]] = [
+    ({"study": "adhok"}, "study=adhok: no finished run has it; did you mean 'adhoc'"),
+    ({"protocol": "12345678"}, "protocol=12345678: no finished run has it"),
+    ({"algorithms": "erm,noise2net"}, "no finished run of 'noise2net'"),
+    ({"allow": "different_cofig"}, "unknown irregularity 'different_cofig'; did you mean 'different_config'"),
+    ({"n": "9", "selection": "last_n"}, "n=9: run erm-seed0"),
+]
+
+
+def test_wrong_names_and_values_are_refused(recorder: Recorder) -> None:
     train_three(recorder)
-    with pytest.raises(UsageError, match=message):
-        computed(recorder, **values)
+    for values, message in REFUSED:
+        assert message in stopped(recorder, UsageError, **values)
 
 
 def test_published_runs_stand_back_until_they_are_asked_for(recorder: Recorder) -> None:
@@ -145,49 +146,23 @@ def test_published_runs_stand_back_until_they_are_asked_for(recorder: Recorder) 
 # --- the protocol -----------------------------------------------------------------------------------------------------
 
 
-def test_a_protocol_that_does_not_fit_its_tag_stops(recorder: Recorder) -> None:
-    recorder.train("erm", 0, GOOD, protocol_file=make_protocol(monitor="val/loss/val").to_json())
-    assert f"its tag says {PROTOCOL.hash}" in stopped(recorder)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "has a protocol.json"), ("{", "can't be read"), ("[" * 100_000, "can't be read"), ("[3]", "can't be read")],
+    [
+        (None, "has a protocol.json"),
+        ("{", "can't be read"),
+        ("[" * 100_000, "can't be read"),
+        ("[3]", "can't be read"),
+        (make_protocol(monitor="val/loss/val").to_json(), f"its tag says {PROTOCOL.hash}"),
+    ],
 )
-def test_a_protocol_that_is_missing_or_broken_stops(recorder: Recorder, text: str | None, message: str) -> None:
+def test_without_a_protocol_that_fits_the_tag_an_analysis_stops(
+    recorder: Recorder, text: str | None, message: str
+) -> None:
     recorder.train("erm", 0, GOOD, protocol_file=text)
     assert message in stopped(recorder)
-
-
-# A character, a length, a depth and a type; then more of each.
-UNREADABLE = (
-    (record.PARAMETERS, "\N{SUPERSCRIPT TWO}"),
-    (record.SEED, "9" * 5000),
-    (record.INIT, "[" * 4000),
-    (record.TRAINING_DATA, '{"edge": "much"}'),
-)
-MORE_UNREADABLE = (
-    *((record.PARAMETERS, text) for text in ("9" * 5000, "-1", "1e3")),
-    *((record.INIT, text) for text in ('{"a":' * 500, "{", "[1]", '{"start": []}')),
-    (record.SEED, "7" * 1001),
-    (record.SUMMARY, "[]"),
-    (record.SELECTION_N, "\N{ARABIC-INDIC DIGIT THREE}"),
-)
-
-
-@pytest.mark.parametrize(
-    ("tag", "value"), [*UNREADABLE, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE_UNREADABLE)]
-)
-def test_a_stranger_s_run_that_can_t_be_read_is_left_out_and_named(recorder: Recorder, tag: str, value: str) -> None:
-    train_three(recorder)
-    before = computed(recorder).scores
-    stranger = recorder.train("erm", 9, BETTER, **{tag: value})
-    analysis = computed(recorder)
-    assert analysis.scores.equals(before)
-    (note,) = [note for note in analysis.notes if stranger in note]
-    assert note.startswith("left out, for their tags can't be read")
-    assert tag in note
-    assert len(note) < 400
+    recorder.train("erm", 1, GOOD)
+    assert computed(recorder).collection.protocol == PROTOCOL  # read from another run
 
 
 def test_a_seed_that_only_looks_like_a_number_stops_nothing(recorder: Recorder) -> None:
@@ -196,36 +171,20 @@ def test_a_seed_that_only_looks_like_a_number_stops_nothing(recorder: Recorder) 
     assert computed(recorder).scores.set_index("algorithm").loc["erm", "num_runs"].tolist() == [2] * 6
 
 
-def test_a_stranger_s_protocol_that_can_t_be_read_is_left_out_and_named(recorder: Recorder) -> None:
-    train_three(recorder)
-    before = computed(recorder).scores
-    other = recorder.train("erm", 9, BETTER, protocol_file="[" * 5000, **{record.PROTOCOL_HASH: "0" * 16})
-    analysis = computed(recorder)
-    assert analysis.scores.equals(before)
-    assert [note for note in analysis.notes if other in note and "left out: 1 run(s) of erm" in note]
-
-
-def test_a_broken_protocol_is_read_from_another_run(recorder: Recorder) -> None:
-    recorder.train("erm", 0, GOOD, protocol_file=None)
-    recorder.train("erm", 1, GOOD)
-    assert computed(recorder).collection.protocol == PROTOCOL
-
-
 # --- duplicates -------------------------------------------------------------------------------------------------------
 
 
 def test_the_first_of_several_runs_with_one_key_counts(recorder: Recorder) -> None:
     train_three(recorder)
     time.sleep(0.002)  # MLflow's clock has milliseconds
-    second = recorder.train("erm", 0, BETTER)
+    second = recorder.train("erm", 0, BETTER, **{record.CODE_HASH: "new"})
     analysis = computed(recorder)
     assert [run.id for run in analysis.collection.duplicates] == [second]
     assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(40)
     assert analysis.duplicates.set_index("dataset").loc["edge", "score"] == pytest.approx(60)
-    assert any("1 further run(s)" in note and "the first to finish counts" in note for note in analysis.notes)
+    assert any("1 further run(s)" in note and "1 of them ran other code" in note for note in analysis.notes)
     last = computed(recorder, duplicates="last")
     assert last.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "mean"] == pytest.approx(60)
-    assert any("the last to finish counts" in note for note in last.notes)
 
 
 def test_a_run_that_finished_first_counts_though_it_started_later(recorder: Recorder) -> None:
@@ -235,13 +194,6 @@ def test_a_run_that_finished_first_counts_though_it_started_later(recorder: Reco
     time.sleep(0.002)
     recorder.client.set_terminated(slow, "FINISHED")
     assert [run.id for run in computed(recorder).collection.runs] == [quick]
-
-
-def test_duplicates_of_changed_code_are_told(recorder: Recorder) -> None:
-    recorder.train("erm", 0, GOOD)
-    time.sleep(0.002)
-    recorder.train("erm", 0, BETTER, **{record.CODE_HASH: "new"})
-    assert any("1 of them ran other code" in note for note in computed(recorder).notes)
 
 
 # --- runs that must not be mixed --------------------------------------------------------------------------------------
@@ -280,26 +232,19 @@ def test_an_algorithm_that_is_not_compared_stops_nothing(recorder: Recorder) -> 
     assert computed(recorder, algorithms="infodrop,padain").algorithms == ("infodrop", "padain")
 
 
-def test_another_commit_is_only_told(recorder: Recorder) -> None:
+def test_what_a_reader_must_know_of_the_runs_stands_in_the_notes(recorder: Recorder) -> None:
     train_three(recorder)
     recorder.train("erm", 1, GOOD, **{record.GIT_COMMIT: "b" * 40, record.GIT_DIRTY: "true"})
-    assert any(
-        "2 states of the repository: aaaaaaaaaa: 3 run(s), bbbbbbbbbb+changes: 1" in n for n in computed(recorder).notes
-    )
-
-
-def test_runs_that_skipped_images_are_told(recorder: Recorder) -> None:
-    train_three(recorder)
-    recorder.train("erm", 1, GOOD, **{record.SKIPPED_IMAGES: '{"test":2}'})
-    assert any('left out images that could not be read: erm seed 1 {"test":2}' in n for n in computed(recorder).notes)
-
-
-def test_hyper_parameters_that_were_chosen_on_test_sets_are_told(recorder: Recorder) -> None:
-    """In the notes that report and terminal begin with."""
-    train_three(recorder)
-    recorder.train("erm", 1, GOOD, **{record.ORACLE: "test/accuracy/edge"})
-    (note,) = [note for note in computed(recorder).notes if "ORACLE" in note]
-    assert "the hyper-parameters of erm were chosen on the test images, by test/accuracy/edge" in note
+    recorder.train("erm", 2, GOOD, **{record.SKIPPED_IMAGES: '{"test":2}'})
+    recorder.train("erm", 3, GOOD, **{record.ORACLE: "test/accuracy/edge"})
+    recorder.train("erm", 4, {name: [0.1, 0.2, 0.3, 0.4] for name in SETS if name != "edge"})
+    analysis = computed(recorder)
+    notes = "\n".join(analysis.notes)
+    assert "2 states of the repository: aaaaaaaaaa: 6 run(s), bbbbbbbbbb+changes: 1" in notes
+    assert 'left out images that could not be read: erm seed 2 {"test":2}' in notes
+    assert "the hyper-parameters of erm were chosen on the test images, by test/accuracy/edge" in notes
+    assert "ERM on Edge: 1 run(s) have no value (never tested)" in notes
+    assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "num_runs"] == 4
 
 
 # --- missing cells ----------------------------------------------------------------------------------------------------
@@ -329,24 +274,7 @@ def test_a_score_that_is_no_number_is_a_missing_cell(recorder: Recorder, value: 
     assert "sagnet on edge: run" in stopped(recorder)
 
 
-def test_a_cell_with_fewer_runs_is_told(recorder: Recorder) -> None:
-    train_three(recorder)
-    recorder.train("erm", 1, {name: [0.1, 0.2, 0.3, 0.4] for name in SETS if name != "edge"})
-    analysis = computed(recorder)
-    assert any(note.startswith("ERM on Edge: 1 run(s) have no value (never tested)") for note in analysis.notes)
-    assert analysis.scores.set_index(["algorithm", "dataset"]).loc[("erm", "edge"), "num_runs"] == 1
-
-
 # --- few algorithms ---------------------------------------------------------------------------------------------------
-
-
-def test_two_algorithms_are_compared_by_paired_tests(recorder: Recorder) -> None:
-    recorder.train("erm", 0, WORSE)
-    recorder.train("padain", 0, BETTER)
-    comparison = computed(recorder).comparisons[0]
-    assert comparison.friedman is None
-    assert comparison.pair is not None
-    assert comparison.pair.wilcoxon_p == pytest.approx(2 / 2**6)
 
 
 def test_one_algorithm_is_described_and_not_tested(recorder: Recorder) -> None:
@@ -413,13 +341,3 @@ def test_what_was_only_tested_names_no_training_data(recorder: Recorder) -> None
         recorder.train("vlm", 0, GOOD[:1], monitor=(0.5,), protocol=protocol, **model)
     lines = stopped(recorder, UsageError).splitlines()
     assert lines[1].endswith(f"run(s) of 1 algorithm(s), tested on {SETS[0]}")
-
-
-def test_several_things_that_could_be_analysed_are_named(recorder: Recorder) -> None:
-    model = {record.KIND: "evaluate", record.WEIGHTS: "0123456789abcdef"}
-    for names, suite in ((SETS[:2], "toy"), (SETS[2:4], "other")):
-        recorder.train("resnet", 0, GOOD[:2], monitor=(0.5,), protocol=make_protocol(names, suite=suite), **model)
-    lines = stopped(recorder, UsageError).splitlines()
-    assert lines[0] == "several things could be analysed; name one:"
-    assert lines[-1].endswith("analyze --suite toy --study adhoc")
-    assert UsageError.exit_code == 2
