@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 from biasbed import record
 from biasbed.analysis import scores
 from biasbed.analysis.comparisons import rule_comparison
-from biasbed.analysis.inputs import read_histories
 from biasbed.analysis.options import AnalyzeOptions
 from biasbed.analysis.report import latex, score_tables
 from biasbed.analysis.report.table_model import Links
@@ -27,9 +26,8 @@ from biasbed.analysis.runs.run import Run
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections.averages import average, average_rows
 from biasbed.analysis.selection.domain_rules import TrainingDomainValidation
-from biasbed.analysis.selection.pools import Candidate, History, Pool, pools_of
+from biasbed.analysis.selection.pools import Candidate, History, Pool
 from biasbed.analysis.selection.published import _shared
-from biasbed.analysis.selection.select import known_rule
 from biasbed.errors import Failure
 from biasbed.published import cells, sweeps
 from biasbed.published.sweep_runs import import_sweep
@@ -151,30 +149,10 @@ def test_tables_are_those_of_the_original(results: Results, name: str, rule: str
             assert mean == pytest.approx(sum(of_sets) / 2, abs=1e-9)
 
 
-@pytest.mark.parametrize("rule", list(RULES))
-def test_one_search_by_itself(tmp_path: Path, rule: str) -> None:
-    """The same choices without all that surrounds them: four draws of ERM on one data set, unfinished ones too."""
-    jobs = [job for job in sweeps.read(VECTORS / "synthetic_sweep.csv") if (job.dataset, job.trial_seed) == ("PACS", 0)]
-    store = SweepStore([job for job in jobs if job.algorithm == "ERM"], tmp_path)
-    counted, evidence_of_more = split_evidence([read_run(run) for run in store.trials])
-    _, protocols, _ = with_protocols(store, counted)
-    histories = read_histories(store, store.trials, protocols)
-    pools = pools_of(counted, histories, columns_of(cells_of(counted, protocols)), protocols, evidence_of_more)
-    draws = {run.id: run.draw for run in counted}
-    (protocol,) = protocols.values()
-    made = known_rule(RULES[rule], 1, protocol)
-    found = {choice.set: (draws[choice.run], choice.steps) for pool in pools for choice in made.choices(pool)}
-    assert found == {
-        column(row, row["test_env"]): (int(row["hparams_seed"]), (int(row["step"]),))
-        for row in rows("synthetic_sweep_choices.csv")
-        if (row["selection"], row["dataset"], row["algorithm"], row["trial_seed"]) == (rule, "PACS", "ERM", "0")
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_evidence")
 def test_the_large_sweep_on_a_server(recorder: Recorder, results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the other tests read from the file of its runs, imported and read back."""
+    """The other tests read its runs from their file; here they are imported and read back."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", recorder.uri)
     assert import_sweep(str(VECTORS / "synthetic_sweep.csv"), "large") == 256
     with pytest.raises(Failure, match="allow=unfinished"):
@@ -262,42 +240,62 @@ def test_what_was_accepted_to_be_missing_is_an_x(mnist: list[SweepJob], tmp_path
     assert "X: runs are missing, which was accepted." in table
 
 
-def test_without_pairs_one_line_says_what_to_train(mnist: list[SweepJob], tmp_path: Path) -> None:
-    text = refusal([job for job in mnist if len(job.test_envs) == 1], tmp_path, selection="leave_one_domain_out")
-    assert text.partition("\n")[0] == (
-        "selection=leave_one_domain_out: [missing_pairs] no run of erm, irm holds out two domains; train the cells "
-        "colored_mnist-minus_90-plus_80, colored_mnist-minus_90-plus_90, colored_mnist-plus_80-plus_90"
-    )
+def keep_single(jobs: list[SweepJob]) -> list[SweepJob]:
+    return [job for job in jobs if len(job.test_envs) == 1]
 
 
-def test_two_domains_are_too_few_to_leave_one_out(mnist: list[SweepJob], tmp_path: Path) -> None:
-    jobs = [job for job in mnist if job.test_envs in ((0,), (1,))]
+def keep_two_domains(jobs: list[SweepJob]) -> list[SweepJob]:
+    jobs = [job for job in jobs if job.test_envs in ((0,), (1,))]
     for job in jobs:
         job.records = {s: {k: v for k, v in of.items() if k[0] < 2} for s, of in job.records.items()}
-    text = refusal(jobs, tmp_path, selection="leave_one_domain_out")
-    assert text == (
-        "selection=leave_one_domain_out: with both domains of colored_mnist held out none is left to train on"
-    )
+    return jobs
 
 
-def test_a_job_that_is_there_twice(mnist: list[SweepJob], tmp_path: Path) -> None:
-    again = next(job for job in mnist if is_of(job, "ERM", 0, 1, 2))
-    text = refusal([*mnist, dataclasses.replace(again, origin="elsewhere")], tmp_path)
-    assert "[duplicates] erm on colored_mnist-minus_90: 2 runs of one training: " in text
+def add_copy(jobs: list[SweepJob]) -> list[SweepJob]:
+    return [*jobs, dataclasses.replace(next(job for job in jobs if is_of(job, "ERM", 0, 1, 2)), origin="elsewhere")]
 
 
-def test_jobs_that_were_tested_at_unlike_steps(mnist: list[SweepJob], tmp_path: Path) -> None:
-    del next(job for job in mnist if is_of(job, "ERM", 0, 1, 2)).records[300]
-    text = refusal(mnist, tmp_path)
-    assert "[unequal_checkpoints] erm: runs were tested at unlike steps: 3 from 0 to 600 (23 run(s), erm-" in text
-    assert "; 2 from 0 to 600 (1 run(s), erm-colored_mnist-minus_90-r0-1 ...)\n" in text
+def drop_step(jobs: list[SweepJob]) -> list[SweepJob]:
+    del next(job for job in jobs if is_of(job, "ERM", 0, 1, 2)).records[300]
+    return jobs
 
 
-def test_jobs_that_keep_another_part_of_domains(mnist: list[SweepJob], tmp_path: Path) -> None:
-    for job in mnist:
+def hold_out_unlike_parts(jobs: list[SweepJob]) -> list[SweepJob]:
+    for job in jobs:
         job.arguments = {"holdout_fraction": 0.1 if job.hparams_seed == 3 else 0.2}
-    text = refusal(mnist, tmp_path)
-    assert "[unequal_hold_out] runs on one data set have unlike data.holdout: 0.1 (12 run(s), " in text
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "message"),
+    [
+        (
+            keep_single,
+            "leave_one_domain_out",
+            "[missing_pairs] no run of erm, irm holds out two domains; train ",
+        ),
+        (
+            keep_two_domains,
+            "leave_one_domain_out",
+            "with both domains of colored_mnist held out none is left",
+        ),
+        (add_copy, "auto", "[duplicates] erm on colored_mnist-minus_90: 2 runs of one training: "),
+        (
+            drop_step,
+            "auto",
+            "[unequal_checkpoints] erm: runs were tested at unlike steps: 3 from 0",
+        ),
+        (
+            hold_out_unlike_parts,
+            "auto",
+            "[unequal_hold_out] runs on one data set have unlike data.holdout",
+        ),
+    ],
+)
+def test_a_sweep_that_cannot_be_analysed_is_refused(
+    mnist: list[SweepJob], tmp_path: Path, change: Callable[[list[SweepJob]], list[SweepJob]], rule: str, message: str
+) -> None:
+    assert message in refusal(change(mnist), tmp_path, selection=rule)
 
 
 # --- without a search -------------------------------------------------------------------------------------------------
