@@ -1,4 +1,4 @@
-"""What labels of validation images buy: differences in the same runs, over methods, with intervals."""
+"""Gains from labels of validation images: differences in the same runs, over methods, with intervals."""
 
 from __future__ import annotations
 

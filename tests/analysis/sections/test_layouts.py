@@ -15,7 +15,6 @@ from scipy import stats
 from biasbed import cli, record
 from biasbed.analysis.sections import layouts
 from biasbed.errors import UsageError
-from biasbed.published import import_runs
 from biasbed.system.csv_tables import original
 from helpers.toy_runs import Recorder
 
@@ -121,33 +120,22 @@ def test_numbers_of_the_chosen_epochs_stand_where_the_file_wants_them(store: Rec
     assert r"\textbf{58.0} (57.8)" in latex
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("columns: {R: {set: imagenet_r}}\nrows: {x: }\n", "none of its rows is among the runs: x"),
-        ("study: robustness\ncolumns: {R: {set: imagenet_r}}\nrows: {cbam: }\n", "--algorithms cbam"),
-        ("lacking: {x: lost at sea}\ncolumns: {R: {set: imagenet_r}}\nrows: {x: }\n", "x: lost at sea"),
-    ],
-)
-def test_a_layout_without_any_row_is_refused(store: Recorder, tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UsageError) as error:
-        store.analyze(study="own", report=str(tmp_path / "mine.yaml"))
-    assert message in str(error.value)
+def test_a_layout_without_any_row_is_refused(store: Recorder, tmp_path: Path) -> None:
+    columns = "columns: {R: {set: imagenet_r}}\n"
+    refused = {
+        f"{columns}rows: {{x: }}\n": "none of its rows is among the runs: x",
+        f"study: robustness\n{columns}rows: {{cbam: }}\n": "--algorithms cbam",
+        f"lacking: {{x: lost at sea}}\n{columns}rows: {{x: }}\n": "x: lost at sea",
+    }
+    for text, message in refused.items():
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            store.analyze(study="own", report=str(tmp_path / "mine.yaml"))
 
 
 def test_a_wrong_name_is_refused_before_runs_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["analyze", "--tracking_uri", f"sqlite:///{tmp_path}/none.db", "--report", "robustnes_1"]) == 2
     assert "report=robustnes_1: there is no such layout" in capsys.readouterr().err
-
-
-def test_published_rows_are_shown_as_they_were_printed(recorder: Recorder) -> None:
-    import_runs("robustness_svsf", recorder.uri)
-    outcome = recorder.analyze(study="published_robustness_svsf", report="robustness_2", bootstrap="200")
-    found = pd.read_csv(outcome.output_dir / "layouts.csv", dtype=str)
-    assert found["ours"].isna().all()
-    assert found["printed"].iloc[0] == "27.2"
-    assert "were never given out" not in (outcome.output_dir / "summary.txt").read_text()
 
 
 # --- gains ------------------------------------------------------------------------------------------------------------

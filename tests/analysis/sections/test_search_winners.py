@@ -7,7 +7,6 @@ import pytest
 
 from biasbed import record
 from biasbed.analysis.report import data_files, summary
-from biasbed.analysis.report.table_model import Links
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
 from biasbed.analysis.sections.search_winners import SEARCH_WINNERS
@@ -98,20 +97,6 @@ def test_every_criterion_has_its_winners_from_the_same_trials(searched: Recorder
         assert means.loc[(rule, "x-1"), "ac_score"] == pytest.approx(sum(both) / 2)
         assert means.loc[(rule, "x-1"), "num_algorithms"] == 2
     assert means["worst_class_accuracy"].isna().all()  # nobody measured it
-
-
-def test_files_and_reports_have_them(searched: Recorder) -> None:
-    analysis = analysis_of(searched)
-    files = data_files.frames(analysis)
-    assert {"winners.csv", "criteria.csv"} <= set(files)
-    assert len(files["winners.csv"][0]) == len(analysis.choices)
-    text = summary.render(analysis)
-    assert "mean over 2 algorithms" in " ".join(text.split())
-    mean = analysis.data(SEARCH_WINNERS).means.set_index(["rule", "dataset"]).loc[("worst_group", "x-5"), "ac_score"]
-    assert any(f"{mean:.1f}" in line.split() for line in text.splitlines())
-    means, trials = SEARCH_WINNERS.show(analysis.data(SEARCH_WINNERS), analysis, Links(analysis))
-    assert len(means.rows) == len(analysis.data(SEARCH_WINNERS).means)
-    assert any("optim.lr=1e-2" in cell.text for row in trials.rows for cell in row)
 
 
 def test_without_a_search_there_are_none(recorder: Recorder) -> None:

@@ -16,7 +16,6 @@ from biasbed.analysis.report import summary
 from biasbed.analysis.report.answer import answer_sentences
 from biasbed.analysis.result import Analysis, compute
 from biasbed.analysis.runs.store import RunStore
-from biasbed.analysis.sections.ranks import conclusions
 from biasbed.analysis.sections.single_runs import SCOPE, SINGLE_RUNS
 from biasbed.analysis.statistics import exact
 from biasbed.data.names import photographs
@@ -98,16 +97,6 @@ def test_from_stored_decisions_to_the_report(recorder: Recorder) -> None:
         assert SCOPE in words, name
         assert "480 stored decisions" in words, name
     assert outcome.analysis.data(SINGLE_RUNS).left_out == ()
-
-
-@pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
-def test_the_report_on_one_set_leads_with_the_tests_over_images(recorder: Recorder) -> None:
-    fill(recorder)
-    outcome = recorder.analyze(sets="plain")
-    verdict = conclusions.verdict(outcome.analysis)
-    assert verdict.startswith("Item by item, Mixup beats ERM on plain (p = ")
-    assert verdict in " ".join((outcome.output_dir / "summary.txt").read_text(encoding="utf-8").split())
-    assert "Nothing was tested" not in (outcome.output_dir / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("without_figures", "few_draws", "without_evidence")
