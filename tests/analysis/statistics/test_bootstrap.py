@@ -119,12 +119,6 @@ def test_a_single_run_has_no_interval_on_a_set() -> None:
     assert frame.loc[~on_sets, ["low", "high"]].notna().all(axis=None)
 
 
-def test_the_same_data_give_the_same_numbers() -> None:
-    data = runs()
-    first, second = (intervals(data, 300) for _ in range(2))
-    pd.testing.assert_frame_equal(first, second)
-
-
 def test_a_run_without_a_score_is_no_score_of_zero() -> None:
     """Means are over the drawn runs that have one; where none has, over all."""
     frame = pd.DataFrame({"x": [10.0, 20.0, math.nan], "y": [1.0, 2.0, 3.0]})

@@ -173,35 +173,6 @@ def test_power_takes_replicates_on_blocks() -> None:
 # --- one column is what it was ----------------------------------------------------------------------------------------
 
 
-@given(TABLES, st.integers(2, 4))
-@settings(max_examples=10)
-def test_with_one_column_a_block_the_same_numbers_are_drawn_as_without_blocks(table: list[list[int]], n: int) -> None:
-    """Sets, then each algorithm's runs: the reference is what was there before blocks were, to the last digit."""
-    generator = np.random.default_rng(1)
-    level = np.array(table, dtype="float64")
-    names = [f"s{i}" for i in range(len(level))]
-    frames = {
-        name: pd.DataFrame(
-            level[:, j] + generator.normal(0, 1, (n, len(level))), [f"{name}{i}" for i in range(n)], names
-        )
-        for j, name in enumerate("abc")
-    }
-    reference = np.random.default_rng(bootstrap.SEED)
-    sets = reference.multinomial(len(names), np.full(len(names), 1 / len(names)), 300).astype("float64")
-    drawn = {name: reference.multinomial(n, np.full(n, 1 / n), 300).astype("float64") for name in frames}
-    over = {
-        name: counts @ frames[name].to_numpy() / (counts @ np.ones((n, len(names)))) for name, counts in drawn.items()
-    }
-    expected = bootstrap.interval(((over["a"] - over["b"]) * sets).sum(axis=1) / sets.sum(axis=1), 0.05, len(names))
-    rows, known = {name: row_from_runs(frame) for name, frame in frames.items()}, single_column_blocks(names)
-    draws = bootstrap.resample(rows, known, 300)
-    found = bootstrap.improvements(rows, known, draws, 0.05, (("a", "b"),)).iloc[0]
-    assert (found["bootstrap_low"], found["bootstrap_high"]) == expected
-    for frame in frames.values():
-        pd.testing.assert_frame_equal(known.means(frame), frame, check_exact=True)
-        assert known.reduced(frame.mean()).tolist() == frame.mean().tolist()
-
-
 def p_values(scores_of: pd.DataFrame, known: Sequence[Column]) -> tuple[object, ...]:
     """p-values of the tests over the blocks of a matrix of columns x algorithms."""
     table = scores.block_matrix(scores_of, known)
@@ -229,21 +200,6 @@ def test_the_order_of_blocks_and_of_their_columns_changes_no_p(table: list[list[
     shuffled = list(known)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert p_values(plain.loc[[c.name for c in shuffled]], shuffled) == p_values(plain, known)
-
-
-def test_equal_columns_of_a_block_leave_its_intervals_as_they_are() -> None:
-    """Blocks and runs are drawn before columns, which then bring nothing."""
-    values = {
-        "a": {"x": (50.0, 53.0, 55.0), "y": (30.0, 38.0, 33.0)},
-        "b": {"x": (49.0, 50.0, 52.0), "y": (31.0, 30.0, 36.0)},
-    }
-    doubled = {row: {"x-0": own["x"], "x-1": own["x"], "y": own["y"]} for row, own in values.items()}
-    found = []
-    for of_rows, known in ((values, columns(x=("x",), y=("y",))), (doubled, columns(x=("x-0", "x-1"), y=("y",)))):
-        rows = rows_of(run_table(of_rows, crossed=True), make_design(known).columns)
-        draws = bootstrap.resample(rows, make_design(known), 500)
-        found.append(bootstrap.improvements(rows, make_design(known), draws, 0.05, (("a", "b"),)).iloc[0].tolist()[2:])
-    assert found[0] == pytest.approx(found[1])
 
 
 def test_blocks_of_unlike_columns_are_known_by_their_layout() -> None:

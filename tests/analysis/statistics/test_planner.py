@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def test_smallest_number_of_sets_against_a_control(k: int, n: int) -> None:
     assert power.smallest_num_sets_wilcoxon(k - 1, 0.05) == n
 
 
-@pytest.mark.parametrize("k", [2, 4, 6])
+@pytest.mark.parametrize("k", [2, 4])
 def test_there_total_dominance_becomes_significant(k: int) -> None:
     smallest = power.smallest_num_sets_wilcoxon(k * (k - 1) // 2, 0.05)
 
@@ -102,29 +101,22 @@ def test_many_at_once_decide_as_one_by_one(k: int, n: int) -> None:
             assert [bool(p.iloc[i, j] < 0.05) for i, j in pairs] == (told != 0).tolist()
 
 
-@pytest.mark.parametrize("k", [2, 4])
-def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-    """The same decisions in a fraction of the memory, whether or not the parts are of one size."""
-    tables = np.random.default_rng(k).normal(size=(2001, 12, k)) + np.linspace(0, 1, k)
+def test_many_tables_are_decided_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = np.random.default_rng(4).normal(size=(2001, 12, 4)) + np.linspace(0, 1, 4)
 
-    def decided() -> tuple[list[Any], int]:
-        tracemalloc.start()
+    def decide() -> list[Any]:
         flags = [simulation.omnibus(tables, 0.05)]
-        flags += [simulation.decide(tables, 0.05, name) for name in planner.procedures(k, 0.05)]
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return [array.tolist() for array in flags], peak
+        flags += [simulation.decide(tables, 0.05, name) for name in planner.procedures(4, 0.05)]
+        return [array.tolist() for array in flags]
 
     monkeypatch.setattr(simulation, "AT_ONCE", 10**9)
-    whole, much = decided()
+    whole = decide()
     monkeypatch.setattr(simulation, "AT_ONCE", 1000)
-    parts, little = decided()
-    assert parts == whole
-    assert little < much / 4
+    assert decide() == whole
     assert 0 < sum(whole[0]) < len(tables)  # the example shows something, and not everything
 
 
-@pytest.mark.parametrize(("k", "n"), [(3, 3), (3, 5), (4, 2), (5, 3), (6, 5)])
+@pytest.mark.parametrize(("k", "n"), [(3, 5), (5, 3), (6, 5)])
 def test_on_few_sets_too(k: int, n: int) -> None:
     """Below six sets both go by permutation: exactly where there are few orders (5, 3), by a sample of more (6, 5)."""
     generator = np.random.default_rng(k + n)
@@ -197,7 +189,7 @@ def test_the_detectable_difference_has_the_power_it_promises() -> None:
     model = simulation.estimate(*example())
     found = {entry.procedure: entry for entry in planner.detectable(model, 12, 6, 0.05)}
     assert set(found) == {"nemenyi", "wilcoxon_holm", "wilcoxon_holm_control"}
-    tables = simulation.draw(model, 300, 12, 6, seed=99)
+    tables = simulation.draw(model, 150, 12, 6, seed=99)
     tables[..., 0] += found["wilcoxon_holm_control"].difference
     hits = []
     for table in tables:
@@ -205,7 +197,7 @@ def test_the_detectable_difference_has_the_power_it_promises() -> None:
         tests = pairwise.compare_pairs(scores, "a")
         better = (tests["p_holm"] < 0.05) & (tests["rank_sum_a"] < tests["rank_sum_b"])
         hits.append(better.mean() if friedman.compare(scores, 0.05).significant else 0.0)
-    assert np.mean(hits) == pytest.approx(planner.TARGET, abs=4 * np.std(hits) / math.sqrt(300))
+    assert np.mean(hits) == pytest.approx(planner.TARGET, abs=4 * np.std(hits) / math.sqrt(150))
 
 
 def test_power_counts_the_right_direction_under_the_omnibus_test_only() -> None:

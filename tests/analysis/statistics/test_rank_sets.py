@@ -42,7 +42,7 @@ def test_a_rank_set_is_printed_as_a_range_or_a_number() -> None:
 
 
 def test_ranks_over_sets_come_from_the_pairs_that_the_joint_test_tells_apart() -> None:
-    """Of `poor` 8 of 8 sets are worse, by far; `good` and `fair` differ by chance."""
+    """`poor` is worse on all 8 sets, by far; `good` and `fair` differ by chance."""
     draw = np.random.default_rng(3)
     scores = pd.DataFrame(draw.normal(60, 1, (8, 3)), columns=["good", "fair", "poor"])
     scores["poor"] -= 20

@@ -84,7 +84,7 @@ def test_six_sets_are_left_to_f() -> None:
     assert found.p == found.f_p == pytest.approx(exact.friedman_p(ranks.to_numpy()), abs=0.06)
 
 
-@pytest.mark.parametrize("k", [5, 170, 171, 2000])
+@pytest.mark.parametrize("k", [5, 171])
 def test_any_number_of_algorithms_has_a_probability_that_all_sets_agree(k: int) -> None:
     """1/k! for each further set; a factorial of more than 170 is no float."""
     ranks = np.tile(np.arange(1.0, k + 1), (2, 1))
